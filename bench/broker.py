@@ -1,0 +1,29 @@
+"""The broker that a benchmark runs on: one given by its address, or a fresh one on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HEAP_MB = 1024
+
+
+@contextmanager
+def broker(bootstrap: str | None) -> Iterator[str]:
+    """Yield bootstrap servers; a broker that was started here ends with the block, its data removed."""
+    if bootstrap is not None:
+        yield bootstrap
+        return
+    from eos.local import LocalKafka
+
+    home = Path(".eos")
+    home.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=home) as directory:
+        kafka = LocalKafka(Path(directory), jars=home / "jars", heap_mb=HEAP_MB, progress=print)
+        kafka.start()
+        try:
+            yield kafka.bootstrap_servers
+        finally:
+            kafka.stop()

@@ -1,0 +1,40 @@
+"""The list of contenders. To add one: a module beside this one (see `bench.contender`) and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to copy records.
+
+    Attributes:
+        name: what the command line and the tables call it.
+        module: its module in this package; runs as a process of its own.
+        what: one line for the table.
+        rate_targets: contender -> the least ratio of this one's rate to that one's that we aim at.
+        cpu_targets: contender -> the largest ratio of client CPU seconds per record that we aim at.
+    """
+
+    name: str
+    module: str
+    what: str
+    rate_targets: Mapping[str, float] = field(default_factory=dict)
+    cpu_targets: Mapping[str, float] = field(default_factory=dict)
+
+
+CONTENDERS: Mapping[str, Contender] = {
+    contender.name: contender
+    for contender in (
+        Contender("a", "raw_defaults", "raw loop, client defaults (confluent's example, in batches)"),
+        Contender("b", "raw_tuned", "a with fetch.queue.backoff.ms=2"),
+        Contender("c", "raw_plain", "b without transactions (at least once at best)"),
+        Contender("d", "raw_json", "b with orjson.loads and orjson.dumps per record"),
+        # eos contenders: bench/contenders/eos_*.py
+    )
+}
+
+REFERENCES = ("a", "b", "c", "d")
+"""The contenders that the others are compared with."""

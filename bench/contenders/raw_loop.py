@@ -1,0 +1,156 @@
+"""The raw loop: consume, produce() per record, commit when the interval has passed, and no error handling.
+
+The shape of confluent-kafka-python's ``examples/eos_transactions.py`` (assign(), one transaction after
+another, position() as the offsets), with consume(1000) instead of poll() per record, and a transaction
+per interval instead of one per 100 records.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+
+from bench.contender import Arguments, Meter
+
+CONSUMED_AT_ONCE = 1000
+CALL_TIMEOUT_SECONDS = 30.0
+
+Value = bytes | None
+
+
+def copy(
+    *,
+    consumer_settings: Mapping[str, str | int] | None = None,
+    change: Callable[[Value], Value] | None = None,
+    transactional: bool = True,
+) -> None:
+    """Run as a contender: copy the input, each value through ``change``, and print the report."""
+    meter = Meter()
+    arguments = Arguments.from_command_line()
+    stop = _StopOnSignal()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": arguments.bootstrap,
+            "group.id": arguments.group,
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            **(consumer_settings or {}),
+        }
+    )
+    partitions = (
+        consumer.list_topics(arguments.input, CALL_TIMEOUT_SECONDS).topics[arguments.input].partitions
+    )
+    # The group is fresh, so the beginning is where it stands. Asking for its offsets would fail now and then
+    # on a fresh broker (NOT_COORDINATOR while the group's log loads), and the consumer would never start.
+    consumer.assign(
+        [TopicPartition(arguments.input, partition, OFFSET_BEGINNING) for partition in partitions]
+    )
+    remaining = _records_in(consumer, arguments.input) if arguments.until_caught_up else None
+    commit: _Transactions | _PlainCommits
+    commit = (_Transactions if transactional else _PlainCommits)(arguments, consumer)
+    producer = commit.producer
+
+    interval = arguments.transaction_ms / 1000
+    began = time.monotonic()
+    pending = 0
+    while not stop.asked and (remaining is None or remaining > 0):
+        messages = consumer.consume(CONSUMED_AT_ONCE, interval)
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            value = message.value() if change is None else change(message.value())
+            while True:
+                try:
+                    producer.produce(arguments.output, value, message.key())
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        producer.poll(0)
+        pending += len(messages)
+        if remaining is not None:
+            remaining -= len(messages)
+        if time.monotonic() - began >= interval:
+            if pending:
+                commit()
+            pending = 0
+            began = time.monotonic()
+    if pending:
+        commit()
+    commit.end()
+    consumer.close()
+    meter.report(commits=commit.count, commit_seconds=commit.seconds)
+
+
+class _Transactions:
+    def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.producer = Producer(
+            {"bootstrap.servers": arguments.bootstrap, "transactional.id": arguments.group}
+        )
+        self.producer.init_transactions(CALL_TIMEOUT_SECONDS)
+        self.producer.begin_transaction()
+        self.count = 0
+        self.seconds = 0.0
+
+    def __call__(self) -> None:
+        began = time.monotonic()
+        consumer = self._consumer
+        self.producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), CALL_TIMEOUT_SECONDS
+        )
+        self.producer.commit_transaction(CALL_TIMEOUT_SECONDS)
+        self.seconds += time.monotonic() - began
+        self.count += 1
+        self.producer.begin_transaction()
+
+    def end(self) -> None:
+        self.producer.abort_transaction(CALL_TIMEOUT_SECONDS)  # the empty one begun after the last commit
+
+
+class _PlainCommits:
+    seconds = None  # nobody waits for an asynchronous commit
+
+    def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.producer = Producer({"bootstrap.servers": arguments.bootstrap, "acks": "all"})
+        self.count = 0
+
+    def __call__(self) -> None:
+        # Without a flush before it this may commit offsets of records that were never written: it is here
+        # as the upper limit of what a loop without a guarantee reaches, not as an example.
+        self._consumer.commit(offsets=self._next_offsets(), asynchronous=True)
+        self.count += 1
+
+    def end(self) -> None:
+        self.producer.flush(CALL_TIMEOUT_SECONDS)
+        if offsets := self._next_offsets():
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def _next_offsets(self) -> list[TopicPartition]:
+        positions = self._consumer.position(self._consumer.assignment())
+        return [position for position in positions if position.offset >= 0]  # negative: never read
+
+
+class _StopOnSignal:
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGINT, self._ask)
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+
+
+def _records_in(consumer: Consumer, topic: str) -> int:
+    """The records of an input without control records or compaction: its offsets have no gaps."""
+    total = 0
+    for assigned in consumer.assignment():
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, assigned.partition), CALL_TIMEOUT_SECONDS
+        )
+        total += high - low
+    return total

@@ -1,0 +1,187 @@
+"""How fast records are copied: contenders in interleaved rounds over one loaded input."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.broker import broker
+from bench.check import committed_records, read_output
+from bench.contender import MEBIBYTE, Arguments
+from bench.contenders import CONTENDERS, REFERENCES, Contender
+from bench.process import running
+from bench.results import Row, say, show, write
+from bench.topics import create_topic, delete_topic, load, sum_of_keys
+
+WARM_UP = CONTENDERS["b"]
+SLOWEST_RATE = 10_000  # records per second: below it a contender is taken to hang
+SLACK_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One contender in one round. Rates in records per second, sizes in bytes."""
+
+    contender: str
+    round: int
+    rate: float
+    records: int
+    exact: bool
+    seconds: float
+    cpu_seconds: float
+    startup_cpu_seconds: float
+    commits: int
+    commit_ms: float | None
+    peak_rss: int
+    rss_at_20_percent: int
+    rss_at_100_percent: int
+
+    @property
+    def cpu_per_million(self) -> float:
+        """Client CPU seconds per million records, the start of the interpreter left out."""
+        return (self.cpu_seconds - self.startup_cpu_seconds) / self.records * 1e6
+
+
+def run(
+    names: Sequence[str], *, records: int, rounds: int, transaction_ms: int, bootstrap: str | None
+) -> bool:
+    """Run the benchmark and print its table; True if every output was exact and every target was met."""
+    contenders = [CONTENDERS[name] for name in names]
+    outcomes: list[Outcome] = []
+    with broker(bootstrap) as servers:
+        topic = f"bench-input-{time.time_ns()}"
+        create_topic(servers, topic)
+        try:
+            say(f"loading {records:,} records")
+            load(servers, topic, records)
+            bench = _Bench(servers, topic, records, transaction_ms)
+            say("warming up")
+            bench.measure(WARM_UP, 0)  # the broker's compiler and the page cache; not counted
+            for number in range(1, rounds + 1):
+                # Each round starts with another contender, so that none always follows the same one.
+                shift = (number - 1) % len(contenders)
+                for contender in contenders[shift:] + contenders[:shift]:
+                    outcome = bench.measure(contender, number)
+                    outcomes.append(outcome)
+                    say(
+                        f"round {number}/{rounds} {contender.name:>12}: {outcome.rate / 1000:7.0f} k/s"
+                        f"{'' if outcome.exact else '  NOT EXACT'}"
+                    )
+        finally:
+            delete_topic(servers, topic)
+    title = f"copy: {records:,} records of 100 bytes, {rounds} rounds, transactions of {transaction_ms} ms"
+    rows = [_row(contender, outcomes) for contender in contenders]
+    show(title, rows, [contender.what for contender in contenders])
+    verdicts = [verdict for contender in contenders for verdict in _verdicts(contender, outcomes)]
+    for text, _ in verdicts:
+        say(text)
+    write("copy", {"records": records, "transaction_ms": transaction_ms}, outcomes)
+    return all(outcome.exact for outcome in outcomes) and all(met for _, met in verdicts)
+
+
+class _Bench:
+    def __init__(self, bootstrap: str, topic: str, records: int, transaction_ms: int) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._records = records
+        self._transaction_ms = transaction_ms
+
+    def measure(self, contender: Contender, number: int) -> Outcome:
+        name = f"bench-{contender.name}-{number}-{time.time_ns()}"
+        create_topic(self._bootstrap, name)
+        try:
+            return self._measure(contender, number, name)
+        finally:
+            delete_topic(self._bootstrap, name)
+
+    def _measure(self, contender: Contender, number: int, name: str) -> Outcome:
+        arguments = Arguments(
+            bootstrap=self._bootstrap,
+            input=self._topic,
+            output=name,
+            group=name,
+            transaction_ms=self._transaction_ms,
+            until_caught_up=True,
+        )
+        with running(contender, arguments) as process:
+            process.wait(SLACK_SECONDS + self._records / SLOWEST_RATE)
+        report = process.report
+        assert report is not None, "the block ended without an error, so there is a report"
+        output = read_output(self._bootstrap, name)
+        committed = committed_records(self._bootstrap, name, self._topic)
+        length_ms = output.last_append_ms - output.first_append_ms
+        commit_seconds = report.commit_seconds
+        return Outcome(
+            contender=contender.name,
+            round=number,
+            rate=output.records_per_second,
+            records=output.records,
+            exact=(output.records, output.key_sum, committed)
+            == (self._records, sum_of_keys(self._records), self._records),
+            seconds=report.seconds,
+            cpu_seconds=report.cpu_seconds,
+            startup_cpu_seconds=report.startup_cpu_seconds,
+            commits=report.commits,
+            commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
+            peak_rss=max(report.peak_rss_bytes, *(size for _, size in process.samples)),
+            rss_at_20_percent=process.rss_bytes_at(output.first_append_ms + 0.2 * length_ms),
+            rss_at_100_percent=process.rss_bytes_at(output.last_append_ms),
+        )
+
+
+def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
+    own = [outcome for outcome in outcomes if outcome.contender == contender.name]
+    rates = [outcome.rate / 1000 for outcome in own]
+    commit_ms = [outcome.commit_ms for outcome in own if outcome.commit_ms is not None]
+    row = {
+        "contender": contender.name,
+        "k records/s (min med max)": f"{min(rates):.0f} {statistics.median(rates):.0f} {max(rates):.0f}",
+    }
+    for reference in REFERENCES:
+        ratios = _ratios(outcomes, contender.name, reference, "rate")
+        row[f"/{reference}"] = _spread(ratios)
+    row["CPU s/M"] = f"{statistics.median(outcome.cpu_per_million for outcome in own):.2f}"
+    row["start CPU s"] = f"{statistics.median(outcome.startup_cpu_seconds for outcome in own):.2f}"
+    row["peak MB"] = f"{max(outcome.peak_rss for outcome in own) / MEBIBYTE:.0f}"
+    row["MB at 20 %, 100 %"] = (
+        f"{max(outcome.rss_at_20_percent for outcome in own) / MEBIBYTE:.0f} "
+        f"{max(outcome.rss_at_100_percent for outcome in own) / MEBIBYTE:.0f}"
+    )
+    row["commits"] = f"{statistics.median(outcome.commits for outcome in own):.0f}"
+    row["ms/commit"] = f"{statistics.median(commit_ms):.1f}" if commit_ms else "-"
+    row["exact"] = "yes" if all(outcome.exact for outcome in own) else "NO"
+    return row
+
+
+def _verdicts(contender: Contender, outcomes: Sequence[Outcome]) -> list[tuple[str, bool]]:
+    found = []
+    for field, sign, targets in (
+        ("rate", 1, contender.rate_targets),
+        ("cpu_per_million", -1, contender.cpu_targets),
+    ):
+        for reference, target in targets.items():
+            ratios = _ratios(outcomes, contender.name, reference, field)
+            if ratios:
+                met = sign * statistics.median(ratios) >= sign * target
+                what = f"{contender.name} {'rate' if sign > 0 else 'CPU'} / {reference}: {_spread(ratios)}"
+                aim = f"{'at least' if sign > 0 else 'at most'} {target}"
+                found.append((f"{'met   ' if met else 'MISSED'}  {what}, aim {aim}", met))
+    return found
+
+
+def _ratios(outcomes: Sequence[Outcome], name: str, reference: str, field: str) -> list[float]:
+    """One ratio per round: figures of different rounds are not compared, the machine may have changed."""
+
+    def by_round(contender: str) -> Mapping[int, float]:
+        return {o.round: float(getattr(o, field)) for o in outcomes if o.contender == contender}
+
+    own, other = by_round(name), by_round(reference)
+    return [own[number] / other[number] for number in own if number in other]
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "-"
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"

@@ -1,0 +1,208 @@
+"""How soon a record is seen: from the moment it is stamped to the moment a read_committed reader has its copy."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.broker import broker
+from bench.contender import MEBIBYTE, Arguments
+from bench.contenders import CONTENDERS, Contender
+from bench.process import running
+from bench.results import Row, say, show, write
+from bench.topics import PARTITIONS, create_topic, delete_topic, key, value
+
+TICK_SECONDS = 0.002
+WARM_UP_SECONDS = 4.0  # the contender starts, the broker's compiler warms up; not counted
+DRAIN_SECONDS = 10.0
+CALL_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One contender in one round; delays in milliseconds."""
+
+    contender: str
+    round: int
+    records: int
+    missing: int
+    doubled: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    commits: int
+    commit_ms: float | None
+    cpu_seconds: float
+    peak_rss: int
+
+
+def run(
+    names: Sequence[str],
+    *,
+    rate: int,
+    seconds: float,
+    rounds: int,
+    transaction_ms: int,
+    bootstrap: str | None,
+) -> bool:
+    """Run the benchmark and print its table; True if no record was missing or doubled."""
+    contenders = [CONTENDERS[name] for name in names]
+    outcomes: list[Outcome] = []
+    with broker(bootstrap) as servers:
+        for number in range(1, rounds + 1):
+            shift = (number - 1) % len(contenders)
+            for contender in contenders[shift:] + contenders[:shift]:
+                outcome = _measure(
+                    contender,
+                    number,
+                    bootstrap=servers,
+                    rate=rate,
+                    seconds=seconds,
+                    transaction_ms=transaction_ms,
+                )
+                outcomes.append(outcome)
+                say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcome.p99_ms:.1f} ms")
+    title = (
+        f"latency: {rate:,} records/s for {seconds:g} s, {rounds} rounds, transactions of {transaction_ms} ms"
+    )
+    show(title, [_row(c, outcomes) for c in contenders], [c.what for c in contenders])
+    write("latency", {"rate": rate, "seconds": seconds, "transaction_ms": transaction_ms}, outcomes)
+    return not any(outcome.missing or outcome.doubled for outcome in outcomes)
+
+
+def _measure(
+    contender: Contender, number: int, *, bootstrap: str, rate: int, seconds: float, transaction_ms: int
+) -> Outcome:
+    name = f"bench-{contender.name}-{number}-{time.time_ns()}"
+    source, target = f"{name}-input", f"{name}-output"
+    create_topic(bootstrap, source)
+    create_topic(bootstrap, target)
+    arguments = Arguments(
+        bootstrap=bootstrap,
+        input=source,
+        output=target,
+        group=name,
+        transaction_ms=transaction_ms,
+        until_caught_up=False,
+    )
+    generator = _Generator(bootstrap, source, rate, WARM_UP_SECONDS + seconds)
+    try:
+        with running(contender, arguments) as process:
+            generator.start()
+            delays_ms, doubled = _read(bootstrap, target, generator)
+        report = process.report
+        assert report is not None, "the block ended without an error, so there is a report"
+    finally:
+        generator.stop()
+        delete_topic(bootstrap, source)
+        delete_topic(bootstrap, target)
+    counted = sorted(
+        delays_ms[n] for n in range(int(WARM_UP_SECONDS * rate), generator.sent) if n in delays_ms
+    )
+    percentiles = statistics.quantiles(counted, n=100)
+    commit_seconds = report.commit_seconds
+    return Outcome(
+        contender=contender.name,
+        round=number,
+        records=len(counted),
+        missing=generator.sent - len(delays_ms),
+        doubled=doubled,
+        p50_ms=percentiles[49],
+        p99_ms=percentiles[98],
+        max_ms=counted[-1],
+        commits=report.commits,
+        commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
+        cpu_seconds=report.cpu_seconds - report.startup_cpu_seconds,
+        peak_rss=max(report.peak_rss_bytes, *(size for _, size in process.samples)),
+    )
+
+
+class _Generator:
+    """Writes records at an even rate, each with the monotonic clock (nanoseconds) as its amount."""
+
+    def __init__(self, bootstrap: str, topic: str, rate: int, seconds: float) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._topic = topic
+        self._rate = rate
+        self._total = int(rate * seconds)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.sent = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(CALL_TIMEOUT_SECONDS)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while self.sent < self._total and not self._stopped.is_set():
+            due = min(int((time.monotonic() - began) * self._rate), self._total)
+            for number in range(self.sent, due):
+                stamped = value(number, time.monotonic_ns())
+                self._producer.produce(self._topic, stamped, key(number))
+            self.sent = due
+            self._producer.poll(0)
+            time.sleep(TICK_SECONDS)
+        self._producer.flush(CALL_TIMEOUT_SECONDS)
+
+
+def _read(bootstrap: str, topic: str, generator: _Generator) -> tuple[dict[int, float], int]:
+    """Read until every record has come or the drain time is over: delay by number, and how many came twice."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{topic}-reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
+    delays_ms: dict[int, float] = {}
+    doubled = 0
+    drain_until: float | None = None
+    while drain_until is None or (len(delays_ms) < generator.sent and time.monotonic() < drain_until):
+        if drain_until is None and generator.done:
+            drain_until = time.monotonic() + DRAIN_SECONDS
+        message = consumer.poll(0.1)
+        if message is None or message.error() is not None:
+            continue
+        now = time.monotonic_ns()
+        stamped = orjson.loads(message.value() or b"")["amount"]
+        number = int.from_bytes(message.key() or b"")
+        doubled += number in delays_ms
+        delays_ms[number] = (now - stamped) / 1e6
+    consumer.close()
+    return delays_ms, doubled
+
+
+def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
+    own = [outcome for outcome in outcomes if outcome.contender == contender.name]
+    row = {"contender": contender.name}
+    for title, figures in (
+        ("p50 ms (min med max)", [outcome.p50_ms for outcome in own]),
+        ("p99 ms", [outcome.p99_ms for outcome in own]),
+        ("max ms", [outcome.max_ms for outcome in own]),
+    ):
+        row[title] = f"{min(figures):.1f} {statistics.median(figures):.1f} {max(figures):.1f}"
+    commit_ms = [outcome.commit_ms for outcome in own if outcome.commit_ms is not None]
+    row["commits"] = f"{statistics.median(outcome.commits for outcome in own):.0f}"
+    row["ms/commit"] = f"{statistics.median(commit_ms):.1f}" if commit_ms else "-"
+    row["CPU s"] = f"{statistics.median(outcome.cpu_seconds for outcome in own):.2f}"
+    row["peak MB"] = f"{max(outcome.peak_rss for outcome in own) / MEBIBYTE:.0f}"
+    row["missing, doubled"] = f"{sum(o.missing for o in own)}, {sum(o.doubled for o in own)}"
+    return row

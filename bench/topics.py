@@ -1,0 +1,81 @@
+"""Topics of a benchmark: made fresh, loaded with the records that every contender reads, removed."""
+
+from __future__ import annotations
+
+import struct
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+PARTITIONS = 4
+VALUE_BYTES = 100
+CALL_TIMEOUT_SECONDS = 60.0
+LOADED_AT_ONCE = 10_000
+
+_KEY = struct.Struct(">Q")
+_HEAD = '{"id":%010d,"amount":%d,"pad":"'
+_TAIL = '"}'
+_FIRST_ID = 1_000_000_000  # ten digits from the first to the last: JSON knows no leading zeros
+
+
+def create_topic(bootstrap: str, topic: str) -> None:
+    """Make a topic whose record timestamps are the broker's append times."""
+    config = {
+        "message.timestamp.type": "LogAppendTime",
+        # Removed topics must leave the disk and the page cache while the next contender warms up,
+        # not in its middle.
+        "file.delete.delay.ms": "100",
+    }
+    new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config=config)
+    admin = _admin(bootstrap)  # must outlive the call
+    admin.create_topics([new])[topic].result(CALL_TIMEOUT_SECONDS)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Remove a topic."""
+    admin = _admin(bootstrap)
+    admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_SECONDS)
+
+
+def load(bootstrap: str, topic: str, records: int) -> None:
+    """Write ``records`` records: 8-byte keys 0, 1, 2 …, values of 100 bytes of JSON, keys choosing partitions."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for start in range(0, records, LOADED_AT_ONCE):
+        numbers = range(start, min(start + LOADED_AT_ONCE, records))
+        batch = [{"key": key(n), "value": value(n, 10_000 + n % 90_000)} for n in numbers]
+        while len(producer) > 500_000 - LOADED_AT_ONCE:
+            producer.poll(0.05)
+        queued = producer.produce_batch(topic, batch)
+        assert queued == len(batch), f"the client took {queued} of {len(batch)} records"
+    left = producer.flush(CALL_TIMEOUT_SECONDS)
+    assert left == 0, f"{left} records were not written within {CALL_TIMEOUT_SECONDS} s"
+
+
+def key(number: int) -> bytes:
+    """A record's key: 8 bytes, unsigned, big-endian."""
+    return _KEY.pack(number)
+
+
+def value(number: int, amount: int) -> bytes:
+    """A record's value: exactly 100 bytes of JSON."""
+    head = _HEAD % (_FIRST_ID + number, amount)
+    return (head + "x" * (VALUE_BYTES - len(head) - len(_TAIL)) + _TAIL).encode()
+
+
+def sum_of_keys(records: int) -> int:
+    """What the keys of a loaded topic add up to."""
+    return records * (records - 1) // 2
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    # Level 4 leaves out what the client says about its own background queue when it is closed.
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})

@@ -1,0 +1,35 @@
+"""(input record, error) -> the output record of a dead-letter topic; pure.
+
+The same input gives the same bytes: no clock, no traceback, no host. Verification can therefore
+compute dead letters again.
+"""
+
+from __future__ import annotations
+
+from eos.records import InputRecord, OutputRecord
+
+_PREFIX = "eos.deadletter."
+_MAX_REASON_CHARS = 500  # an error text may quote the record; a header should stay small
+
+
+def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord:
+    """The dead letter of a record: its raw key, value, headers and timestamp, with where and why as headers.
+
+    Args:
+        record: the record that could not be processed.
+        reason: what is wrong with it, in words that are the same at every try.
+        topic: the dead-letter topic.
+    """
+    return OutputRecord(
+        topic=topic,
+        key=record.key,
+        value=record.value,
+        headers=(
+            *record.headers,
+            (f"{_PREFIX}topic", record.topic.encode()),
+            (f"{_PREFIX}partition", str(record.partition).encode()),
+            (f"{_PREFIX}offset", str(record.offset).encode()),
+            (f"{_PREFIX}error", reason[:_MAX_REASON_CHARS].encode()),
+        ),
+        timestamp_ms=record.timestamp_ms,
+    )

@@ -1,0 +1,164 @@
+"""What happened: immutable facts that the core tells to whoever listens (logs, metrics, tests).
+
+The core never imports a listener. A listener must not raise and must not block: it is called from the
+thread that drives the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eos.offsets import OffsetVector, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a shard. ``shard`` is its transactional.id."""
+
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened(Event):
+    """The shard's session is open: older owners are fenced, positions are known."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed(Event):
+    """The shard's session ended; ``reason`` is "" for a normal end."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpened(Event):
+    """init_transactions succeeded: every older producer of this transactional.id is fenced."""
+
+    seconds: float
+    rebuilt_because: str = ""  # empty for the first open
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSuspect(Event):
+    """A resend by the client cannot be excluded: the producer is rebuilt before the next begin."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCommitted(Event):
+    """One transaction's outputs and input offsets became visible, all of them."""
+
+    records_in: int
+    records_out: int
+    offsets: OffsetVector
+    seconds: float  # from begin to the commit's answer
+    commit_seconds: float  # send_offsets and commit alone
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionAborted(Event):
+    """One transaction's outputs and offsets will never be visible."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced(Event):
+    """Another owner took the shard; this one stops."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionExpired(Event):
+    """A transaction outlived transaction.timeout.ms; the session reopens and compares."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallRetried(Event):
+    """A call is made again, as the retry policy says."""
+
+    call: str
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAssigned(Event):
+    """Input partitions came to this session, with the positions it starts from."""
+
+    positions: OffsetVector
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRevoked(Event):
+    """Input partitions left this session. ``lost``: without being asked, another owner may hold them."""
+
+    partitions: Sequence[Partition]
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound(Event):
+    """After an abort the positions went back to the committed offsets."""
+
+    positions: OffsetVector
+
+
+@dataclass(frozen=True, slots=True)
+class StartPolicyApplied(Event):
+    """Partitions without a committed offset got their first one, committed before the first read."""
+
+    positions: OffsetVector
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeadLettered(Event):
+    """A record that could not be processed went to the dead-letter topic (or was skipped)."""
+
+    partition: Partition
+    offset: int
+    error: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTurned(Event):
+    """The loop is alive: told once per turn, also when idle or while the cluster is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LagMeasured(Event):
+    """Per partition: records from the committed offset to the LSO, and from the LSO to the high watermark."""
+
+    to_lso: dict[Partition, int] = field(default_factory=dict)
+    lso_to_high_watermark: dict[Partition, int] = field(default_factory=dict)
+
+
+class Listener(Protocol):
+    """Anything that takes events."""
+
+    def __call__(self, event: Event) -> None: ...
+
+
+def nobody(event: Event) -> None:
+    """The listener that does nothing."""
+
+
+def tell_all(*listeners: Listener) -> Listener:
+    """One listener that passes every event on to each of these, in order."""
+
+    def tell(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return tell

@@ -1,0 +1,1 @@
+"""The door to confluent-kafka: thin clients whose errors are classified; nothing else imports that package."""

@@ -1,0 +1,249 @@
+"""What a KafkaError of a call means to its holder: one table for the producer's calls, one for the consumer's.
+
+librdkafka's documented order is abortable, then retriable, and *every unflagged error is fatal*
+(rdkafka.h, rd_kafka_txn_*; INTRODUCTION.md "Transactional producer"). Two things come before the flags:
+
+- ``_STATE`` is a caller's bug, except in produce(), where librdkafka also answers it for a transaction
+  that has failed in the background.
+- A fatal state that this producer has shown before. After a fence librdkafka answers begin and abort
+  with ``_CONFLICT``, flagged retriable, for ever (measured with 2.16): the flag alone would spin.
+
+A class is never chosen by an error's text, and never by its code alone where the flags say more.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from eos.calls import Call
+from eos.errors import (
+    AbortableError,
+    CommitOutcomeUnknownError,
+    ConfigError,
+    DeliveryError,
+    EosError,
+    FatalError,
+    FencedError,
+    OffsetGapError,
+    RebalancedError,
+    RecordRefusedError,
+    ReopenError,
+    RetriableError,
+    TransactionExpiredError,
+    UnclassifiedError,
+    UsageError,
+)
+
+# librdkafka turns both of the broker's answers into _FENCED; the raw codes still occur in delivery reports.
+_FENCES = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+# The broker no longer knows this producer as it is, which says nothing of a rival: 49 and 59 after idle
+# expiry (transactional.id.expiration.ms, producer.id.expiration.ms), 48 and 45 after an abort that raced
+# the first AddPartitions (librdkafka issue 4849) or a late packet.
+_PRODUCER_IS_OVER = {
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+}
+
+_GROUP_MOVED_ON = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError._ASSIGNMENT_LOST,
+}
+
+_ACCESS = "access was refused. Fix: grant the principal what the job declares"
+_FIXES = {
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_ACCESS}: Write and Describe on its TransactionalId prefix",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on input topics, Write on output topics",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on the group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_ACCESS} on the cluster",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "the broker refused the credentials. Fix: kafka.sasl_username and "
+    "kafka.sasl_password (or its _file)",
+    KafkaError._AUTHENTICATION: "authentication failed. Fix: kafka.security_protocol and the credentials",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout_ms is above the broker's "
+    "transaction.max.timeout.ms. Fix: lower the setting, or raise the broker's limit",
+    KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions with group metadata (KIP-447): "
+    "Apache Kafka 2.5 or newer is needed",
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic's message format has no transactions. "
+    "Fix: message.format.version 0.11 or newer",
+    KafkaError.INVALID_GROUP_ID: "the group id is not valid. Fix: the setting group (EOS_GROUP)",
+    KafkaError._UNKNOWN_GROUP: "the consumer has no group. Fix: the setting group (EOS_GROUP)",
+}
+
+_PERMANENT_IN_PRODUCE = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "the record is larger than allowed. Fix: message.max.bytes in [kafka.producer] "
+    "and max.message.bytes of the topic, or smaller records",
+    KafkaError.RECORD_LIST_TOO_LARGE: "the records are larger than the topic's max.message.bytes",
+    KafkaError._UNKNOWN_TOPIC: "the topic does not exist. Fix: create it; eos never creates topics",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist. Fix: create it; eos never creates topics",
+    KafkaError._UNKNOWN_PARTITION: "the partition does not exist",
+    KafkaError.TOPIC_EXCEPTION: "the topic name is not valid",
+    KafkaError.INVALID_TIMESTAMP: "the timestamp is outside what the topic accepts",
+    KafkaError.INVALID_RECORD: "the broker refused the record (compacted topics need keys)",
+    KafkaError._INVALID_ARG: "the record is not valid",
+}
+
+
+def classify(
+    call: Call,
+    error: KafkaError,
+    *,
+    fatal: KafkaError | None = None,
+    expired: bool = False,
+) -> EosError:
+    """The error to raise for what a call of the *transactional producer* returned.
+
+    Args:
+        call: the call that failed.
+        error: what it returned.
+        fatal: the fatal error that this producer has shown before, if any.
+        expired: whether the transaction has been open for transaction.timeout.ms or longer. Then a
+            fence proves nothing: the coordinator's own abort looks the same (KIP-588 is not supported).
+    """
+    if fatal is None and error.fatal():
+        fatal = error
+    if fatal is None and error.code() == KafkaError._STATE:
+        return _state_error(call, error)
+    if fatal is not None:
+        return _fatal(call, fatal, expired=expired)
+    if error.code() in _FENCES:  # flagged abortable where librdkafka does not list code 90
+        return _fenced(error, call, expired=expired)
+    if error.txn_requires_abort():
+        return _abortable(call, error)
+    if error.retriable():
+        return _retriable(call, error)
+    return _unflagged(call, error)
+
+
+def classify_delivery(error: KafkaError, *, topic: str, expired: bool = False) -> EosError | None:
+    """What a failed delivery report means; None for records that were purged by an abort."""
+    code = error.code()
+    if code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+        return None
+    if code in _FENCES:
+        return _fenced(error, Call.PRODUCE, expired=expired)
+    if code in _FIXES:
+        return ConfigError(f"{topic}: {_text(Call.PRODUCE, error)}: {_FIXES[code]}", code=error.name())
+    if code in _PERMANENT_IN_PRODUCE:
+        return RecordRefusedError(
+            f"{topic}: {_text(Call.PRODUCE, error)}: {_PERMANENT_IN_PRODUCE[code]}", code=error.name()
+        )
+    return DeliveryError(f"{topic}: {_text(Call.PRODUCE, error)}", code=error.name())
+
+
+def classify_consumer(call: Call, error: KafkaError) -> EosError:
+    """The error to raise for what a call of the *consumer* returned.
+
+    Its flags mean little here: ``committed()`` times out unflagged while another id's transaction is
+    pending on the offsets (measured), which is retriable up to the transaction's timeout.
+    """
+    code = error.code()
+    text = _text(call, error)
+    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
+        return OffsetGapError(
+            f"{text}: the position is no longer in the log, so input was deleted (retention, DeleteRecords) or "
+            "truncated before it was processed. Nothing is skipped silently. Fix: decide where to go on, and set the "
+            "group's offsets with kafka-consumer-groups.sh --reset-offsets while the job is stopped",
+            code=error.name(),
+        )
+    if code in _FIXES:
+        return ConfigError(f"{text}: {_FIXES[code]}", code=error.name())
+    if code in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED):
+        return FencedError(f"{text}: another member joined under this group.instance.id", code=error.name())
+    if code in _GROUP_MOVED_ON:
+        return RebalancedError(text, code=error.name())
+    if code == KafkaError._STATE:
+        return UsageError(text, code=error.name())
+    if error.fatal():
+        return UnclassifiedError(text, code=error.name())
+    # Whatever else a consumer reports is a broker that is away, moving or loading: librdkafka goes on by
+    # itself, and the caller's deadline bounds it.
+    return RetriableError(text, code=error.name())
+
+
+def _state_error(call: Call, error: KafkaError) -> EosError:
+    if call is Call.PRODUCE:
+        return AbortableError(
+            f"{_text(call, error)}: the transaction has failed before this record", code="_STATE"
+        )
+    return UsageError(_text(call, error), code="_STATE")
+
+
+def _fatal(call: Call, error: KafkaError, *, expired: bool) -> EosError:
+    code = error.code()
+    if code in _FENCES:
+        return _fenced(error, call, expired=expired)
+    if code in _FIXES:
+        return ConfigError(f"{_text(call, error)}: {_FIXES[code]}", code=error.name())
+    if call is Call.COMMIT:
+        # Among them: EndTxn succeeded, but the local state had already failed. The output IS committed then.
+        return CommitOutcomeUnknownError(
+            f"{_text(call, error)}: whether it happened is read from the committed offsets", code=error.name()
+        )
+    if code in _PRODUCER_IS_OVER:
+        return ReopenError(f"{_text(call, error)}: the producer must be reopened", code=error.name())
+    return UnclassifiedError(_text(call, error), code=error.name())
+
+
+def _fenced(error: KafkaError, call: Call, *, expired: bool) -> FatalError | ReopenError:
+    if expired:
+        return TransactionExpiredError(
+            f"{_text(call, error)}: the transaction was open for transaction.timeout_ms or longer, so the coordinator "
+            "may have aborted it; a newer owner is possible too",
+            code=error.name(),
+        )
+    return FencedError(
+        f"{_text(call, error)}: a newer producer of this transactional.id exists, so another owner has the shard. "
+        "If this repeats, two instances run under one ordinal (or one partition is given to two instances)",
+        code=error.name(),
+    )
+
+
+def _abortable(call: Call, error: KafkaError) -> EosError:
+    code = error.code()
+    text = _text(call, error)
+    if code in _GROUP_MOVED_ON:
+        return RebalancedError(
+            f"{text}: the group moved on while the transaction was open", code=error.name()
+        )
+    if code in _FIXES:
+        return ConfigError(f"{text}: {_FIXES[code]}", code=error.name())
+    if code == KafkaError._INCONSISTENT:
+        return DeliveryError(f"{text}: a record of the transaction was not delivered", code=error.name())
+    return AbortableError(text, code=error.name())
+
+
+def _retriable(call: Call, error: KafkaError) -> EosError:
+    code = error.code()
+    text = _text(call, error)
+    if code in (KafkaError._CONFLICT, KafkaError._PREV_IN_PROGRESS):
+        # Flagged retriable, but it never ends: another call of this producer has to be resumed first.
+        return UsageError(f"{text}: another call of this producer has not been finished", code=error.name())
+    if call is Call.SEND_OFFSETS:
+        # Not resumable: a second call would be a second request, and a late first one could then overwrite.
+        return AbortableError(f"{text}: offsets are sent once per transaction", code=error.name())
+    return RetriableError(text, code=error.name())
+
+
+def _unflagged(call: Call, error: KafkaError) -> EosError:
+    code = error.code()
+    text = _text(call, error)
+    if call is Call.PRODUCE and code in _PERMANENT_IN_PRODUCE:
+        return RecordRefusedError(f"{text}: {_PERMANENT_IN_PRODUCE[code]}", code=error.name())
+    if code in _FIXES:
+        return ConfigError(f"{text}: {_FIXES[code]}", code=error.name())
+    if call is Call.COMMIT:
+        return CommitOutcomeUnknownError(
+            f"{text}: whether it happened is read from the committed offsets", code=error.name()
+        )
+    return UnclassifiedError(f"{text}: an error without a flag is fatal (rdkafka.h)", code=error.name())
+
+
+def _text(call: Call, error: KafkaError) -> str:
+    return f"{call}: {error.name()}: {error.str()}"

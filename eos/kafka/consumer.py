@@ -1,0 +1,229 @@
+"""ConsumerClient: one confluent-kafka consumer instance with its errors classified.
+
+It holds no policy: which offsets to start from, what to do in a rebalance and when to give up are decided above.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from eos.calls import Call
+from eos.errors import ConfigError, EosError
+from eos.kafka.classify import classify_consumer
+from eos.offsets import OffsetVector, Partition
+
+
+class GroupMetadata(NamedTuple):
+    """What a transaction's offsets are checked against: the group and, inside ``opaque``, the member's generation.
+
+    Read it right before each commit, in the thread that polls the consumer: an old one is refused (KIP-447).
+    """
+
+    group_id: str
+    opaque: object
+
+
+class Committed(NamedTuple):
+    """What the group has stored for a partition: the next offset to read, and the metadata written with it."""
+
+    offset: int
+    metadata: str
+
+
+class Watermarks(NamedTuple):
+    """The first offset still in the log, the last stable offset, and the end of the log."""
+
+    low: int
+    lso: int
+    high: int
+
+
+class Fetched(NamedTuple):
+    """What one consume call brought: records, and the partitions whose end (the LSO) was reached."""
+
+    messages: list[Message]
+    ends: list[Partition]
+
+
+class RebalanceListener(Protocol):
+    """Told about partitions that come and go, from inside :meth:`ConsumerClient.consume`. Must not raise."""
+
+    def assigned(self, partitions: Sequence[Partition]) -> None: ...
+    def revoked(self, partitions: Sequence[Partition]) -> None: ...
+    def lost(self, partitions: Sequence[Partition]) -> None: ...
+
+
+class ConsumerClient:
+    """A consumer instance. One thread owns it.
+
+    Args:
+        config: librdkafka's options, with group.id and isolation.level=read_committed.
+
+    Raises:
+        ConfigError: librdkafka refuses an option.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.group_id = str(config["group.id"])
+        self._broken: EosError | None = None
+        try:
+            self._consumer = Consumer({**config, "error_cb": self._on_error})
+        except KafkaException as error:
+            cause = error.args[0]
+            text = cause.str() if isinstance(cause, KafkaError) else str(cause)
+            raise ConfigError(f"librdkafka refuses the consumer's options: {text}") from error
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        """Join the group."""
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=lambda _, partitions: listener.assigned(_partitions(partitions)),
+            on_revoke=lambda _, partitions: listener.revoked(_partitions(partitions)),
+            on_lost=lambda _, partitions: listener.lost(_partitions(partitions)),
+        )
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        """Read exactly these partitions from these offsets, without a group membership."""
+        self._guard(Call.CONSUME, self._consumer.assign, _offsets(positions))
+
+    def incremental_assign(self, positions: Mapping[Partition, int]) -> None:
+        """Take over partitions in a cooperative rebalance."""
+        self._guard(Call.CONSUME, self._consumer.incremental_assign, _offsets(positions))
+
+    def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
+        """Give partitions up in a cooperative rebalance."""
+        self._guard(Call.CONSUME, self._consumer.incremental_unassign, _bare(partitions))
+
+    def consume(self, max_records: int, timeout_s: float) -> Fetched:
+        """Up to ``max_records`` records; returns early with what is there once the first record has come.
+
+        consume(n) alone would wait for n records or the whole timeout, which doubles the latency at low rates.
+
+        Raises:
+            EosError: an error event of the consumer; records that came with it are not lost, the caller rewinds.
+        """
+        try:
+            messages = self._consumer.consume(max_records, 0)
+            if not messages and timeout_s > 0:
+                first = self._consumer.poll(timeout_s)
+                if first is not None:
+                    messages = (
+                        [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
+                    )
+        except KafkaException as error:
+            raise classify_consumer(Call.CONSUME, error.args[0]) from error
+        if self._broken is not None:
+            raise self._broken
+        records = [m for m in messages if m.error() is None]
+        if len(records) == len(messages):
+            return Fetched(records, [])
+        return Fetched(records, self._events(messages))
+
+    def _events(self, messages: Sequence[Message]) -> list[Partition]:
+        ends: list[Partition] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise classify_consumer(Call.CONSUME, error)
+            ends.append(Partition(str(message.topic()), int(message.partition() or 0)))
+        return ends
+
+    def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
+        """The next offset to read per partition; partitions that were never read from are left out (-1001)."""
+        found = self._guard(Call.CONSUME, self._consumer.position, _bare(partitions))
+        return OffsetVector({Partition(p.topic, p.partition): p.offset for p in found if p.offset >= 0})
+
+    def seek(self, positions: Mapping[Partition, int]) -> None:
+        """Go to these offsets; what was fetched ahead is dropped."""
+        for position in _offsets(positions):
+            self._guard(Call.CONSUME, self._consumer.seek, position)
+
+    def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
+        """The group's stable committed offsets; partitions without one are left out.
+
+        Raises:
+            RetriableError: no answer, or another transaction is pending on the offsets (KIP-447, require-stable).
+        """
+        wanted = _bare(partitions)
+        if not wanted:
+            return {}
+        found = self._guard(Call.COMMITTED, self._consumer.committed, wanted, timeout_s)
+        result: dict[Partition, Committed] = {}
+        for p in found:
+            if p.error is not None:
+                raise classify_consumer(Call.COMMITTED, p.error)
+            if p.offset not in (OFFSET_INVALID, -1):
+                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "")
+        return result
+
+    def group_metadata(self) -> GroupMetadata:
+        """The member's metadata as of now."""
+        return GroupMetadata(self.group_id, self._consumer.consumer_group_metadata())
+
+    def stable_watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
+        """(first offset still in the log, LSO), asked from the broker; the LSO because of read_committed."""
+        found = self._guard(
+            Call.METADATA,
+            self._consumer.get_watermark_offsets,
+            TopicPartition(partition.topic, partition.number),
+            timeout_s,
+        )
+        return found[0], found[1]
+
+    def partitions_of(self, topics: Iterable[str], timeout_s: float) -> list[Partition]:
+        """Every partition of these topics.
+
+        Raises:
+            ConfigError: a topic does not exist.
+        """
+        result: list[Partition] = []
+        for topic in topics:
+            metadata = self._guard(Call.METADATA, self._consumer.list_topics, topic, timeout_s).topics[topic]
+            if metadata.error is not None and metadata.error.code() != KafkaError.LEADER_NOT_AVAILABLE:
+                if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise ConfigError(
+                        f"topic {topic!r} does not exist. Fix: create it; eos never creates topics"
+                    )
+                raise classify_consumer(Call.METADATA, metadata.error)
+            result.extend(Partition(topic, number) for number in sorted(metadata.partitions))
+        return result
+
+    def close(self) -> None:
+        """Leave the group and let go of the instance."""
+        with suppress(KafkaException, RuntimeError):
+            self._consumer.close()
+
+    def _guard(self, call: Call, function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return function(*arguments)
+        except KafkaException as error:
+            raise classify_consumer(call, error.args[0]) from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        # Most of what arrives here is a broker that is away: librdkafka goes on by itself.
+        if error.fatal() and self._broken is None:
+            self._broken = classify_consumer(Call.CONSUME, error)
+
+
+def wait_until(deadline: float) -> float:
+    """The seconds left until a time.monotonic() deadline, never below zero."""
+    return max(0.0, deadline - time.monotonic())
+
+
+def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(p.topic, p.partition) for p in partitions]
+
+
+def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(p.topic, p.number) for p in partitions]
+
+
+def _offsets(positions: Mapping[Partition, int]) -> list[TopicPartition]:
+    return [TopicPartition(p.topic, p.number, offset) for p, offset in positions.items()]

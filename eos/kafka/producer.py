@@ -1,0 +1,263 @@
+"""TransactionalClient: one confluent-kafka producer instance with its errors classified.
+
+It holds no policy: no retries, no state machine, no rebuild. It knows what only the instance can know:
+the fatal error it has shown, failed deliveries, how long its transaction has been open, and whether a
+resend cannot be excluded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from eos.calls import Call
+from eos.errors import AbortableError, ConfigError, EosError, UsageError
+from eos.kafka.classify import classify, classify_delivery
+from eos.kafka.consumer import GroupMetadata
+from eos.kafka.resends import ResendWatch
+from eos.offsets import Partition
+
+T = TypeVar("T")
+
+_MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
+_FULL_QUEUE_WAIT_S = 0.05
+
+
+class ProducerIdentity(NamedTuple):
+    """What the coordinator calls this instance: the epoch rises with every init of the transactional.id."""
+
+    producer_id: int
+    epoch: int
+
+
+class TransactionalClient:
+    """A transactional producer instance. Not thread-safe, except that one thread may end what another began.
+
+    Args:
+        config: librdkafka's options, with transactional.id.
+        transaction_timeout_s: the transaction.timeout.ms of that config, in seconds.
+
+    Raises:
+        ConfigError: librdkafka refuses an option.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, transaction_timeout_s: float) -> None:
+        self._timeout_s = transaction_timeout_s
+        self._watch = ResendWatch()
+        self._fatal: KafkaError | None = None
+        self._failed_delivery: EosError | None = None
+        self._begun_at: float | None = None
+        self._identity: ProducerIdentity | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        options = {
+            **config,
+            "logger": self._watch,
+            "error_cb": self._on_error,
+            "stats_cb": self._on_statistics,
+            "on_delivery": self._on_failed_delivery,
+            # Without it each delivered record would call into Python.
+            "delivery.report.only.error": True,
+        }
+        try:
+            self._producer = Producer(options)
+        except KafkaException as error:
+            raise ConfigError(f"librdkafka refuses the producer's options: {_reason(error)}") from error
+        self._capacity = int(config.get("queue.buffering.max.messages", 100_000))
+
+    # --- the transactional calls -------------------------------------------------------------------
+
+    def init(self, timeout_s: float) -> None:
+        """Fence older instances of the id; finish or abort what they left. Resumable after a RetriableError."""
+        self._call(Call.INIT, self._producer.init_transactions, timeout_s)
+
+    def begin(self) -> None:
+        """Begin a transaction; local, no request is sent."""
+        self._drain()
+        # What broke while no transaction was open had no request of one in flight.
+        self._watch.forget()
+        self._failed_delivery = None
+        self._call(Call.BEGIN, self._producer.begin_transaction)
+        self._begun_at = time.monotonic()
+
+    def send_offsets(
+        self, offsets: Mapping[Partition, int], stamp: str, group: GroupMetadata, timeout_s: float
+    ) -> None:
+        """Add the input offsets to the transaction. Once per transaction, as its last step: not resumable."""
+        positions = [TopicPartition(p.topic, p.number, offset, stamp) for p, offset in offsets.items()]
+        self._call(
+            Call.SEND_OFFSETS, self._producer.send_offsets_to_transaction, positions, group.opaque, timeout_s
+        )
+
+    def commit(self, timeout_s: float) -> None:
+        """Flush and commit. After a RetriableError only commit may follow: it resumes the same commit."""
+        self._call(Call.COMMIT, self._producer.commit_transaction, timeout_s)
+        self._begun_at = None
+
+    def abort(self, timeout_s: float) -> None:
+        """Abort. Resumable after a RetriableError."""
+        self._call(Call.ABORT, self._producer.abort_transaction, timeout_s)
+        self._begun_at = None
+
+    # --- producing ---------------------------------------------------------------------------------
+
+    def produce(self, topic: str, message: Mapping[str, Any], *, deadline: float) -> None:
+        """Queue one record: value, key, headers, timestamp (ms), partition, as confluent-kafka names them.
+
+        Waits for room in the queue until ``deadline`` (time.monotonic()).
+        """
+        while True:
+            try:
+                self._producer.produce(topic, **message)
+            except BufferError:
+                self._wait_for_room(deadline)
+            except KafkaException as error:
+                raise self._classified(Call.PRODUCE, error) from error
+            else:
+                return
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], *, deadline: float) -> None:
+        """Queue many records of one topic: dicts with value, key, partition, timestamp (no headers).
+
+        librdkafka goes on after a record that found the queue full, so a later one could overtake it;
+        therefore room is made first, and a record refused in the middle fails the transaction.
+        """
+        for start in range(0, len(messages), self._capacity):
+            part = messages[start : start + self._capacity]
+            while len(self._producer) + len(part) > self._capacity:
+                self._wait_for_room(deadline)
+            self._produce_part(topic, part, deadline)
+
+    def _produce_part(self, topic: str, part: list[dict[str, Any]], deadline: float) -> None:
+        while True:
+            accepted = self._producer.produce_batch(topic, part)
+            if accepted == len(part):
+                return
+            refused = [(i, m["_error"]) for i, m in enumerate(part) if "_error" in m]
+            error = refused[0][1]
+            if error.code() != KafkaError._QUEUE_FULL:
+                raise classify(Call.PRODUCE, error, fatal=self._fatal, expired=self.expired)
+            if [i for i, _ in refused] != list(range(accepted, len(part))):
+                message = (
+                    f"{topic}: the producer's queue filled up in the middle of a batch; going on would reorder records. "
+                    "Fix: lower transaction.max_bytes, or raise queue.buffering.max.kbytes in [kafka.producer]"
+                )
+                raise AbortableError(message, code="_QUEUE_FULL")
+            part = [{k: v for k, v in m.items() if k != "_error"} for m in part[accepted:]]
+            self._wait_for_room(deadline)
+
+    def poll(self) -> None:
+        """Serve callbacks without waiting.
+
+        Raises:
+            EosError: a record of the open transaction could not be delivered.
+        """
+        self._producer.poll(0)
+        self.check_deliveries()
+
+    def check_deliveries(self) -> None:
+        """Raise the first failed delivery of the open transaction, if one is known."""
+        if self._failed_delivery is not None:
+            raise self._failed_delivery
+
+    # --- what the instance knows -------------------------------------------------------------------
+
+    @property
+    def expired(self) -> bool:
+        """Whether the transaction has been open for transaction.timeout.ms or longer."""
+        return self._begun_at is not None and time.monotonic() - self._begun_at >= self._timeout_s
+
+    @property
+    def resend_reason(self) -> str:
+        """Why a resend since the last begin cannot be excluded; "" if it can."""
+        return self._watch.reason
+
+    def identity(self, timeout_s: float) -> ProducerIdentity | None:
+        """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self._identity is None and time.monotonic() < deadline:
+            self._producer.poll(0.02)
+        return self._identity
+
+    def close(self) -> None:
+        """Let go of the instance without waiting for records; an open transaction is the caller's to abort."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(KafkaException):
+            self._producer.purge()
+        self._drain()
+        # Not close(): since 2.16 it calls abort_transaction itself and warns where that is refused, as after a
+        # fence. Dropping the last reference destroys the instance; its callbacks are cut off by then.
+        del self._producer
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _call(self, call: Call, function: Callable[..., T], *arguments: object) -> T:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "a producer does not survive fork(): librdkafka's threads are gone. Use spawned processes"
+            )
+        began = time.monotonic()
+        try:
+            return function(*arguments)
+        except KafkaException as error:
+            self._drain()
+            raise self._classified(call, error) from error
+        finally:
+            self._drain()
+            self._watch.took(call, time.monotonic() - began)
+
+    def _classified(self, call: Call, error: KafkaException) -> EosError:
+        kafka_error: KafkaError = error.args[0]
+        if kafka_error.fatal() and self._fatal is None:
+            self._fatal = kafka_error
+        known = self._failed_delivery
+        classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired)
+        # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.
+        return known if known is not None and isinstance(classified, AbortableError) else classified
+
+    def _drain(self) -> None:
+        """Serve everything that waits: log lines and reports are handed over by poll, not before a call returns."""
+        for _ in range(_MAX_DRAIN_POLLS):
+            if not self._producer.poll(0):
+                return
+
+    def _wait_for_room(self, deadline: float) -> None:
+        self._producer.poll(_FULL_QUEUE_WAIT_S)
+        self.check_deliveries()
+        if time.monotonic() >= deadline:
+            raise AbortableError(
+                "the producer's queue stayed full until the transaction's deadline: the brokers take too little",
+                code="_QUEUE_FULL",
+            )
+
+    # Callbacks must not raise: an exception would replace, and free, the error of the call that serves them.
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() and self._fatal is None:
+            self._fatal = error
+
+    def _on_statistics(self, text: str) -> None:
+        with suppress(ValueError, KeyError, TypeError):
+            state = json.loads(text)["eos"]
+            if state["producer_id"] >= 0:
+                self._identity = ProducerIdentity(state["producer_id"], state["producer_epoch"])
+
+    def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None or self._failed_delivery is not None:
+            return
+        if error.fatal() and self._fatal is None:
+            self._fatal = error
+        self._failed_delivery = classify_delivery(error, topic=str(message.topic()), expired=self.expired)
+
+
+def _reason(error: KafkaException) -> str:
+    cause = error.args[0]
+    return cause.str() if isinstance(cause, KafkaError) else str(cause)

@@ -1,0 +1,141 @@
+"""Fetch pinned jars with Maven, or with the Ivy that PySpark ships.
+
+Both are told every single jar and resolve nothing, so both bring the same files.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from eos.errors import ConfigError, RetriableError
+from eos.local.versions import KAFKA_VERSION, MAVEN_DEPENDENCY_PLUGIN_VERSION, SCALA_VERSION, Jar
+
+TIMEOUT_S = 600.0  # 54 MB; seen: Maven 5-8 s, Ivy 24 s
+_SHOWN_LINES = 8
+
+
+class Tool(NamedTuple):
+    """A way to fetch jars: fetch(jars, work directory) returns the directory below it that holds them."""
+
+    name: str
+    fetch: Callable[[Sequence[Jar], Path], Path]
+
+
+def find_tool(java: str) -> Tool:
+    """Maven if it is on PATH, else the Ivy inside an installed PySpark.
+
+    Raises:
+        ConfigError: neither is there. The message names all sources of the jars.
+    """
+    if maven := shutil.which("mvn"):
+        return Tool("Maven", lambda jars, work: _fetch_by_maven(maven, jars, work))
+    if ivy := find_ivy():
+        return Tool("the Ivy of PySpark", lambda jars, work: _fetch_by_ivy(java, ivy, jars, work))
+    msg = (
+        f"no way to get the jars of Apache Kafka {KAFKA_VERSION}. Fix: one of (1) install Maven, so that `mvn` "
+        "is on PATH; (2) install PySpark (`pip install 'eos-kafka[spark]'`), whose Ivy fetches them; (3) unpack "
+        f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.tgz and set EOS_LOCAL__KAFKA_HOME to its directory."
+    )
+    raise ConfigError(msg)
+
+
+def find_ivy() -> Path | None:
+    """The Ivy jar of an installed PySpark, found without importing it (that takes seconds)."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    return None
+
+
+def maven_project(jars: Sequence[Jar]) -> str:
+    """A pom with exactly these jars, transitive dependencies shut out."""
+    dependencies = "".join(
+        f"<dependency><groupId>{jar.group}</groupId><artifactId>{jar.artifact}</artifactId>"
+        f"<version>{jar.version}</version><exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId>"
+        "</exclusion></exclusions></dependency>\n"
+        for jar in jars
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>eos</groupId><artifactId>local-kafka</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>\n{dependencies}</dependencies></project>\n"
+    )
+
+
+def ivy_module(jars: Sequence[Jar]) -> str:
+    """An Ivy module with exactly these jars, each named as a file: packagings like "bundle" do not matter."""
+    dependencies = "".join(
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
+        f'transitive="false" conf="default-&gt;default"><artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"/>'
+        "</dependency>\n"
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="eos" module="local-kafka"/>'
+        '<configurations><conf name="default"/></configurations><publications/>'
+        f"<dependencies>\n{dependencies}</dependencies></ivy-module>\n"
+    )
+
+
+def ivy_settings(cache: Path) -> str:
+    """Maven Central alone, in a cache of our own: a local Maven repository may hold a pom without its jar."""
+    return (
+        f'<ivysettings><settings defaultResolver="central"/><caches defaultCacheDir={quoteattr(str(cache))}/>'
+        '<resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>\n'
+    )
+
+
+def _fetch_by_maven(maven: str, jars: Sequence[Jar], work: Path) -> Path:
+    (work / "pom.xml").write_text(maven_project(jars))
+    plugin = f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_DEPENDENCY_PLUGIN_VERSION}"
+    goal = [f"{plugin}:copy-dependencies", f"-DoutputDirectory={work / 'libs'}"]
+    _run("Maven", [maven, "-q", "-B", "-Dstyle.color=never", "-f", str(work / "pom.xml"), *goal])
+    return work / "libs"
+
+
+def _fetch_by_ivy(java: str, ivy: Path, jars: Sequence[Jar], work: Path) -> Path:
+    (work / "ivysettings.xml").write_text(ivy_settings(work / "cache"))
+    (work / "ivy.xml").write_text(ivy_module(jars))
+    command = [
+        java,
+        "-jar",
+        str(ivy),
+        "-settings",
+        str(work / "ivysettings.xml"),
+        "-ivy",
+        str(work / "ivy.xml"),
+    ]
+    _run("Ivy", [*command, "-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")])
+    return work / "libs"
+
+
+def _run(name: str, command: Sequence[str]) -> None:
+    fix = "Fix: look at the network, a proxy or a mirror, and start again; nothing half-done was kept."
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        msg = f"{name} could not fetch the jars of Apache Kafka {KAFKA_VERSION}: {error}. {fix}"
+        raise RetriableError(msg) from error
+    if done.returncode != 0:
+        said = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-_SHOWN_LINES:])
+        msg = (
+            f"{name} could not fetch the jars of Apache Kafka {KAFKA_VERSION} (exit code {done.returncode}). {fix} "
+            f"Its last words:\n{said}"
+        )
+        raise RetriableError(msg)

@@ -1,0 +1,134 @@
+"""Bring nodes of a cluster up and wait until every broker answers and knows the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from eos.errors import ConfigError, RetriableError
+from eos.local import metadata
+from eos.local.layout import Layout
+from eos.local.ports import HOST
+from eos.local.process import Guard, Identity, end, spawn
+from eos.local.properties import log4j_properties, render, server_properties
+from eos.local.state import ClusterState
+from eos.local.waiting import Deadline
+
+_ANSWER_TIMEOUT_S = 2.0
+_SHOWN_LINES = 15
+_PORT_TAKEN = "Address already in use"
+
+
+class PortTakenError(ConfigError):
+    """Somebody took a port between its choice and the broker's start."""
+
+
+def write_configuration(layout: Layout, state: ClusterState, extra: Mapping[str, str]) -> None:
+    """Write server.properties and log4j2.properties of every node.
+
+    Raises:
+        OSError: the directory is not writable.
+    """
+    ports = {node_id: node.ports for node_id, node in state.nodes.items()}
+    for node_id in state.nodes:
+        layout.node(node_id).mkdir(parents=True, exist_ok=True)
+        properties = server_properties(node_id, ports, layout.data(node_id), extra)
+        layout.properties(node_id).write_text(render(properties))
+        layout.log4j(node_id).write_text(log4j_properties(layout.log(node_id)))
+
+
+class Launch:
+    """One start of some nodes: kill() undoes it, wait_until_ready() completes it."""
+
+    def __init__(self, layout: Layout, *, owned: bool) -> None:
+        self._layout = layout
+        self._owned = owned
+        self._starts: dict[int, dict[Path, int]] = {}
+        self.identities: dict[int, Identity] = {}
+        self.guards: dict[int, Guard] = {}
+
+    def start(self, state: ClusterState, node_id: int) -> Identity:
+        """Start a node's process.
+
+        Raises:
+            OSError: no process could be started.
+        """
+        node, console, log = (
+            self._layout.node(node_id),
+            self._layout.console(node_id),
+            self._layout.log(node_id),
+        )
+        self._starts[node_id] = {path: path.stat().st_size if path.exists() else 0 for path in (console, log)}
+        command = [
+            state.java,
+            *state.jvm_options,
+            f"-Dlog4j2.configurationFile={self._layout.log4j(node_id)}",
+            "-Dlog4j2.disableJmx=true",
+            "-cp",
+            f"{state.libs}/*",
+            "kafka.Kafka",
+            str(self._layout.properties(node_id)),
+        ]
+        identity, guard = spawn(command, directory=node, output=console, owned=self._owned)
+        self.identities[node_id] = identity
+        if guard is not None:
+            self.guards[node_id] = guard
+        return identity
+
+    def wait_until_ready(self, state: ClusterState, deadline: Deadline) -> None:
+        """Wait until every started broker serves clients and sees every running broker registered and unfenced.
+
+        Raises:
+            PortTakenError: a node ended because one of its ports is occupied.
+            ConfigError: a node ended. The message shows its last log lines.
+            RetriableError: the deadline passed. The message shows the last log lines.
+        """
+        expected = {node_id: state.nodes[node_id].ports.client for node_id in state.running}
+        expected |= {node_id: state.nodes[node_id].ports.client for node_id in self.identities}
+        waiting = set(self.identities)
+
+        def all_ready() -> bool:
+            for node_id in sorted(waiting):
+                if not self.identities[node_id].alive:
+                    raise self._ended(node_id)
+                seen = metadata.ask(HOST, expected[node_id], _ANSWER_TIMEOUT_S)
+                if (
+                    seen is None
+                    or seen.cluster_id != state.cluster_id
+                    or not expected.items() <= seen.ports.items()
+                ):
+                    return False
+                waiting.discard(node_id)
+            return True
+
+        if not deadline.wait_for(all_ready):
+            node_id = min(waiting)
+            msg = f"broker {node_id} was not ready in time. {self._last_words(node_id)}"
+            raise RetriableError(msg)
+
+    def kill(self) -> None:
+        """End what was started."""
+        end(self.identities.values(), grace_s=0)
+        for guard in self.guards.values():
+            guard.join()
+
+    def _ended(self, node_id: int) -> ConfigError:
+        words = self._last_words(node_id)
+        kind = PortTakenError if _PORT_TAKEN in words else ConfigError
+        return kind(f"broker {node_id} ended while starting. {words}")
+
+    def _last_words(self, node_id: int) -> str:
+        log, console = self._layout.log(node_id), self._layout.console(node_id)
+        starts = self._starts[node_id]
+        lines = [line for path in (console, log) for line in _tail(path, starts[path])]
+        return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _tail(path: Path, start: int) -> list[str]:
+    """The last lines of a file, from byte ``start`` on; a file that has been rolled since is read whole."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    new = content[start:] if len(content) >= start else content
+    return new.decode(errors="replace").splitlines()[-_SHOWN_LINES:]

@@ -1,0 +1,153 @@
+"""One process of a broker: start it, end it by its id, pause and resume it.
+
+A process is known by its id *and* its start, so that a process that was given the id of a dead broker is
+never taken for it, let alone killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from eos.local.waiting import Deadline
+
+_KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
+_ASK_TIMEOUT_S = 10.0
+
+# This shell is the broker's parent. Its standard input is a pipe of which the owner holds the other end: the
+# pipe ends when the owner is gone, however that went, and then the broker is killed. PR_SET_PDEATHSIG does
+# this on Linux only, and for the *thread* that started the broker: one that a short-lived thread restarted
+# would die with that thread.
+_GUARDED = """
+output=$1; shift
+exec 3<&0
+"$@" </dev/null >>"$output" 2>&1 3<&- &
+broker=$!
+echo "$broker"
+{ read -r _ <&3; kill -KILL "$broker"; } >/dev/null 2>&1 &
+guard=$!
+exec 3<&- >/dev/null
+wait "$broker"
+kill "$guard" 2>/dev/null
+exit 0
+"""
+# This shell ends at once, and the broker lives on as a child of init.
+_DETACHED = """
+output=$1; shift
+"$@" </dev/null >>"$output" 2>&1 &
+echo "$!"
+"""
+
+
+class Identity(NamedTuple):
+    """A process id, and when that process started (in the system's own notation)."""
+
+    pid: int
+    started: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process runs (a paused one does, a zombie does not)."""
+        return identity_of(self.pid) == self
+
+
+def identity_of(pid: int) -> Identity | None:
+    """The identity of the process that has that id now, or None if none runs."""
+    if Path("/proc/self/stat").exists():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return None
+        # proc(5): the name in parentheses may hold anything; fields 3 (state) and 22 (start) come after it.
+        fields = stat.rpartition(")")[2].split()
+        state, started = fields[0], fields[19]
+    else:
+        ps = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+        shown = subprocess.run(ps, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False).stdout
+        state, _, started = shown.strip().partition(" ")
+    if not state or state[0] in "ZX":
+        return None
+    return Identity(pid, started.strip())
+
+
+class Guard:
+    """The parent shell of an owned broker. The broker is killed when the last holder of this goes."""
+
+    def __init__(self, shell: subprocess.Popen[str]) -> None:
+        self._shell = shell
+
+    def join(self, timeout_s: float = _KILL_TIMEOUT_S) -> None:
+        """Take leave of the shell, which ends with its broker."""
+        if self._shell.stdin is not None:
+            self._shell.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._shell.wait(timeout_s)
+
+
+def spawn(
+    command: Sequence[str], *, directory: Path, output: Path, owned: bool
+) -> tuple[Identity, Guard | None]:
+    """Start a command in a session of its own, so that Ctrl-C in a terminal does not reach it.
+
+    Args:
+        command: what to run.
+        directory: where it runs.
+        output: the file that its standard output and error are appended to.
+        owned: whether it is killed as soon as this process is gone. Children that this process forked
+            without exec (multiprocessing's "fork") count as this process, they hold the same pipe.
+
+    Raises:
+        OSError: no process could be started.
+    """
+    shell = subprocess.Popen(
+        ["sh", "-c", _GUARDED if owned else _DETACHED, "sh", str(output), *command],
+        cwd=directory,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert shell.stdout is not None  # noqa: S101 - for the type checker: it is a pipe, see above
+    with shell.stdout as answer:
+        pid = int(answer.readline())
+    # A command that has ended already has no identity any more; this one is never alive.
+    identity = identity_of(pid) or Identity(pid, "ended at once")
+    guard = Guard(shell)
+    if owned:
+        return identity, guard
+    guard.join()
+    return identity, None
+
+
+def send(identity: Identity, number: signal.Signals) -> bool:
+    """Send a signal to that very process; False if it has ended."""
+    if not identity.alive:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(identity.pid, number)
+        return True
+    return False
+
+
+def end(identities: Iterable[Identity], *, grace_s: float) -> list[Identity]:
+    """End processes together: SIGTERM, and SIGKILL to those that are still there after ``grace_s``.
+
+    Returns:
+        The processes that survived even that (in disk wait, for example).
+    """
+    left = [identity for identity in identities if identity.alive]
+    if grace_s > 0:
+        for identity in left:
+            send(identity, signal.SIGTERM)
+            send(identity, signal.SIGCONT)  # a paused process takes no SIGTERM
+        Deadline(grace_s).wait_for(lambda: not any(identity.alive for identity in left))
+    for identity in left:
+        send(identity, signal.SIGKILL)
+    Deadline(_KILL_TIMEOUT_S).wait_for(lambda: not any(identity.alive for identity in left))
+    return [identity for identity in left if identity.alive]

@@ -1,0 +1,105 @@
+"""OwnedOffsets: what this owner last committed, and the comparison that shows whether another owner came since.
+
+init_transactions cannot be made conditional: a zombie that rebuilds its producer fences the rightful owner,
+whoever that is (measured: output doubled, the committed offset went from 30 back to 20). So after every init
+under an id that we held before, what the group has stored must be what we stored, stamp included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from eos.errors import FencedError
+from eos.kafka.consumer import Committed
+from eos.offsets import OffsetVector, Partition
+from eos.stamps import Stamp
+
+
+class Outcome(StrEnum):
+    """What became of the last transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class OwnedOffsets:
+    """Per owned partition of one group, what is stored if nobody else has committed since.
+
+    A pending vector is a commit without an answer: its partitions may be stored as before or as after it,
+    but all of them the same way, because a transaction is atomic.
+    """
+
+    def __init__(self, stamp: Stamp) -> None:
+        self.stamp = stamp
+        self._stored: dict[Partition, Committed | None] = {}
+        self._pending: OffsetVector | None = None
+
+    @property
+    def partitions(self) -> frozenset[Partition]:
+        return frozenset(self._stored)
+
+    @property
+    def pending(self) -> OffsetVector | None:
+        return self._pending
+
+    def found(self, stored: Mapping[Partition, Committed | None]) -> None:
+        """Partitions came to us with these committed offsets (None: the group has none)."""
+        self._stored.update(stored)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Partitions are no longer ours."""
+        for partition in partitions:
+            self._stored.pop(partition, None)
+
+    def sent(self, offsets: OffsetVector) -> None:
+        """A transaction with these offsets is about to be committed."""
+        self._pending = offsets
+
+    def ended(self, outcome: Outcome) -> None:
+        """The outcome of that transaction is known."""
+        if outcome is Outcome.COMMITTED and self._pending is not None:
+            for partition, offset in self._pending.items():
+                self._stored[partition] = self._ours(offset)
+        self._pending = None
+
+    def compare(self, found: Mapping[Partition, Committed]) -> Outcome:
+        """Hold what the group has stored against what we know.
+
+        Args:
+            found: what the group has stored now for :attr:`partitions` and the pending ones.
+
+        Returns:
+            What became of the pending transaction (ABORTED if there was none). Nothing is changed.
+
+        Raises:
+            FencedError: another owner has committed since.
+        """
+        pending = self._pending or OffsetVector()
+        for partition, expected in self._stored.items():
+            if partition not in pending and found.get(partition) != expected:
+                raise _another_owner(partition, expected, found.get(partition))
+        as_after = {p for p, offset in pending.items() if found.get(p) == self._ours(offset)}
+        as_before = {p for p in pending if found.get(p) == self._stored.get(p)}
+        if pending and as_after == set(pending):
+            return Outcome.COMMITTED
+        if as_before == set(pending):
+            return Outcome.ABORTED
+        odd = next(p for p in pending if p not in as_before)
+        raise _another_owner(odd, self._stored.get(odd), found.get(odd))
+
+    def _ours(self, offset: int) -> Committed:
+        return Committed(offset, str(self.stamp))
+
+
+def _another_owner(partition: Partition, expected: Committed | None, found: Committed | None) -> FencedError:
+    return FencedError(
+        f"{partition}: the group has stored {_shown(found)}, but this owner last committed {_shown(expected)}: "
+        "another owner has taken the partition over",
+    )
+
+
+def _shown(committed: Committed | None) -> str:
+    return (
+        "nothing" if committed is None else f"offset {committed.offset} ({committed.metadata or 'no stamp'})"
+    )

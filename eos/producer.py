@@ -1,0 +1,375 @@
+"""TransactionalProducer: a shard's producer through its life: open, transaction, suspect, reopen, close."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import (
+    EosError,
+    FencedError,
+    ReopenError,
+    TransactionExpiredError,
+    UsageError,
+)
+from eos.events import (
+    CallRetried,
+    Fenced,
+    Listener,
+    ProducerOpened,
+    ProducerSuspect,
+    TransactionAborted,
+    TransactionCommitted,
+    TransactionExpired,
+    nobody,
+)
+from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.producer import ProducerIdentity, TransactionalClient
+from eos.offsets import OffsetVector, Partition
+from eos.ownership import Outcome, OwnedOffsets
+from eos.settings import Settings
+from eos.shards import Shard
+from eos.stamps import OwnershipMode, Stamp
+from eos.transaction import Transaction, TransactionState
+
+# An abort needs one round trip; what is not aborted by then is ended by the next init, or by the timeout.
+_ABORT_DEADLINE_S = 15.0
+_IDENTITY_WAIT_S = 2.0
+_STATISTICS_INTERVAL_MS = 500
+_MAX_EPOCH = 32_766  # the coordinator gives out a new producer id after it
+
+
+class ProducerState(StrEnum):
+    """Where a shard's producer is in its life."""
+
+    NEW = "new"
+    READY = "ready"
+    SUSPECT = "suspect"  # a resend cannot be excluded: reopened before the next begin
+    OVER = "over"  # the instance cannot go on: reopened before the next begin
+    FENCED = "fenced"
+    CLOSED = "closed"
+
+
+class TransactionalProducer:
+    """The one producer of a shard.
+
+    >>> with TransactionalProducer(settings, shard) as producer:       # doctest: +SKIP
+    ...     with producer.transaction() as txn:
+    ...         txn.produce("payments", b"...", key=b"merchant-7")
+
+    The transactional.id comes from the shard, so whoever opens the same shard fences this producer, and a
+    replacement aborts at once what a killed one left open.
+
+    Args:
+        settings: how to reach the cluster, and the transaction's limits.
+        shard: the unit of ownership.
+        listener: told what happens.
+        stamp: what is written with offsets; by default a new token of this producer.
+
+    Raises:
+        ConfigError: librdkafka or the cluster refuses a setting (from open on).
+        FencedError: another owner has the shard; also at every later use.
+        UnavailableError: the cluster did not answer in time.
+    """
+
+    def __init__(
+        self, settings: Settings, shard: Shard, *, listener: Listener = nobody, stamp: Stamp | None = None
+    ) -> None:
+        self.shard = shard
+        self.transactional_id = shard.transactional_id
+        self._settings = settings
+        self._listener = listener
+        self._stamp = stamp or Stamp(OwnershipMode(settings.ownership.mode))
+        self._state = ProducerState.NEW
+        self._why = ""
+        self._fence: FencedError | None = None
+        self._client: TransactionalClient | None = None
+        self._open_transaction: Transaction | None = None
+        self._owned: dict[str, OwnedOffsets] = {}  # by group
+        self._claim_doubt = ""
+        self._used = False  # since the last init
+
+    @property
+    def state(self) -> ProducerState:
+        return self._state
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that an open transaction may live."""
+        return self._settings.transaction.timeout_s
+
+    @property
+    def commit_deadline_s(self) -> float:
+        return self._settings.transaction.commit_deadline_s
+
+    @property
+    def abort_deadline_s(self) -> float:
+        return min(_ABORT_DEADLINE_S, self.timeout_s)
+
+    def __repr__(self) -> str:
+        return f"<TransactionalProducer {self.transactional_id} {self._state}>"
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Fence every older producer of the shard; end what it left open. Does nothing if open already."""
+        if self._state is ProducerState.NEW:
+            self._init("")
+
+    def close(self) -> None:
+        """Abort what is open (confluent-kafka's close does not: the LSO would stay pinned), and let go."""
+        transaction = self._open_transaction
+        if transaction is not None and transaction.state is TransactionState.OPEN:
+            transaction.abort(UsageError("the producer was closed inside a transaction"))
+        self._drop_client()
+        if self._state is not ProducerState.FENCED:
+            self._state = ProducerState.CLOSED
+
+    def transaction(self) -> Transaction:
+        """A new transaction: a block that begins when it is entered.
+
+        A producer that is suspect is reopened first: see :meth:`reopen`.
+
+        Raises:
+            UsageError: the last transaction is still open, or the producer is closed.
+            FencedError: another owner has the shard.
+        """
+        if self._fence is not None:
+            raise FencedError(str(self._fence), code=self._fence.code) from self._fence
+        if self._state is ProducerState.CLOSED:
+            raise UsageError(f"{self!r}: it is closed")
+        if self._open_transaction is not None:
+            raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest")
+        if self._state is ProducerState.NEW:
+            self.open()
+        if (
+            self._settings.transaction.fence_every == "transaction"
+            and self._state is ProducerState.READY
+            and self._used
+        ):
+            self._suspect("fence_every = transaction")
+        if self._state in (ProducerState.SUSPECT, ProducerState.OVER):
+            self.reopen()
+        transaction = Transaction(self._require_client(), self, self, tell=self._tell_retry)
+        self._open_transaction = transaction
+        return transaction
+
+    def reopen(self) -> Outcome:
+        """Close and open again under the same id, and show that no other owner came in between.
+
+        Before the init (which would fence a rightful owner) and after it, the committed offsets must be what
+        this producer last committed, stamp included. A producer that has sent no offsets compares its epoch
+        instead, and cannot settle a transaction that expired or stayed unanswered: it gives up.
+
+        Returns:
+            What became of an unanswered commit (ABORTED if there was none).
+
+        Raises:
+            FencedError: another owner has the shard.
+            ReopenError: the transactions carried no offsets, so nothing can tell; the producer is closed.
+            UnavailableError: the cluster did not answer in time.
+        """
+        reason = self._why or "reopened"
+        if self._claim_doubt:
+            raise self._fenced(
+                FencedError(f"{self.transactional_id}: {self._claim_doubt}; {reason}. It is not reopened")
+            )
+        try:
+            if not self._owned:
+                return self._reopen_by_epoch(reason)
+            for group, owned in self._owned.items():
+                owned.compare(self._stored(group, owned, stable=False))
+            self._drop_client()
+            self._init(reason)
+            outcomes = [
+                (owned, owned.compare(self._stored(group, owned, stable=True)))
+                for group, owned in self._owned.items()
+            ]
+        except FencedError as error:
+            raise self._fenced(error) from error
+        result = Outcome.ABORTED
+        for owned, outcome in outcomes:
+            if owned.pending is not None:
+                result = outcome
+            owned.ended(outcome)
+        return result
+
+    def doubt_claim(self, reason: str) -> None:
+        """The membership that entitled us to the shard was lost: do not reopen until a commit has proved the claim.
+
+        A commit that goes through proves it, because any init by another owner would have fenced it.
+        """
+        self._claim_doubt = reason
+
+    # --- offsets -----------------------------------------------------------------------------------
+
+    def owned_offsets(self, group_id: str) -> OwnedOffsets:
+        """What this producer has committed for a group."""
+        return self._owned.setdefault(group_id, OwnedOffsets(self._stamp))
+
+    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> str:
+        """A transaction is about to send these offsets; returns their metadata. Called by the transaction."""
+        owned = self.owned_offsets(group_id)
+        if unknown := offsets.without(owned.partitions):
+            owned.found(dict.fromkeys(unknown) | self._committed(group_id, unknown, stable=True))
+        owned.sent(offsets)
+        return str(self._stamp)
+
+    def ended(self, transaction: Transaction, *errors: BaseException) -> None:
+        """A transaction reached a final state. Called by the transaction."""
+        self._open_transaction = None
+        self._used = True
+        client = self._client
+        for error in errors:
+            if isinstance(error, FencedError):
+                self._fenced(error)
+        if transaction.state is TransactionState.COMMITTED:
+            self._claim_doubt = ""
+            self._settle(Outcome.COMMITTED)
+            self._listener(
+                TransactionCommitted(
+                    self.transactional_id,
+                    transaction.records_in,
+                    transaction.records_out,
+                    transaction.offsets,
+                    transaction.seconds,
+                    transaction.commit_seconds,
+                )
+            )
+        elif transaction.state is TransactionState.ABORTED:
+            self._settle(Outcome.ABORTED)
+            self._listener(TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds))
+        elif self._state is not ProducerState.FENCED:
+            self._state = ProducerState.OVER
+            self._why = _shown(errors)
+            if any(isinstance(error, TransactionExpiredError) for error in errors):
+                self._listener(TransactionExpired(self.transactional_id, transaction.seconds))
+        if self._state is ProducerState.READY and client is not None and client.resend_reason:
+            self._suspect(client.resend_reason)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _init(self, reason: str) -> None:
+        began = time.monotonic()
+        config = self._settings.producer_config(self.transactional_id)
+        config.setdefault("statistics.interval.ms", _STATISTICS_INTERVAL_MS)
+        client = TransactionalClient(config, transaction_timeout_s=self.timeout_s)
+        try:
+            retry.resume(
+                Call.INIT, client.init, deadline=began + self._settings.open_deadline_s, tell=self._tell_retry
+            )
+        except BaseException as error:
+            client.close()
+            if isinstance(error, FencedError):
+                self._fenced(error)
+            raise
+        self._client = client
+        self._state = ProducerState.READY
+        self._why = ""
+        self._used = False
+        self._listener(ProducerOpened(self.transactional_id, time.monotonic() - began, reason))
+
+    def _reopen_by_epoch(self, reason: str) -> Outcome:
+        """Without offsets, the epoch is the proof: it rises by one per init, and ours is the only one since.
+
+        Only after a transaction that ended cleanly: the abort of an expired one raises the epoch as well, and
+        then a rival cannot be told from the coordinator.
+        """
+        client = self._require_client()
+        before = client.identity(_IDENTITY_WAIT_S)
+        if self._state is ProducerState.OVER or before is None:
+            self.close()
+            raise ReopenError(
+                f"{self.transactional_id}: {reason}. Its transactions carried no offsets, so nothing shows whether "
+                "another owner came since. Fix: make a new TransactionalProducer, which claims the shard anew",
+            )
+        self._drop_client()
+        self._init(reason)
+        after = self._require_client().identity(_IDENTITY_WAIT_S)
+        if after is None or not _follows(before, after):
+            raise FencedError(
+                f"{self.transactional_id}: the producer epoch went from {before} to {after} while one init was ours: "
+                "another owner has opened the shard",
+            )
+        return Outcome.ABORTED
+
+    def _stored(self, group_id: str, owned: OwnedOffsets, *, stable: bool) -> dict[Partition, Committed]:
+        return self._committed(group_id, owned.partitions | frozenset(owned.pending or ()), stable=stable)
+
+    def _committed(
+        self, group_id: str, partitions: Iterable[Partition], *, stable: bool
+    ) -> dict[Partition, Committed]:
+        """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
+        reader = ConsumerClient(
+            {
+                **self._settings.client_config(),
+                "group.id": group_id,
+                "enable.auto.commit": False,
+                # OffsetFetch asks for stable offsets (KIP-447) only under read_committed.
+                "isolation.level": "read_committed" if stable else "read_uncommitted",
+            }
+        )
+        try:
+            return retry.resume(
+                Call.COMMITTED,
+                lambda timeout_s: reader.committed(partitions, timeout_s),
+                deadline=time.monotonic() + self._settings.open_deadline_s,
+                slice_s=5.0,
+                tell=self._tell_retry,
+            )
+        finally:
+            reader.close()
+
+    def _settle(self, outcome: Outcome) -> None:
+        for owned in self._owned.values():
+            owned.ended(outcome)
+
+    def _suspect(self, reason: str) -> None:
+        self._state = ProducerState.SUSPECT
+        self._why = reason
+        self._listener(ProducerSuspect(self.transactional_id, reason))
+
+    def _fenced(self, error: FencedError) -> FencedError:
+        if self._fence is None:
+            self._fence = error
+            self._drop_client()
+            self._listener(Fenced(self.transactional_id, str(error)))
+        self._state = ProducerState.FENCED
+        return error
+
+    def _drop_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _require_client(self) -> TransactionalClient:
+        if self._client is None:
+            raise UsageError(f"{self!r}: it is not open")
+        return self._client
+
+    def _tell_retry(self, call: Call, attempt: int, error: EosError) -> None:
+        self._listener(CallRetried(self.transactional_id, call, attempt, str(error)))
+
+
+def _follows(before: ProducerIdentity, after: ProducerIdentity) -> bool:
+    if before.producer_id == after.producer_id:
+        return after.epoch == before.epoch + 1
+    return before.epoch >= _MAX_EPOCH and after.epoch == 0
+
+
+def _shown(errors: Iterable[BaseException]) -> str:
+    return "; ".join(f"{type(error).__name__}: {error}" for error in errors)

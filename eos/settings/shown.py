@@ -1,0 +1,45 @@
+"""Shown: the settings as they may be printed, each with the source it came from and no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from eos.settings.secrets import hidden
+
+DEFAULT = "default"
+
+
+class Shown(NamedTuple):
+    """One value, printable, and the source that said it."""
+
+    value: object
+    source: str
+
+
+def shown(model: BaseModel, origins: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """Nested tables of `Shown`. Tables of free names have one entry per name that was given."""
+    result: dict[str, Any] = {}
+    for name in type(model).model_fields:
+        result[name] = _entry(f"{prefix}{name}", name, getattr(model, name), origins)
+    return result
+
+
+def _entry(dotted: str, name: str, value: object, origins: Mapping[str, str]) -> object:
+    if isinstance(value, BaseModel):
+        return shown(value, origins, f"{dotted}.")
+    if isinstance(value, dict):
+        return {key: _entry(f"{dotted}.{key}", key, inner, origins) for key, inner in value.items()}
+    return Shown(hidden(name, value), _origin(dotted, origins))
+
+
+def _origin(dotted: str, origins: Mapping[str, str]) -> str:
+    # A free table given whole has one origin for all that is in it.
+    name = dotted
+    while name:
+        if name in origins:
+            return origins[name]
+        name = name.rpartition(".")[0]
+    return DEFAULT

@@ -1,0 +1,297 @@
+"""The tables of settings: each field with its type, its default, and its unit in the name or description."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from eos.offsets import Partition
+from eos.settings.catalogue import Options
+from eos.settings.ordinal import parse_ordinal
+
+_DAY_S = 86_400
+_MAX_MS = 2_147_483_647  # librdkafka's own upper bound of times
+
+
+def _lower(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _upper(value: object) -> object:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+def _joined(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _listed(value: object) -> object:
+    """A list from one environment variable: ``a:0,a:1`` or JSON."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return json.loads(value)
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+class Table(BaseModel):
+    """A frozen table; its validation errors never print what was given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class KafkaSettings(Table):
+    """How every client of the process reaches the one cluster."""
+
+    bootstrap_servers: Annotated[str, BeforeValidator(_joined)] = Field(
+        default="", description="brokers to ask first, host:port[,host:port…]; needed by whatever connects"
+    )
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)
+    ] = Field(default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None,
+        BeforeValidator(_upper),
+    ] = Field(default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI")
+    sasl_username: str | None = Field(default=None, description="user of PLAIN and SCRAM")
+    sasl_password: SecretStr | None = Field(
+        default=None, description="password of PLAIN and SCRAM; never printed"
+    )
+    sasl_password_file: Path | None = Field(default=None, description="mounted file that holds sasl_password")
+    ssl_ca_file: Path | None = Field(
+        default=None, description="certificates of the brokers' authority, PEM; the system's if not given"
+    )
+    ssl_certificate_file: Path | None = Field(
+        default=None, description="this client's certificate, PEM (mTLS)"
+    )
+    ssl_key_file: Path | None = Field(default=None, description="this client's private key, PEM (mTLS)")
+    ssl_key_password: SecretStr | None = Field(
+        default=None, description="password of ssl_key_file; never printed"
+    )
+    ssl_key_password_file: Path | None = Field(
+        default=None, description="mounted file that holds ssl_key_password"
+    )
+    client: Options = Field(
+        default_factory=dict,
+        repr=False,
+        description="librdkafka options of every client, by their dotted names",
+    )
+    producer: Options = Field(
+        default_factory=dict, repr=False, description="librdkafka options of producers, by their dotted names"
+    )
+    consumer: Options = Field(
+        default_factory=dict, repr=False, description="librdkafka options of consumers, by their dotted names"
+    )
+
+
+class TransactionSettings(Table):
+    """When a transaction ends, and how long it may live."""
+
+    timeout_ms: int = Field(
+        default=60_000,
+        ge=1_000,
+        le=_MAX_MS,
+        description="milliseconds after which the coordinator aborts an open transaction "
+        "(transaction.timeout.ms; at most the broker's transaction.max.timeout.ms)",
+    )
+    interval_ms: int = Field(
+        default=100, ge=1, description="milliseconds from a transaction's first record to its commit"
+    )
+    max_records: int = Field(
+        default=100_000, ge=1, description="input records after which a transaction ends"
+    )
+    max_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1, description="bytes of output after which a transaction ends"
+    )
+    fence_every: Annotated[Literal["suspicion", "transaction"], BeforeValidator(_lower)] = Field(
+        default="suspicion",
+        description="when the producer is rebuilt: 'suspicion' (a resend cannot be excluded) or 'transaction' "
+        "(each one gets an epoch of its own, at a few hundred milliseconds)",
+    )
+    commit_deadline_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="milliseconds after which an unanswered commit counts as unknown and is resolved by the "
+        "committed offsets; timeout_ms if not given",
+    )
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds an open transaction may live."""
+        return self.timeout_ms / 1000
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds from a transaction's first record to its commit."""
+        return self.interval_ms / 1000
+
+    @property
+    def commit_deadline_s(self) -> float:
+        """Seconds after which an unanswered commit counts as unknown.
+
+        A commit may first have to deliver what is queued, and that ends with the transaction's timeout.
+        """
+        return (self.commit_deadline_ms or self.timeout_ms) / 1000
+
+
+class OwnershipSettings(Table):
+    """Which input partitions are this instance's, and what proves it."""
+
+    mode: Annotated[Literal["group", "partition"], BeforeValidator(_lower)] = Field(
+        default="group",
+        description="'group': Kafka assigns the partitions; 'partition': they are given, by list or by count",
+    )
+    protocol: Annotated[Literal["cooperative", "consumer"], BeforeValidator(_lower)] = Field(
+        default="cooperative",
+        description="group protocol: 'cooperative' (classic, incremental) or 'consumer' (KIP-848)",
+    )
+    ordinal: Annotated[int | None, BeforeValidator(parse_ordinal)] = Field(
+        default=None,
+        description="number of this instance, the same for its replacement: 0, 1, 2 …, a StatefulSet host name "
+        "(refunds-3), or 'hostname' for the name of this host; EOS_ORDINAL for short",
+    )
+    instances: int | None = Field(
+        default=None,
+        ge=1,
+        description="number of instances; with mode 'partition', p mod instances = ordinal",
+    )
+    partitions: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        default=(), description="the partitions of this instance with mode 'partition', as topic:number"
+    )
+    session_timeout_ms: int = Field(
+        default=10_000,
+        ge=1_000,
+        le=3_600_000,
+        description="milliseconds of silence after which the group drops a member (protocol 'cooperative'; "
+        "KIP-848 takes the broker's figure)",
+    )
+    max_poll_interval_ms: int = Field(
+        default=300_000,
+        ge=1_000,
+        le=86_400_000,
+        description="milliseconds between polls after which a member counts as stuck",
+    )
+    static_membership: bool = Field(
+        default=True,
+        description="true: a replacement under the same ordinal takes over without waiting for the session timeout",
+    )
+    adopt_offsets: bool = Field(
+        default=False,
+        description="true, for one start: accept the offsets that the other ownership mode committed",
+    )
+
+    @property
+    def owned_partitions(self) -> tuple[Partition, ...]:
+        """The partitions given by list."""
+        return tuple(parse_partition(text) for text in self.partitions)
+
+
+def parse_partition(text: str) -> Partition:
+    """``topic:number`` as a partition.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    topic, colon, number = text.rpartition(":")
+    if not (topic and colon and number.isascii() and number.isdigit()):
+        msg = f"{text!r} is not a partition (topic:number)"
+        raise ValueError(msg)
+    return Partition(topic, int(number))
+
+
+class InputSettings(Table):
+    """How input is read."""
+
+    start: Annotated[Literal["fail", "earliest", "latest"], BeforeValidator(_lower)] = Field(
+        default="fail",
+        description="where a group without offsets begins; applied once. An 'earliest' left in a configuration "
+        "replays everything after the offsets have expired",
+    )
+    fetch_records: int = Field(default=10_000, ge=1, description="records per call to the consumer")
+    recommit_idle_after_s: int = Field(
+        default=_DAY_S,
+        ge=1,
+        description="seconds after which an idle partition's offset is committed again, since Kafka forgets offsets",
+    )
+
+
+class PoisonSettings(Table):
+    """What happens to a record whose transform raises."""
+
+    policy: Annotated[Literal["stop", "dead-letter", "skip"], BeforeValidator(_lower)] = Field(
+        default="stop", description="'stop', 'dead-letter' (to the job's topic, in the transaction) or 'skip'"
+    )
+
+
+class WorkerSettings(Table):
+    """Processes on this machine."""
+
+    count: int = Field(
+        default=1, ge=1, le=1_000, description="processes; the ordinal of process i is ordinal x count + i"
+    )
+    max_restarts: int = Field(default=5, ge=0, description="restarts of a killed process before all stop")
+    restart_backoff_ms: int = Field(
+        default=500, ge=0, description="milliseconds before the first restart; doubles with each"
+    )
+
+
+class ShutdownSettings(Table):
+    """How the process ends."""
+
+    grace_ms: int = Field(
+        default=30_000, ge=1, description="milliseconds to finish or abort the open transaction after SIGTERM"
+    )
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds to finish or abort the open transaction after SIGTERM."""
+        return self.grace_ms / 1000
+
+
+class ObserveSettings(Table):
+    """What operators see."""
+
+    http_host: str = Field(
+        default="127.0.0.1", min_length=1, description="address of /metrics, /healthz and /readyz"
+    )
+    http_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="port of the above; 0 chooses a free one, not given is none",
+    )
+    log_format: Annotated[Literal["auto", "human", "json"], BeforeValidator(_lower)] = Field(
+        default="auto", description="'human', 'json', or 'auto': human on a terminal, JSON otherwise"
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        default="info", description="'debug', 'info', 'warning' or 'error'"
+    )
+
+
+class LocalSettings(Table):
+    """The Kafka of this machine, for the demo and for tests."""
+
+    directory: Path = Field(default=Path(".eos"), description="directory of its jars, data and logs")
+    brokers: int = Field(default=1, description="brokers: 1 or 3")
+    kafka_home: Path | None = Field(
+        default=None, description="an unpacked Kafka to use instead of fetched jars"
+    )
+    heap_mb: int | None = Field(
+        default=None, ge=128, description="MiB of heap per broker; chosen if not given"
+    )
+
+
+def as_json(text: str) -> Any:
+    """The JSON value of a text.
+
+    Raises:
+        ValueError: it is not JSON. The message holds nothing of the text, which may hold a secret.
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        msg = "is not JSON"
+        raise ValueError(msg) from None

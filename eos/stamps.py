@@ -1,0 +1,43 @@
+"""Stamp: who committed an offset, written as the metadata of every committed offset.
+
+A stamp answers two questions that the offset alone cannot. After a rebuild: are the offsets still the ones
+that *this* owner committed? At a start: were they committed under the same mode of ownership? (A classic
+group accepts the offsets of an assigned, group-less consumer unchecked, so the two modes must not mix.)
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class OwnershipMode(StrEnum):
+    """How a process comes to own input partitions."""
+
+    GROUP = "group"
+    PARTITION = "partition"
+    START = "start"  # no owner yet: the offsets that a start policy wrote; both modes take them over
+
+
+_FORM = re.compile(r"eos1 mode=(\w+) owner=(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """The mode of ownership, and a token that no other session has."""
+
+    mode: OwnershipMode
+    owner: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def __str__(self) -> str:
+        return f"eos1 mode={self.mode} owner={self.owner}"
+
+    @classmethod
+    def parse(cls, metadata: str) -> Stamp | None:
+        """The stamp in an offset's metadata; None if somebody else than eos committed it."""
+        match = _FORM.fullmatch(metadata)
+        if match is None or match[1] not in set(OwnershipMode):
+            return None
+        return cls(OwnershipMode(match[1]), match[2])

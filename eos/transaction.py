@@ -1,0 +1,372 @@
+"""One atomic unit: output records and input offsets that become visible together or never."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import (
+    AbortableError,
+    AbortTransaction,
+    CommitOutcomeUnknownError,
+    EosError,
+    UnavailableError,
+    UsageError,
+)
+from eos.kafka.consumer import GroupMetadata
+from eos.kafka.producer import TransactionalClient
+from eos.offsets import OffsetVector
+from eos.records import Header, OutputBatch, OutputRecord
+
+
+class TransactionState(StrEnum):
+    """Where a transaction is. It changes after the broker has answered, never before."""
+
+    NEW = "new"
+    OPEN = "open"
+    COMMITTING = "committing"  # a commit was sent: only the same commit may follow
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+    UNRESOLVED = "unresolved"  # the producer must be reopened; its init ends what is left
+
+
+_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.NEW: frozenset({TransactionState.OPEN}),
+    TransactionState.OPEN: frozenset({TransactionState.COMMITTING, TransactionState.ABORTING}),
+    TransactionState.COMMITTING: frozenset(
+        {TransactionState.COMMITTED, TransactionState.ABORTING, TransactionState.UNRESOLVED}
+    ),
+    TransactionState.ABORTING: frozenset({TransactionState.ABORTED, TransactionState.UNRESOLVED}),
+    TransactionState.COMMITTED: frozenset(),
+    TransactionState.ABORTED: frozenset(),
+    TransactionState.UNRESOLVED: frozenset(),
+}
+
+
+class TransactionOwner(Protocol):
+    """The producer that a transaction belongs to."""
+
+    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> str:
+        """A commit with these offsets is about to be sent; returns the metadata to store with them."""
+        ...
+
+    def ended(self, transaction: Transaction, *errors: BaseException) -> None:
+        """The transaction reached a final state, with the errors that led there."""
+        ...
+
+
+class Deadlines(Protocol):
+    """How long a transaction's steps may take, in seconds."""
+
+    @property
+    def timeout_s(self) -> float: ...
+    @property
+    def commit_deadline_s(self) -> float: ...
+    @property
+    def abort_deadline_s(self) -> float: ...
+
+
+class Transaction:
+    """A block: entering begins, leaving commits, an exception aborts and goes on untouched.
+
+    Made by :meth:`eos.TransactionalProducer.transaction`; single use.
+
+    Raises (from the block's end):
+        AbortableError: the transaction was aborted; rewind and begin anew.
+        FencedError: another owner has the shard; stop.
+        ReopenError: the producer will be reopened at the next begin; rewind.
+        CommitOutcomeUnknownError: the commit stayed without an answer.
+    """
+
+    def __init__(
+        self,
+        client: TransactionalClient,
+        owner: TransactionOwner,
+        deadlines: Deadlines,
+        *,
+        tell: retry.Tell | None = None,
+    ) -> None:
+        self._client = client
+        self._owner = owner
+        self._deadlines = deadlines
+        self._tell = tell
+        self._state = TransactionState.NEW
+        self._offsets: OffsetVector | None = None
+        self._group: GroupMetadata | None = None
+        self._begun_at = 0.0
+        self.records_in = 0  # for whoever knows; only reported
+        self.records_out = 0
+        self.seconds = 0.0
+        self.commit_seconds = 0.0
+
+    @property
+    def state(self) -> TransactionState:
+        return self._state
+
+    @property
+    def offsets(self) -> OffsetVector:
+        """The input offsets added so far."""
+        return self._offsets if self._offsets is not None else OffsetVector()
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._state} records_out={self.records_out} offsets={self.offsets!r}>"
+
+    # --- the block -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self.commit()
+            return False
+        if self._state is TransactionState.OPEN:
+            self.abort(error)
+        return isinstance(error, AbortTransaction)
+
+    def begin(self) -> None:
+        """Begin; local, no request is sent before the first record."""
+        self._require(TransactionState.NEW, "begin")
+        self._client.begin()
+        self._begun_at = time.monotonic()
+        self._move(TransactionState.OPEN)
+
+    # --- filling ---------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: Sequence[Header] | Mapping[str, bytes | None] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Add one record.
+
+        Args:
+            topic: where to; it must exist.
+            value: None is a tombstone.
+            key: decides the partition by murmur2, as in Java clients; None spreads records.
+            headers: (name, value) pairs.
+            timestamp: milliseconds since the epoch; None takes the client's clock.
+            partition: overrides the key's choice.
+
+        Raises:
+            UsageError: outside the block.
+            AbortableError: the transaction has failed; leaving the block aborts it.
+        """
+        self._require_open("produce")
+        message: dict[str, Any] = {"value": value, "key": key}
+        if headers:
+            message["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
+        if timestamp is not None:
+            message["timestamp"] = timestamp
+        if partition is not None:
+            message["partition"] = partition
+        self._client.produce(topic, message, deadline=self._deadline)
+        self.records_out += 1
+        self._client.poll()
+
+    def produce_batch(self, topic: str, batch: Sequence[Mapping[str, Any]] | OutputBatch) -> None:
+        """Add many records of one topic with one call into librdkafka.
+
+        Args:
+            topic: where to; it must exist.
+            batch: an OutputBatch of that topic, or dicts with value, key, partition, timestamp (ms).
+
+        Raises:
+            UsageError: outside the block, or the batch is for another topic.
+            AbortableError: the transaction has failed; leaving the block aborts it.
+        """
+        self._require_open("produce_batch")
+        if isinstance(batch, OutputBatch):
+            if batch.topic != topic:
+                raise UsageError(f"produce_batch({topic!r}) was given a batch for {batch.topic!r}")
+            if batch.headers is not None:
+                # librdkafka's batch call takes no headers.
+                self.produce_records(batch)
+                return
+            messages = _messages(batch)
+        else:
+            messages = [dict(message) for message in batch]
+        self._produce_run(topic, messages)
+        self._client.poll()
+
+    def produce_records(self, records: Iterable[OutputRecord]) -> None:
+        """Add records in order; per topic, records without headers go in batches."""
+        self._require_open("produce_records")
+        runs: dict[str, list[dict[str, Any]]] = {}
+        for record in records:
+            if not record.headers:
+                runs.setdefault(record.topic, []).append(_message(record))
+                continue
+            # librdkafka's batch call takes no headers; what came before in this topic goes before.
+            self._produce_run(record.topic, runs.pop(record.topic, []))
+            message = _message(record) | {"headers": list(record.headers)}
+            self._client.produce(record.topic, message, deadline=self._deadline)
+            self.records_out += 1
+        for topic, run in runs.items():
+            self._produce_run(topic, run)
+        self._client.poll()
+
+    def _produce_run(self, topic: str, run: list[dict[str, Any]]) -> None:
+        if run:
+            self._client.produce_batch(topic, run, deadline=self._deadline)
+            self.records_out += len(run)
+
+    def add_offsets(self, offsets: OffsetVector, group: GroupMetadata) -> None:
+        """Add the input offsets, once and last: they are sent at the end, after every record.
+
+        Args:
+            offsets: per partition the next offset to read.
+            group: the consumer's metadata, read now, not earlier (KIP-447).
+
+        Raises:
+            UsageError: outside the block, or a second time. Two sends of one transaction could be
+                swapped by a resend, and the older offsets would win.
+        """
+        self._require_open("add_offsets")
+        if self._offsets is not None:
+            raise UsageError("add_offsets: offsets are added once per transaction, as its last step")
+        self._offsets = offsets
+        self._group = group
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Send the offsets, then commit. See the class for what it raises."""
+        self._require_open("commit")
+        began = time.monotonic()
+        try:
+            self._client.poll()
+            if self._offsets and self._group is not None:
+                stamp = self._owner.offsets_sent(self._offsets, self._group.group_id)
+                _uninterrupted(self._send_offsets(self._offsets, stamp, self._group))
+        except BaseException as error:
+            self.abort(error)
+            raise
+        self._move(TransactionState.COMMITTING)
+        try:
+            self._resume_commit(self._deadlines.commit_deadline_s)
+        except AbortableError as error:
+            self.abort(error)
+            raise
+        except EosError as error:
+            self._end(TransactionState.UNRESOLVED, error)
+            raise
+        except BaseException as error:
+            # A signal. Abort is not allowed any more, so the same commit is given a last short chance.
+            try:
+                self._resume_commit(self._deadlines.abort_deadline_s)
+            except EosError as unanswered:
+                self._end(TransactionState.UNRESOLVED, unanswered)
+                raise error from unanswered
+            self._committed(began)
+            raise
+        self._committed(began)
+
+    def abort(self, reason: BaseException | None = None) -> None:
+        """Abort. It does not raise: what cannot be aborted in time is ended by the producer's next init.
+
+        Raises:
+            UsageError: the transaction is not open.
+        """
+        self._move(TransactionState.ABORTING)
+        reasons = () if reason is None else (reason,)
+        try:
+            self._resume(Call.ABORT, self._client.abort, self._deadlines.abort_deadline_s)
+        except BaseException as error:
+            if reason is not None:
+                reason.add_note(f"the abort that followed failed too: {error}")
+            self._end(TransactionState.UNRESOLVED, *reasons, error)
+            if isinstance(error, EosError):
+                return
+            raise
+        self._end(TransactionState.ABORTED, *reasons)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _deadline(self) -> float:
+        return self._begun_at + self._deadlines.timeout_s
+
+    def _send_offsets(self, offsets: OffsetVector, stamp: str, group: GroupMetadata) -> Callable[[], None]:
+        left_s = max(1.0, self._deadline - time.monotonic())
+        return lambda: self._client.send_offsets(offsets, stamp, group, left_s)
+
+    def _resume_commit(self, seconds: float) -> None:
+        try:
+            self._resume(Call.COMMIT, self._client.commit, seconds)
+        except UnavailableError as error:
+            raise CommitOutcomeUnknownError(
+                f"{error}. The records and offsets of the transaction are visible together or not at all; which of "
+                "the two is read back after a reopen",
+                code=error.code,
+            ) from error
+
+    def _resume(self, call: Call, function: Callable[[float], None], seconds: float) -> None:
+        retry.resume(call, function, deadline=time.monotonic() + seconds, tell=self._tell)
+
+    def _committed(self, began: float) -> None:
+        self.commit_seconds = time.monotonic() - began
+        self._end(TransactionState.COMMITTED)
+
+    def _end(self, state: TransactionState, *errors: BaseException) -> None:
+        self._move(state)
+        self.seconds = time.monotonic() - self._begun_at
+        self._owner.ended(self, *errors)
+
+    def _require_open(self, what: str) -> None:
+        self._require(TransactionState.OPEN, what)
+
+    def _require(self, state: TransactionState, what: str) -> None:
+        if self._state is not state:
+            raise UsageError(f"{what}: the transaction is {self._state}, not {state}; a block is used once")
+
+    def _move(self, state: TransactionState) -> None:
+        if state not in _NEXT[self._state]:
+            raise UsageError(f"the transaction is {self._state} and cannot become {state}")
+        self._state = state
+
+
+def _messages(batch: OutputBatch) -> list[dict[str, Any]]:
+    if batch.timestamps_ms is not None or batch.partitions is not None:
+        return [_message(record) for record in batch]
+    if batch.keys is None:
+        return [{"value": value} for value in batch.values]
+    return [{"value": value, "key": key} for value, key in zip(batch.values, batch.keys, strict=True)]
+
+
+def _message(record: OutputRecord) -> dict[str, Any]:
+    message: dict[str, Any] = {"value": record.value, "key": record.key}
+    if record.timestamp_ms is not None:
+        message["timestamp"] = record.timestamp_ms
+    if record.partition is not None:
+        message["partition"] = record.partition
+    return message
+
+
+def _uninterrupted(function: Callable[[], None]) -> None:
+    """Make a call that must run once and whole, while signals are still answered.
+
+    send_offsets cannot be cut into slices (a second call is a second request). In the main thread it runs
+    beside, so that Ctrl-C is noticed at once; it is raised when the call, which has a deadline, is over.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        function()
+        return
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eos-send-offsets") as executor:
+        executor.submit(function).result()

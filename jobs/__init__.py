@@ -1,0 +1,1 @@
+"""Jobs that users deploy: rules as pure modules, each with a thin module that adapts them to eos."""

@@ -1,0 +1,225 @@
+"""The supports on a real broker: what the observer sees is what Kafka holds, and it fails when it should."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.dump_log import Kind, dump_log
+from tests.support.exactly_once import Output, SeenRecord
+from tests.support.hold_proxy import Edge, HoldProxy
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import (
+    PlainRecord,
+    assert_exactly_once,
+    committed_offsets,
+    lso,
+    produce_plain,
+    read_committed,
+    read_uncommitted,
+    unique,
+    watermarks,
+)
+from tests.support.processes import running
+
+if TYPE_CHECKING:
+    from eos.local import LocalKafka
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 15.0
+
+
+def transactional(bootstrap: str, transactional_id: str) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "client.id": transactional_id,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
+@pytest.fixture
+def producer(bootstrap: str) -> Iterator[Producer]:
+    client = transactional(bootstrap, unique("supports"))
+    yield client
+    client.purge()
+
+
+def write(producer: Producer, topic: str, *values: str, partition: int = 0) -> None:
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(WAIT_S) == 0
+
+
+def send_offset(producer: Producer, bootstrap: str, group: str, topic: str, offset: int) -> None:
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        position = TopicPartition(topic, 0, offset, metadata="token")
+        producer.send_offsets_to_transaction([position], member.consumer_group_metadata(), WAIT_S)
+    finally:
+        member.close()
+
+
+def values(records: Iterable[SeenRecord]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_committed_is_seen_aborted_is_not_and_markers_count(
+    bootstrap: str, topic: NewTopic, producer: Producer
+) -> None:
+    out = topic(partitions=2)
+    producer.begin_transaction()
+    write(producer, out, "a", "b")
+    producer.commit_transaction(WAIT_S)
+    producer.begin_transaction()
+    write(producer, out, "x")
+    producer.abort_transaction(WAIT_S)
+    assert values(read_committed(bootstrap, out)) == [b"a", b"b"]
+    assert values(read_uncommitted(bootstrap, out)) == [b"a", b"b", b"x"]
+    assert watermarks(bootstrap, out) == {0: (0, 5), 1: (0, 0)}
+    assert lso(bootstrap, out) == {0: 5, 1: 0}
+
+
+def test_open_transaction_is_not_settled_and_the_partition_is_named(
+    bootstrap: str, topic: NewTopic, producer: Producer
+) -> None:
+    out = topic(partitions=2)
+    produce_plain(bootstrap, out, [PlainRecord(b"before", partition=1)])
+    producer.begin_transaction()
+    write(producer, out, "open", partition=1)
+    with pytest.raises(TimeoutError, match=rf"{out}\[1\] is not settled: LSO 1, high watermark 2"):
+        read_committed(bootstrap, out, timeout_s=0.5)
+    assert values(read_committed(bootstrap, out, settled=False)) == [b"before"]
+    producer.abort_transaction(WAIT_S)
+    assert values(read_committed(bootstrap, out)) == [b"before"]
+
+
+def test_plain_records_keep_order_key_headers_and_partition(bootstrap: str, topic: NewTopic) -> None:
+    out = topic(partitions=3)
+    many = [PlainRecord(b"%d" % i, b"k", 2, (("h", b"v"), ("n", None))) for i in range(2500)]
+    delivered = produce_plain(bootstrap, out, many)
+    seen = read_committed(bootstrap, out)
+    assert seen == delivered
+    assert [(r.value, r.key, r.partition, r.headers) for r in seen] == many
+    assert [record.offset for record in seen] == list(range(2500))
+
+
+def test_key_lands_where_java_puts_it(bootstrap: str, topic: NewTopic) -> None:
+    # murmur2 of "key-1" as in org.apache.kafka.common.utils.Utils: toPositive(hash) mod 5.
+    out = topic(partitions=5)
+    (record,) = produce_plain(bootstrap, out, [PlainRecord(b"v", b"key-1")])
+    assert record.partition == (_murmur2(b"key-1") & 0x7FFFFFFF) % 5
+
+
+def test_offsets_are_none_then_pending_then_known(
+    bootstrap: str, topic: NewTopic, producer: Producer
+) -> None:
+    source, group = topic(), unique("group")
+    wanted = [(source, 0)]
+    assert committed_offsets(bootstrap, group, wanted) == {(source, 0): (None, "")}
+    producer.begin_transaction()
+    write(producer, source, "x")
+    send_offset(producer, bootstrap, group, source, 7)
+    with pytest.raises(TimeoutError, match="are not stable"):
+        committed_offsets(bootstrap, group, wanted, timeout_s=1)
+    commit = threading.Timer(0.5, producer.commit_transaction, [WAIT_S])
+    commit.start()
+    assert committed_offsets(bootstrap, group, wanted) == {(source, 0): (7, "token")}
+    commit.join(WAIT_S)
+
+
+def test_exactly_once_is_told_from_every_other_outcome(
+    bootstrap: str, topic: NewTopic, producer: Producer
+) -> None:
+    source, out, group = topic("in"), topic("out", 2), unique("group")
+    produce_plain(bootstrap, source, [b"1", b"2", b"3"])
+
+    def transform(record: SeenRecord) -> list[Output]:
+        return [(out, None, record.value)]
+
+    def check() -> int:
+        return assert_exactly_once(bootstrap, group, [source], [out], transform).processed
+
+    assert check() == 0
+    producer.begin_transaction()
+    write(producer, out, "1", "2", partition=1)
+    send_offset(producer, bootstrap, group, source, 2)
+    producer.commit_transaction(WAIT_S)
+    assert check() == 2
+    produce_plain(bootstrap, out, [b"2"])
+    with pytest.raises(AssertionError, match="surplus: 1"):
+        check()
+    producer.begin_transaction()
+    send_offset(producer, bootstrap, group, source, 3)
+    producer.commit_transaction(WAIT_S)
+    with pytest.raises(AssertionError, match="lost: 1"):
+        check()
+
+
+CRASHING = """
+import sys
+from confluent_kafka import Producer
+bootstrap, topic, name = sys.argv[1:]
+producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "client.id": name})
+producer.init_transactions(10)
+producer.begin_transaction()
+producer.produce(topic, "from the dead", partition=0)
+producer.commit_transaction(10)
+print("unexpected: committed")
+"""
+
+
+@pytest.mark.parametrize(("edge", "visible"), [(Edge.REQUEST, False), (Edge.REPLY, True)])
+def test_process_can_be_killed_at_either_edge_of_a_request(
+    kafka: LocalKafka, bootstrap: str, proxy: HoldProxy, topic: NewTopic, edge: Edge, *, visible: bool
+) -> None:
+    out, name = topic(), unique("crash")
+    killed = threading.Event()
+    with running(CRASHING, proxy.bootstrap_servers, out, name) as child:
+
+        def kill(_: object) -> None:
+            child.signal(signal.SIGKILL)
+            killed.set()
+
+        proxy.cut(ApiKey.END_TXN, edge, client_id=name, then=kill)
+        assert killed.wait(WAIT_S)
+        assert child.wait(WAIT_S) == -signal.SIGKILL
+        assert child.lines == []
+    successor = transactional(bootstrap, name)  # ends what the dead one left
+    assert values(read_committed(bootstrap, out)) == ([b"from the dead"] if visible else [])
+    successor.begin_transaction()
+    write(successor, out, "from the heir")
+    successor.commit_transaction(WAIT_S)
+
+    log = dump_log(kafka.tool, kafka.data_dir(1), out, 0)
+    ended = Kind.COMMIT_MARKER if visible else Kind.ABORT_MARKER
+    assert [entry.kind for entry in log] == [Kind.DATA, ended, Kind.DATA, Kind.COMMIT_MARKER]
+    epochs = [entry.producer_epoch for entry in log]
+    assert epochs == sorted(epochs)
+    assert epochs[0] < epochs[2]
+
+
+def _murmur2(data: bytes) -> int:
+    """The 32 bit MurmurHash2 of Kafka's Java client, written down independently of any client."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) - len(data) % 4
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    if tail := data[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return h ^ (h >> 15)

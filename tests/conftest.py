@@ -1,0 +1,81 @@
+"""What broker tests share: one real broker for the whole run, a proxy in front of it, fresh names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.support import observer
+from tests.support.hold_proxy import HoldProxy
+
+if TYPE_CHECKING:
+    from eos.local import LocalKafka
+
+HEAP_MB = 512
+_REPOSITORY = Path(__file__).parents[1]
+
+
+class NewTopic(Protocol):
+    """Create a topic with a fresh name that starts with ``name``; returns the name."""
+
+    def __call__(self, name: str = "topic", partitions: int = 1) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def proxy_port() -> int:
+    """The port that the broker's second listener advertises; who listens there is the test's ``proxy``."""
+    from eos.local.ports import free_port
+
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, proxy_port: int) -> Iterator[LocalKafka]:
+    """One broker (id 1), started once per run; its jars are kept in the repository's ``.eos/jars``."""
+    from eos.local import QUICK_START, LocalKafka
+    from eos.local.versions import KAFKA_VERSION
+
+    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+    with LocalKafka(
+        tmp_path_factory.mktemp("kafka"),
+        heap_mb=HEAP_MB,
+        jars=kept,
+        jvm_options=QUICK_START,
+        proxy_port=proxy_port,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def bootstrap(kafka: LocalKafka) -> str:
+    """The broker's own address."""
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture
+def proxy(kafka: LocalKafka, proxy_port: int) -> Iterator[HoldProxy]:
+    """A proxy without rules; clients that bootstrap from it stay behind it."""
+    with HoldProxy(proxy_port, kafka.proxied_listener_address) as running:
+        yield running
+
+
+@pytest.fixture
+def names() -> Callable[[str], str]:
+    """A maker of names for topics, groups and transactional ids that no other test uses."""
+    return observer.unique
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> NewTopic:
+    """A maker of topics that no other test uses."""
+
+    def create(name: str = "topic", partitions: int = 1) -> str:
+        fresh = observer.unique(name)
+        observer.create_topics(bootstrap, {fresh: partitions})
+        return fresh
+
+    return create

@@ -1,0 +1,200 @@
+"""Kafka request frames as bytes on the wire: the header, and the few bodies that a rule looks into.
+
+Layouts are those of the Kafka protocol guide. A version from which an API is "flexible" writes lengths
+as unsigned varints (plus one) and has tagged fields, in the request header too.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+
+class ApiKey(IntEnum):
+    """The requests that tests name."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    API_VERSIONS = 18
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    CONSUMER_GROUP_HEARTBEAT = 68
+
+
+# The transactional.id is the first field of these bodies; the value is their first flexible version.
+_FLEXIBLE_FROM = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.INIT_PRODUCER_ID: 2,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.ADD_OFFSETS_TO_TXN: 3,
+    ApiKey.END_TXN: 3,
+    ApiKey.TXN_OFFSET_COMMIT: 3,
+}
+_ANSWERED_WITH_THROTTLE_AND_ERROR = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
+
+
+@dataclass(frozen=True)
+class EndTxn:
+    """The body of an EndTxn request."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+
+@dataclass(frozen=True)
+class TxnOffsetCommit:
+    """The body of a TxnOffsetCommit request; ``offsets`` maps (topic, partition) to the next offset."""
+
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    offsets: dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One request as a client sent it, without the length in front.
+
+    ``api_key`` is a plain int: clients send requests that ``ApiKey`` does not name.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    payload: bytes
+    body_at: int
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Frame:
+        """The frame of a request's payload (what follows the four bytes of length)."""
+        fields = _Fields(payload, flexible=False)
+        api_key, api_version, correlation_id = fields.unpack(">hhi")
+        client_id = fields.string()  # the client id keeps its old form in flexible headers too
+        fields.flexible = _is_flexible(api_key, api_version)
+        fields.skip_tags()
+        return cls(api_key, api_version, correlation_id, client_id, payload, fields.at)
+
+    @property
+    def flexible(self) -> bool:
+        """Whether header and body are of the flexible form."""
+        return _is_flexible(self.api_key, self.api_version)
+
+    @cached_property
+    def transactional_id(self) -> str | None:
+        """The transactional.id of a request of the transaction protocol, None for any other request."""
+        if self.api_key not in _FLEXIBLE_FROM:
+            return None
+        return self._body().string()
+
+    def end_txn(self) -> EndTxn | None:
+        """The body, if this is an EndTxn request."""
+        if self.api_key != ApiKey.END_TXN:
+            return None
+        fields = self._body()
+        transactional_id = fields.string() or ""
+        producer_id, producer_epoch, committed = fields.unpack(">qh?")
+        return EndTxn(transactional_id, producer_id, producer_epoch, committed)
+
+    def txn_offset_commit(self) -> TxnOffsetCommit | None:
+        """The body, if this is a TxnOffsetCommit request."""
+        if self.api_key != ApiKey.TXN_OFFSET_COMMIT:
+            return None
+        fields = self._body()
+        transactional_id, group_id = fields.string() or "", fields.string() or ""
+        producer_id, producer_epoch = fields.unpack(">qh")
+        if self.api_version >= 3:  # KIP-447: the group's generation and member
+            fields.unpack(">i")
+            fields.string()
+            fields.string()
+        offsets = {}
+        for _ in range(fields.array_length()):
+            topic = fields.string() or ""
+            for _ in range(fields.array_length()):
+                partition, offset = fields.unpack(">iq")
+                offsets[topic, partition] = offset
+                if self.api_version >= 2:
+                    fields.unpack(">i")  # leader epoch
+                fields.string()  # metadata
+                fields.skip_tags()
+            fields.skip_tags()
+        return TxnOffsetCommit(transactional_id, group_id, producer_id, producer_epoch, offsets)
+
+    def error_in(self, answer: bytes) -> int:
+        """The error code that the broker's answer to this InitProducerId, AddOffsetsToTxn or EndTxn holds."""
+        if self.api_key not in _ANSWERED_WITH_THROTTLE_AND_ERROR:
+            msg = f"the answer to api key {self.api_key} is not known here"
+            raise ValueError(msg)
+        fields = _Fields(answer, flexible=self.flexible)
+        fields.unpack(">i")  # correlation id
+        fields.skip_tags()
+        _throttle_ms, error = fields.unpack(">ih")
+        return int(error)
+
+    def _body(self) -> _Fields:
+        return _Fields(self.payload, flexible=self.flexible, at=self.body_at)
+
+
+def _is_flexible(api_key: int, api_version: int) -> bool:
+    first = next((version for key, version in _FLEXIBLE_FROM.items() if key == api_key), None)
+    return first is not None and api_version >= first
+
+
+class _Fields:
+    """A cursor over the fields of a frame."""
+
+    def __init__(self, payload: bytes, *, flexible: bool, at: int = 0) -> None:
+        self.payload = payload
+        self.flexible = flexible
+        self.at = at
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(layout, self.payload, self.at)
+        self.at += struct.calcsize(layout)
+        return values
+
+    def string(self) -> str | None:
+        length = self._uvarint() - 1 if self.flexible else self.unpack(">h")[0]
+        if length < 0:
+            return None
+        self.at += length
+        return self.payload[self.at - length : self.at].decode()
+
+    def array_length(self) -> int:
+        return self._uvarint() - 1 if self.flexible else self.unpack(">i")[0]
+
+    def skip_tags(self) -> None:
+        if not self.flexible:
+            return
+        for _ in range(self._uvarint()):
+            self._uvarint()
+            length = self._uvarint()
+            self.at += length
+
+    def _uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.payload[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7

@@ -1,0 +1,347 @@
+"""The outside observer: reads topics and committed offsets with plain clients that know nothing of eos.
+
+Every wait has a deadline in seconds and says on which partition it failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.exactly_once import Comparison, SeenRecord, TopicPartitionKey, Transform, compare
+
+__all__ = [
+    "Comparison",
+    "PlainRecord",
+    "SeenRecord",
+    "assert_exactly_once",
+    "committed_offsets",
+    "create_topics",
+    "lso",
+    "produce_plain",
+    "read_committed",
+    "read_uncommitted",
+    "unique",
+    "watermarks",
+]
+
+_POLL_S = 0.2
+_ASK_S = 5.0  # one question to the cluster
+_SETTLE_STEP_S = 0.02
+_ANY_PARTITION = -1
+_READ_COMMITTED = "read_committed"
+_READ_UNCOMMITTED = "read_uncommitted"
+
+
+class PlainRecord(NamedTuple):
+    """A record for ``produce_plain``; without a partition the key decides as in Java clients (murmur2)."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def unique(name: str) -> str:
+    """A topic, group or transactional id that no other test uses."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def create_topics(
+    bootstrap: str,
+    topics: Mapping[str, int],
+    rf: int = 1,
+    config: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = 20,
+) -> None:
+    """Create topics (name: number of partitions) and wait until every partition has a leader."""
+    deadline = _Deadline(timeout_s)
+    admin = AdminClient(_client(bootstrap))
+    new = [NewTopic(name, count, rf, config=dict(config or {})) for name, count in topics.items()]
+    for created in admin.create_topics(new, operation_timeout=timeout_s).values():
+        created.result(deadline.left())
+    for name, count in topics.items():
+        while not _has_leaders(admin, name, count):
+            deadline.step(f"{name}: not every one of its {count} partitions has a leader")
+
+
+def produce_plain(
+    bootstrap: str, topic: str, records: Iterable[PlainRecord | bytes], *, timeout_s: float = 30
+) -> list[SeenRecord]:
+    """Produce without a transaction, in order; returns the records with their partitions and offsets."""
+    producer = Producer(_client(bootstrap) | {"enable.idempotence": True, "partitioner": "murmur2_random"})
+    deadline = _Deadline(timeout_s)
+    delivered: dict[int, SeenRecord] = {}
+    failures: list[KafkaError] = []
+
+    def on_delivery(index: int, record: PlainRecord, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+        else:  # a delivery report does not have the headers
+            delivered[index] = _seen(message)._replace(headers=record.headers)
+
+    for index, one in enumerate(records):
+        record = PlainRecord(one) if isinstance(one, bytes) else one
+        partition = _ANY_PARTITION if record.partition is None else record.partition
+        report = partial(on_delivery, index, record)
+        headers: list[tuple[str, str | bytes | None]] = list(record.headers)
+        while True:
+            try:
+                producer.produce(topic, record.value, record.key, partition, report, headers=headers)
+                break
+            except BufferError:
+                producer.poll(_POLL_S)
+                deadline.check(f"{topic}: the local queue stays full")
+        producer.poll(0)
+    undelivered = producer.flush(deadline.left())
+    if failures:
+        raise KafkaException(failures[0])
+    if undelivered:
+        msg = f"{topic}: {undelivered} records were not delivered in time"
+        raise TimeoutError(msg)
+    return [delivered[index] for index in sorted(delivered)]
+
+
+def read_committed(
+    bootstrap: str, *topics: str, timeout_s: float = 30, settled: bool = True
+) -> list[SeenRecord]:
+    """All records of committed transactions (and plain ones), each partition in offset order.
+
+    Reads to a *settled* end: first waits until no transaction is open (LSO = high watermark) in any
+    partition. With ``settled=False`` reads to the LSO of this moment.
+
+    Raises:
+        TimeoutError: a partition did not settle or could not be read to its end; the message names it.
+    """
+    return list(
+        _read(bootstrap, topics, isolation=_READ_COMMITTED, settled=settled, deadline=_Deadline(timeout_s))
+    )
+
+
+def read_uncommitted(bootstrap: str, *topics: str, timeout_s: float = 30) -> list[SeenRecord]:
+    """All records up to the high watermark of this moment, of open and aborted transactions too."""
+    return list(
+        _read(bootstrap, topics, isolation=_READ_UNCOMMITTED, settled=False, deadline=_Deadline(timeout_s))
+    )
+
+
+def watermarks(bootstrap: str, topic: str, *, timeout_s: float = 10) -> dict[int, tuple[int, int]]:
+    """Per partition, the log's start offset and its high watermark."""
+    with _consumer(bootstrap, isolation=_READ_UNCOMMITTED) as consumer:
+        return _bounds(consumer, topic, _Deadline(timeout_s))
+
+
+def lso(bootstrap: str, topic: str, *, timeout_s: float = 10) -> dict[int, int]:
+    """Per partition, the last stable offset: what read_committed readers read up to."""
+    with _consumer(bootstrap, isolation=_READ_COMMITTED) as consumer:
+        return {p: end for p, (_, end) in _bounds(consumer, topic, _Deadline(timeout_s)).items()}
+
+
+def committed_offsets(
+    bootstrap: str, group: str, partitions: Iterable[TopicPartitionKey], *, timeout_s: float = 30
+) -> dict[TopicPartitionKey, tuple[int | None, str]]:
+    """Per (topic, partition), the group's next offset (None = no offset) and the commit's metadata.
+
+    Waits while a transaction on these offsets is pending (require-stable, KIP-447).
+    """
+    wanted = sorted(partitions)
+    deadline = _Deadline(timeout_s)
+    with _consumer(bootstrap, isolation=_READ_COMMITTED, group=group) as consumer:
+        answer: list[TopicPartition] = []
+        while wanted and not answer:
+            try:
+                answer = consumer.committed(
+                    [TopicPartition(t, p) for t, p in wanted], timeout=min(_ASK_S, deadline.left())
+                )
+            except KafkaException as error:
+                # Unstable offsets come back as a plain time-out; nothing else is worth another try.
+                if error.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+                deadline.step(f"{group}: the offsets of {wanted} are not stable")
+    found: dict[TopicPartitionKey, tuple[int | None, str]] = {}
+    for one in answer:
+        if one.error is not None:
+            raise KafkaException(one.error)
+        found[one.topic, one.partition] = (one.offset if one.offset >= 0 else None, one.metadata or "")
+    return found
+
+
+def assert_exactly_once(
+    bootstrap: str,
+    group: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    transform: Transform,
+    *,
+    timeout_s: float = 60,
+) -> Comparison:
+    """Assert: the committed offset of p is c ⇔ the read_committed output is exactly f(input[p][0:c]).
+
+    For a job that has ended or rests: output and offsets are read one after the other.
+    Returns what was compared; look at ``processed``, an idle job passes too.
+    """
+    deadline = _Deadline(timeout_s)
+    seen_outputs = read_committed(bootstrap, *outputs, timeout_s=deadline.left())
+    seen_inputs = read_committed(bootstrap, *inputs, timeout_s=deadline.left())
+    partitions = [(name, p) for name in inputs for p in lso(bootstrap, name, timeout_s=deadline.left())]
+    offsets = committed_offsets(bootstrap, group, partitions, timeout_s=deadline.left())
+    committed = {partition: offset for partition, (offset, _) in offsets.items()}
+    comparison = compare(seen_inputs, committed, seen_outputs, transform)
+    assert comparison.exact, str(comparison)
+    return comparison
+
+
+class _Deadline:
+    """A monotonic budget in seconds, shared by all steps of one call."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.001, self._end - time.monotonic())
+
+    def check(self, waiting_for: str) -> None:
+        if time.monotonic() > self._end:
+            msg = f"after {self._seconds:g} s: {waiting_for}"
+            raise TimeoutError(msg)
+
+    def step(self, waiting_for: str) -> None:
+        self.check(waiting_for)
+        time.sleep(_SETTLE_STEP_S)
+
+
+def _client(bootstrap: str) -> dict[str, str | int | float | bool]:
+    return {"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.propagation.max.ms": 1000}
+
+
+@contextlib.contextmanager
+def _consumer(bootstrap: str, *, isolation: str, group: str | None = None) -> Iterator[Consumer]:
+    """A consumer that never joins its group and never commits."""
+    consumer = Consumer(
+        _client(bootstrap)
+        | {
+            "group.id": group or unique("observer"),
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 2,
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
+    known = admin.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
+    return len(known) == partitions and all(one.leader >= 0 for one in known.values())
+
+
+def _bounds(consumer: Consumer, topic: str, deadline: _Deadline) -> dict[int, tuple[int, int]]:
+    """Per partition, start and end of what the consumer's isolation level lets it read."""
+    metadata = consumer.list_topics(topic, timeout=_ASK_S).topics[topic]
+    if metadata.error is not None:
+        raise KafkaException(metadata.error)
+    found = {}
+    for partition in sorted(metadata.partitions):
+        try:
+            found[partition] = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=_ASK_S
+            )
+        except KafkaException as error:
+            error.add_note(f"asking {topic}[{partition}] for its offsets")
+            raise
+    return found
+
+
+def _wait_until_settled(bootstrap: str, topic: str, deadline: _Deadline) -> None:
+    with (
+        _consumer(bootstrap, isolation=_READ_UNCOMMITTED) as everything,
+        _consumer(bootstrap, isolation=_READ_COMMITTED) as stable,
+    ):
+        while True:
+            # High watermark first: an LSO read afterwards that equals it proves that nothing below was open.
+            high = {p: end for p, (_, end) in _bounds(everything, topic, deadline).items()}
+            last_stable = {p: end for p, (_, end) in _bounds(stable, topic, deadline).items()}
+            held_back = [p for p, end in high.items() if last_stable[p] < end]
+            if not held_back:
+                return
+            p = held_back[0]
+            deadline.step(f"{topic}[{p}] is not settled: LSO {last_stable[p]}, high watermark {high[p]}")
+
+
+def _read(
+    bootstrap: str, topics: Sequence[str], *, isolation: str, settled: bool, deadline: _Deadline
+) -> Iterator[SeenRecord]:
+    for topic in topics:
+        if settled:
+            _wait_until_settled(bootstrap, topic, deadline)
+        with _consumer(bootstrap, isolation=isolation) as consumer:
+            yield from _read_topic(consumer, topic, deadline)
+
+
+def _read_topic(consumer: Consumer, topic: str, deadline: _Deadline) -> list[SeenRecord]:
+    bounds = _bounds(consumer, topic, deadline)
+    unread = {partition: end for partition, (start, end) in bounds.items() if start < end}
+    records: dict[int, list[SeenRecord]] = {partition: [] for partition in unread}
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in unread])
+    while unread:
+        partition, end = next(iter(unread.items()))
+        deadline.check(f"{topic}[{partition}] was not read to offset {end}")
+        for message in consumer.consume(10_000, _POLL_S):
+            partition, offset = _partition_and_offset(message)
+            error = message.error()
+            if error is None:
+                if offset < bounds[partition][1]:
+                    records[partition].append(_seen(message))
+                reached = offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reached = offset  # the end may lie behind control records, which only this event passes
+            else:
+                raise KafkaException(error)
+            if partition in unread and reached >= unread[partition]:
+                del unread[partition]
+    return [record for partition in sorted(records) for record in records[partition]]
+
+
+def _partition_and_offset(message: Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
+
+
+def _seen(message: Message) -> SeenRecord:
+    partition, offset = _partition_and_offset(message)
+    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())  # consumed ones are bytes
+    kind, timestamp_ms = message.timestamp()
+    return SeenRecord(
+        topic=message.topic() or "",
+        partition=partition,
+        offset=offset,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(headers or ()),
+        timestamp_ms=timestamp_ms if kind else None,
+    )

@@ -1,0 +1,86 @@
+"""Request frames are read as the protocol guide lays them out, in their old and their flexible form."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.support.kafka_frames import ApiKey, Frame, TxnOffsetCommit
+
+# Client id "rdkafka", transactional id "i", producer id 5, epoch 3, commit.
+END_TXN_V1 = bytes.fromhex("001a 0001 00000007 0007 72646b61666b61 0001 69 0000000000000005 0003 01")
+
+
+def short(text: str | None) -> bytes:
+    return struct.pack(">h", -1) if text is None else struct.pack(">h", len(text)) + text.encode()
+
+
+def compact(text: str | None) -> bytes:
+    return b"\0" if text is None else bytes([len(text) + 1]) + text.encode()
+
+
+def header(api_key: ApiKey, version: int, *, tags: bytes = b"") -> bytes:
+    return struct.pack(">hhi", api_key, version, 42) + short("client") + tags
+
+
+def test_old_end_txn() -> None:
+    frame = Frame.parse(END_TXN_V1)
+    assert (frame.api_key, frame.api_version, frame.correlation_id) == (ApiKey.END_TXN, 1, 7)
+    assert frame.client_id == "rdkafka"
+    assert frame.transactional_id == "i"
+    end = frame.end_txn()
+    assert end is not None
+    assert (end.producer_id, end.producer_epoch, end.committed) == (5, 3, True)
+
+
+def test_flexible_end_txn_with_a_tagged_field_in_the_header() -> None:
+    payload = header(ApiKey.END_TXN, 3, tags=b"\1\0\2ab") + compact("id") + struct.pack(">qh?", 1, 2, False)
+    end = Frame.parse(payload + b"\0").end_txn()
+    assert end is not None
+    assert (end.transactional_id, end.producer_id, end.committed) == ("id", 1, False)
+
+
+def test_flexible_offsets() -> None:
+    member = struct.pack(">i", 4) + compact("member") + compact(None)
+    partition = struct.pack(">iqi", 7, 10, -1) + compact("token") + b"\0"
+    topic = compact("t") + b"\2" + partition + b"\0"
+    body = compact("id") + compact("g") + struct.pack(">qh", 1, 2) + member + b"\2" + topic + b"\0"
+    frame = Frame.parse(header(ApiKey.TXN_OFFSET_COMMIT, 3, tags=b"\0") + body)
+    assert frame.txn_offset_commit() == TxnOffsetCommit("id", "g", 1, 2, {("t", 7): 10})
+
+
+def test_old_offsets() -> None:
+    topic = short("t") + struct.pack(">i", 1) + struct.pack(">iqi", 7, 10, -1) + short(None)
+    body = short("id") + short("g") + struct.pack(">qh", 1, 2) + struct.pack(">i", 1) + topic
+    frame = Frame.parse(header(ApiKey.TXN_OFFSET_COMMIT, 2) + body)
+    assert frame.txn_offset_commit() == TxnOffsetCommit("id", "g", 1, 2, {("t", 7): 10})
+
+
+@pytest.mark.parametrize(("version", "text", "tags"), [(8, short, b""), (10, compact, b"\0")])
+def test_produce_of_a_plain_producer_has_no_transactional_id(version: int, text: object, tags: bytes) -> None:
+    assert callable(text)
+    assert Frame.parse(header(ApiKey.PRODUCE, version, tags=tags) + text(None)).transactional_id is None
+    assert Frame.parse(header(ApiKey.PRODUCE, version, tags=tags) + text("id")).transactional_id == "id"
+
+
+def test_other_requests_are_frames_without_a_known_body() -> None:
+    frame = Frame.parse(header(ApiKey.METADATA, 12))
+    assert (frame.transactional_id, frame.end_txn(), frame.txn_offset_commit()) == (None, None, None)
+
+
+def test_request_without_a_client_id() -> None:
+    assert Frame.parse(struct.pack(">hhi", ApiKey.FETCH, 4, 1) + short(None)).client_id is None
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "tags"), [(ApiKey.END_TXN, 1, b""), (ApiKey.INIT_PRODUCER_ID, 4, b"\0")]
+)
+def test_error_of_an_answer(api_key: ApiKey, version: int, tags: bytes) -> None:
+    frame = Frame.parse(header(api_key, version, tags=tags))
+    assert frame.error_in(struct.pack(">i", 42) + tags + struct.pack(">ih", 0, 47)) == 47
+
+
+def test_answer_of_another_layout_is_refused() -> None:
+    with pytest.raises(ValueError, match="not known here"):
+        Frame.parse(header(ApiKey.METADATA, 12)).error_in(b"")
