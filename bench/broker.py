@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eos.local import LocalKafka
+from eos.local.versions import KAFKA_VERSION
+
 HEAP_MB = 1024
 
 
@@ -16,12 +19,13 @@ def broker(bootstrap: str | None) -> Iterator[str]:
     if bootstrap is not None:
         yield bootstrap
         return
-    from eos.local import LocalKafka
 
     home = Path(".eos")
     home.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=home) as directory:
-        kafka = LocalKafka(Path(directory), jars=home / "jars", heap_mb=HEAP_MB, progress=print)
+        kafka = LocalKafka(
+            Path(directory), jars=home / "jars" / f"kafka-{KAFKA_VERSION}", heap_mb=HEAP_MB, progress=print
+        )
         kafka.start()
         try:
             yield kafka.bootstrap_servers

@@ -133,11 +133,11 @@ class BoundTransform:
             return outputs
         return [out for batch in self.batch(InputBatch.of([record])) for out in batch]
 
-    def dead_letter(self, record: InputRecord, error: BaseException) -> OutputRecord:
-        """The dead letter of a record whose transform raised.
+    def require_dead_letters(self) -> str:
+        """The job's dead-letter topic.
 
         Raises:
-            UsageError: the job declares no dead-letter topic.
+            UsageError: the job declares none.
         """
         if self._job.dead_letters is None:
             msg = (
@@ -145,7 +145,15 @@ class BoundTransform:
                 "Fix: Job(dead_letters='…'), or poison.policy = 'stop'"
             )
             raise UsageError(msg)
-        return dead_letter(record, f"{type(error).__name__}: {error}", topic=self._job.dead_letters)
+        return self._job.dead_letters
+
+    def dead_letter(self, record: InputRecord, error: BaseException) -> OutputRecord:
+        """The dead letter of a record whose transform raised.
+
+        Raises:
+            UsageError: the job declares no dead-letter topic.
+        """
+        return dead_letter(record, f"{type(error).__name__}: {error}", topic=self.require_dead_letters())
 
     def _check(self, output: object, kind: type[OutputRecord | OutputBatch]) -> None:
         if not isinstance(output, kind):

@@ -33,11 +33,13 @@ class OwnedOffsets:
     def __init__(self, stamp: Stamp) -> None:
         self.stamp = stamp
         self._stored: dict[Partition, Committed | None] = {}
+        self._lost: dict[Partition, Committed | None] = {}
         self._pending: OffsetVector | None = None
 
     @property
     def partitions(self) -> frozenset[Partition]:
-        return frozenset(self._stored)
+        """Every partition that a comparison has to look at."""
+        return frozenset(self._stored) | frozenset(self._lost) | frozenset(self._pending or ())
 
     @property
     def pending(self) -> OffsetVector | None:
@@ -46,11 +48,30 @@ class OwnedOffsets:
     def found(self, stored: Mapping[Partition, Committed | None]) -> None:
         """Partitions came to us with these committed offsets (None: the group has none)."""
         self._stored.update(stored)
+        for partition in stored:
+            self._lost.pop(partition, None)
 
-    def forget(self, partitions: Iterable[Partition]) -> None:
-        """Partitions are no longer ours."""
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Partitions were given up in order; what becomes of them is no longer ours to judge."""
         for partition in partitions:
             self._stored.pop(partition, None)
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Partitions were lost without being asked, for example in an outage or a long pause.
+
+        Others may have committed to them since. That is in order unless it was done under our own shard:
+        then a replacement of this very instance is at work. So they stay in the comparison until a commit
+        or a reopen has shown that the shard is still ours.
+        """
+        for partition in partitions:
+            if partition in self._stored:
+                self._lost[partition] = self._stored.pop(partition)
+        # Which way an unanswered commit went is read again when the partitions come back.
+        self._pending = None
+
+    def proved(self) -> None:
+        """The broker took a commit, or an init after a comparison: the shard was ours at that moment."""
+        self._lost.clear()
 
     def sent(self, offsets: OffsetVector) -> None:
         """A transaction with these offsets is about to be committed."""
@@ -75,6 +96,10 @@ class OwnedOffsets:
         Raises:
             FencedError: another owner has committed since.
         """
+        for partition, expected in self._lost.items():
+            stored = found.get(partition)
+            if stored != expected and self._by_replacement(stored):
+                raise _another_owner(partition, expected, stored)
         pending = self._pending or OffsetVector()
         for partition, expected in self._stored.items():
             if partition not in pending and found.get(partition) != expected:
@@ -87,6 +112,10 @@ class OwnedOffsets:
             return Outcome.ABORTED
         odd = next(p for p in pending if p not in as_before)
         raise _another_owner(odd, self._stored.get(odd), found.get(odd))
+
+    def _by_replacement(self, stored: Committed | None) -> bool:
+        stamp = Stamp.parse(stored.metadata) if stored is not None else None
+        return stamp is not None and stamp.shard == self.stamp.shard and stamp.owner != self.stamp.owner
 
     def _ours(self, offset: int) -> Committed:
         return Committed(offset, str(self.stamp))

@@ -84,15 +84,15 @@ class TransactionalProducer:
         self.transactional_id = shard.transactional_id
         self._settings = settings
         self._listener = listener
-        self._stamp = stamp or Stamp(OwnershipMode(settings.ownership.mode))
+        self._stamp = stamp or Stamp(OwnershipMode(settings.ownership.mode), str(shard))
         self._state = ProducerState.NEW
         self._why = ""
         self._fence: FencedError | None = None
         self._client: TransactionalClient | None = None
         self._open_transaction: Transaction | None = None
         self._owned: dict[str, OwnedOffsets] = {}  # by group
-        self._claim_doubt = ""
         self._used = False  # since the last init
+        self._given_up = False
 
     @property
     def state(self) -> ProducerState:
@@ -110,6 +110,13 @@ class TransactionalProducer:
     @property
     def abort_deadline_s(self) -> float:
         return min(_ABORT_DEADLINE_S, self.timeout_s)
+
+    def given_up(self) -> bool:
+        return self._given_up
+
+    def give_up(self) -> None:
+        """Leave calls without an answer: the process has to end. The next owner's init settles what is left."""
+        self._given_up = True
 
     def __repr__(self) -> str:
         return f"<TransactionalProducer {self.transactional_id} {self._state}>"
@@ -184,10 +191,6 @@ class TransactionalProducer:
             UnavailableError: the cluster did not answer in time.
         """
         reason = self._why or "reopened"
-        if self._claim_doubt:
-            raise self._fenced(
-                FencedError(f"{self.transactional_id}: {self._claim_doubt}; {reason}. It is not reopened")
-            )
         try:
             if not self._owned:
                 return self._reopen_by_epoch(reason)
@@ -206,14 +209,8 @@ class TransactionalProducer:
             if owned.pending is not None:
                 result = outcome
             owned.ended(outcome)
+            owned.proved()
         return result
-
-    def doubt_claim(self, reason: str) -> None:
-        """The membership that entitled us to the shard was lost: do not reopen until a commit has proved the claim.
-
-        A commit that goes through proves it, because any init by another owner would have fenced it.
-        """
-        self._claim_doubt = reason
 
     # --- offsets -----------------------------------------------------------------------------------
 
@@ -238,7 +235,6 @@ class TransactionalProducer:
             if isinstance(error, FencedError):
                 self._fenced(error)
         if transaction.state is TransactionState.COMMITTED:
-            self._claim_doubt = ""
             self._settle(Outcome.COMMITTED)
             self._listener(
                 TransactionCommitted(
@@ -251,6 +247,11 @@ class TransactionalProducer:
                 )
             )
         elif transaction.state is TransactionState.ABORTED:
+            if self._state is ProducerState.READY and any(
+                o.pending is not None for o in self._owned.values()
+            ):
+                # A TxnOffsetCommit that arrives late would overwrite the offsets of the next transaction.
+                self._suspect("offsets had been sent in a transaction that was then aborted")
             self._settle(Outcome.ABORTED)
             self._listener(TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds))
         elif self._state is not ProducerState.FENCED:
@@ -308,7 +309,7 @@ class TransactionalProducer:
         return Outcome.ABORTED
 
     def _stored(self, group_id: str, owned: OwnedOffsets, *, stable: bool) -> dict[Partition, Committed]:
-        return self._committed(group_id, owned.partitions | frozenset(owned.pending or ()), stable=stable)
+        return self._committed(group_id, owned.partitions, stable=stable)
 
     def _committed(
         self, group_id: str, partitions: Iterable[Partition], *, stable: bool
@@ -337,6 +338,8 @@ class TransactionalProducer:
     def _settle(self, outcome: Outcome) -> None:
         for owned in self._owned.values():
             owned.ended(outcome)
+            if outcome is Outcome.COMMITTED:
+                owned.proved()
 
     def _suspect(self, reason: str) -> None:
         self._state = ProducerState.SUSPECT

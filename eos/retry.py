@@ -137,6 +137,7 @@ def resume(
     deadline: float,
     slice_s: float = 1.0,
     tell: Tell | None = None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> T:
     """Make one call in short slices until it is answered, as the table allows, at most until the deadline.
 
@@ -148,6 +149,7 @@ def resume(
         deadline: a time.monotonic() value.
         slice_s: the longest single wait, in seconds.
         tell: told of every failed try.
+        given_up: asked after every failed try; true ends it like the deadline.
 
     Raises:
         UnavailableError: the deadline passed; its cause is the last try's error.
@@ -169,7 +171,7 @@ def resume(
     rule = next(r for r in RULES if r.error is RetriableError and call in r.calls)
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(resumable),
-        stop=lambda _state: time.monotonic() >= deadline,
+        stop=lambda _state: given_up() or time.monotonic() >= deadline,
         wait=tenacity.wait_random_exponential(multiplier=rule.first_wait_s, max=rule.max_wait_s),
         before_sleep=before_sleep,
     )

@@ -4,7 +4,8 @@ The format is a contract with every process that runs already: whoever builds th
 former owner, and whoever builds another one does not. Changing it is a breaking change.
 
 ``<app>.<group>.p.<topic>.<partition>`` for a shard that is one input partition,
-``<app>.<group>.i.<ordinal>`` for a shard that is one instance. App and group hold no dots (a group's
+``<app>.<group>.i.<ordinal>`` for a shard that is one instance, ``<app>.<group>.s.start`` for whoever
+applies the start policy to a group that has no offsets yet. App and group hold no dots (a group's
 dots are escaped), a topic may; so the first three fields are cut from the left and the last from the
 right, and every id parses back to the shard it was built from.
 """
@@ -81,7 +82,26 @@ class OrdinalShard:
         return f"#{self.ordinal}"
 
 
-Shard = PartitionShard | OrdinalShard
+@dataclass(frozen=True, slots=True)
+class StartShard:
+    """The first offsets of a group: whoever commits them fences everybody else who tries at the same time."""
+
+    app: str
+    group: str
+
+    def __post_init__(self) -> None:
+        _check_names(self.app, self.group)
+        _check_length(self.transactional_id)
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{shard_prefix(self.app, self.group)}s.start"
+
+    def __str__(self) -> str:
+        return "start"
+
+
+Shard = PartitionShard | OrdinalShard | StartShard
 
 
 def shard_prefix(app: str, group: str) -> str:
@@ -100,6 +120,8 @@ def parse_transactional_id(transactional_id: str) -> Shard:
         app, group, kind, rest = parts
         if kind == "i" and _is_number(rest):
             return _exactly(transactional_id, OrdinalShard(app, unquote(group), int(rest)))
+        if kind == "s" and rest == "start":
+            return _exactly(transactional_id, StartShard(app, unquote(group)))
         topic, dot, number = rest.rpartition(".")
         if kind == "p" and dot and _is_number(number):
             partition = Partition(topic, int(number))
@@ -117,7 +139,7 @@ def _exactly(transactional_id: str, shard: Shard) -> Shard:
 def _not_ours(transactional_id: str) -> ConfigError:
     return ConfigError(
         f"{transactional_id!r} is not a transactional.id of eos "
-        "(<app>.<group>.p.<topic>.<partition> or <app>.<group>.i.<ordinal>)",
+        "(<app>.<group>.p.<topic>.<partition>, <app>.<group>.i.<ordinal> or <app>.<group>.s.start)",
     )
 
 

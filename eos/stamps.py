@@ -1,7 +1,8 @@
 """Stamp: who committed an offset, written as the metadata of every committed offset.
 
-A stamp answers two questions that the offset alone cannot. After a rebuild: are the offsets still the ones
-that *this* owner committed? At a start: were they committed under the same mode of ownership? (A classic
+A stamp answers questions that the offset alone cannot. After a reopen: are the offsets still the ones that
+*this* owner committed, and if not, has our own shard a new owner or did the partition move to another shard?
+At a start: were they committed under the same mode of ownership? (A classic
 group accepts the offsets of an assigned, group-less consumer unchecked, so the two modes must not mix.)
 """
 
@@ -21,18 +22,19 @@ class OwnershipMode(StrEnum):
     START = "start"  # no owner yet: the offsets that a start policy wrote; both modes take them over
 
 
-_FORM = re.compile(r"eos1 mode=(\w+) owner=(\w+)")
+_FORM = re.compile(r"eos1 mode=(\w+) shard=(\S+) owner=(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The mode of ownership, and a token that no other session has."""
+    """The mode of ownership, the shard (``str(shard)``), and a token that no other session has."""
 
     mode: OwnershipMode
+    shard: str
     owner: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def __str__(self) -> str:
-        return f"eos1 mode={self.mode} owner={self.owner}"
+        return f"eos1 mode={self.mode} shard={self.shard} owner={self.owner}"
 
     @classmethod
     def parse(cls, metadata: str) -> Stamp | None:
@@ -40,4 +42,4 @@ class Stamp:
         match = _FORM.fullmatch(metadata)
         if match is None or match[1] not in set(OwnershipMode):
             return None
-        return cls(OwnershipMode(match[1]), match[2])
+        return cls(OwnershipMode(match[1]), match[2], match[3])

@@ -72,6 +72,9 @@ class Deadlines(Protocol):
     def commit_deadline_s(self) -> float: ...
     @property
     def abort_deadline_s(self) -> float: ...
+    def given_up(self) -> bool:
+        """Whether the process has to end now: calls that may be resumed later are left unanswered."""
+        ...
 
 
 class Transaction:
@@ -318,7 +321,13 @@ class Transaction:
             ) from error
 
     def _resume(self, call: Call, function: Callable[[float], None], seconds: float) -> None:
-        retry.resume(call, function, deadline=time.monotonic() + seconds, tell=self._tell)
+        retry.resume(
+            call,
+            function,
+            deadline=time.monotonic() + seconds,
+            tell=self._tell,
+            given_up=self._deadlines.given_up,
+        )
 
     def _committed(self, began: float) -> None:
         self.commit_seconds = time.monotonic() - began

@@ -5,10 +5,9 @@ It holds no policy: which offsets to start from, what to do in a rebalance and w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -16,6 +15,7 @@ from eos.calls import Call
 from eos.errors import ConfigError, EosError
 from eos.kafka.classify import classify_consumer
 from eos.offsets import OffsetVector, Partition
+from eos.records import ConsumedMessage
 
 
 class GroupMetadata(NamedTuple):
@@ -46,7 +46,7 @@ class Watermarks(NamedTuple):
 class Fetched(NamedTuple):
     """What one consume call brought: records, and the partitions whose end (the LSO) was reached."""
 
-    messages: list[Message]
+    messages: Sequence[ConsumedMessage]
     ends: list[Partition]
 
 
@@ -71,6 +71,7 @@ class ConsumerClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.group_id = str(config["group.id"])
         self._broken: EosError | None = None
+        self._error_event: EosError | None = None
         try:
             self._consumer = Consumer({**config, "error_cb": self._on_error})
         except KafkaException as error:
@@ -99,30 +100,33 @@ class ConsumerClient:
         """Give partitions up in a cooperative rebalance."""
         self._guard(Call.CONSUME, self._consumer.incremental_unassign, _bare(partitions))
 
-    def consume(self, max_records: int, timeout_s: float) -> Fetched:
-        """Up to ``max_records`` records; returns early with what is there once the first record has come.
+    def consume(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> Fetched:
+        """Up to ``max_records`` records: waits ``timeout_s`` for the first one, then ``linger_s`` for more.
 
-        consume(n) alone would wait for n records or the whole timeout, which doubles the latency at low rates.
+        consume(n, timeout) alone waits for n records or the whole timeout, which doubles the latency at low rates.
 
         Raises:
-            EosError: an error event of the consumer; records that came with it are not lost, the caller rewinds.
+            EosError: an error event of the consumer. Records that came with it were returned by the call before.
         """
+        event, self._error_event = self._error_event, None
+        if event is not None:
+            raise event
         try:
-            messages = self._consumer.consume(max_records, 0)
-            if not messages and timeout_s > 0:
-                first = self._consumer.poll(timeout_s)
-                if first is not None:
-                    messages = (
-                        [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
-                    )
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                messages = []
+            elif max_records == 1:
+                messages = [first]
+            else:
+                messages = [first, *self._consumer.consume(max_records - 1, linger_s)]
         except KafkaException as error:
             raise classify_consumer(Call.CONSUME, error.args[0]) from error
         if self._broken is not None:
             raise self._broken
         records = [m for m in messages if m.error() is None]
-        if len(records) == len(messages):
-            return Fetched(records, [])
-        return Fetched(records, self._events(messages))
+        ends = self._events(messages) if len(records) < len(messages) else []
+        # The client's stubs allow text in headers, which is true of messages to be produced only.
+        return Fetched(cast("Sequence[ConsumedMessage]", records), ends)
 
     def _events(self, messages: Sequence[Message]) -> list[Partition]:
         ends: list[Partition] = []
@@ -130,9 +134,10 @@ class ConsumerClient:
             error = message.error()
             if error is None:
                 continue
-            if error.code() != KafkaError._PARTITION_EOF:
-                raise classify_consumer(Call.CONSUME, error)
-            ends.append(Partition(str(message.topic()), int(message.partition() or 0)))
+            if error.code() == KafkaError._PARTITION_EOF:
+                ends.append(Partition(str(message.topic()), int(message.partition() or 0)))
+            elif self._error_event is None:
+                self._error_event = classify_consumer(Call.CONSUME, error)
         return ends
 
     def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
@@ -177,6 +182,14 @@ class ConsumerClient:
         )
         return found[0], found[1]
 
+    def watermarks(self, partition: Partition, timeout_s: float) -> Watermarks:
+        """All three marks: the LSO asked from the broker, the high watermark from the last fetch (or the LSO)."""
+        low, lso = self.stable_watermarks(partition, timeout_s)
+        cached = self._consumer.get_watermark_offsets(
+            TopicPartition(partition.topic, partition.number), cached=True
+        )
+        return Watermarks(low, lso, max(lso, cached[1] if cached else lso))
+
     def partitions_of(self, topics: Iterable[str], timeout_s: float) -> list[Partition]:
         """Every partition of these topics.
 
@@ -210,11 +223,6 @@ class ConsumerClient:
         # Most of what arrives here is a broker that is away: librdkafka goes on by itself.
         if error.fatal() and self._broken is None:
             self._broken = classify_consumer(Call.CONSUME, error)
-
-
-def wait_until(deadline: float) -> float:
-    """The seconds left until a time.monotonic() deadline, never below zero."""
-    return max(0.0, deadline - time.monotonic())
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:

@@ -19,9 +19,9 @@ from eos.local.jars import provide_jars
 from eos.local.java import find_java
 from eos.local.launch import Launch, PortTakenError, write_configuration
 from eos.local.layout import Layout
-from eos.local.ports import HOST, free_port, is_free
+from eos.local.ports import HOST, choose_ports
 from eos.local.process import Guard, Identity, end, identity_of, send
-from eos.local.properties import NodePorts, check_extra
+from eos.local.properties import check_extra
 from eos.local.state import ClusterState, NodeState
 from eos.local.storage import existing_cluster_id, format_missing, new_cluster_id
 from eos.local.versions import KAFKA_VERSION
@@ -63,8 +63,8 @@ class LocalKafka:
         brokers: 1; or 3, with 3 replicas of which 2 must be in sync.
         properties: broker properties that go over those chosen here.
         kafka_home: an unpacked Kafka, instead of downloaded jars; default: ``EOS_LOCAL__KAFKA_HOME``.
-        jars: where downloaded jars are kept, for several clusters to share; default: ``EOS_LOCAL__JARS``,
-            else ``directory/jars/kafka-<version>``.
+        jars: where downloaded jars are kept (in ``kafka-<version>`` below it), for several clusters to share;
+            default: ``EOS_LOCAL__JARS``, else ``directory/jars``.
         heap_mb: the heap of each broker in MiB; default 512, with three brokers 384.
         jvm_options: further options of each broker's Java machine, QUICK_START for example.
         port: the first client port, the others follow it; default: ports that are free.
@@ -102,12 +102,8 @@ class LocalKafka:
         self._node_ids = range(1, brokers + 1)
         home = kafka_home or os.environ.get("EOS_LOCAL__KAFKA_HOME")
         self._kafka_home = Path(home).absolute() if home else None
-        kept = (
-            jars
-            or os.environ.get("EOS_LOCAL__JARS")
-            or self._layout.directory / "jars" / f"kafka-{KAFKA_VERSION}"
-        )
-        self._jars = Path(kept).absolute()
+        kept = jars or os.environ.get("EOS_LOCAL__JARS") or self._layout.directory / "jars"
+        self._jars = Path(kept).absolute() / f"kafka-{KAFKA_VERSION}"
         heap = heap_mb or (512 if brokers == 1 else 384)
         # A broker without memory limps; one that ends says so. Sizes start low: most local clusters idle.
         self._jvm_options = (f"-Xmx{heap}m", "-XX:+ExitOnOutOfMemoryError", *jvm_options)
@@ -319,13 +315,15 @@ class LocalKafka:
             self._bring_up(former, down, deadline)
             return
         existing = existing_cluster_id(self._layout, self._node_ids)
+        last = {} if former is None else {node_id: node.ports for node_id, node in former.nodes.items()}
         for attempt in range(1, _PORT_ATTEMPTS + 1):
+            ports = choose_ports(self._node_ids, last=last, first=self._port, proxy=self._proxy_port)
             state = ClusterState(
                 cluster_id=existing or new_cluster_id(),
                 java=java,
                 libs=libs,
                 jvm_options=self._jvm_options,
-                nodes={node_id: NodeState(ports) for node_id, ports in self._choose_ports(former).items()},
+                nodes={node_id: NodeState(node_ports) for node_id, node_ports in ports.items()},
                 owner=identity_of(os.getpid()) if self._owned else None,
             )
             write_configuration(self._layout, state, self._properties)
@@ -338,7 +336,7 @@ class LocalKafka:
             except PortTakenError:
                 if self._port is not None or attempt == _PORT_ATTEMPTS:
                     raise
-                former = None
+                last = {}
             else:
                 return
 
@@ -358,7 +356,13 @@ class LocalKafka:
     def _former_state(self) -> ClusterState | None:
         """What the last start in this directory left, once it is clear that we may go on from it."""
         state = self._state()
-        if state is None or not state.running:
+        if state is None:
+            return None
+        for node_id, pid in state.lost.items():
+            self._progress(
+                f"Broker {node_id} (process id {pid}) ended without being stopped; its log is recovered"
+            )
+        if not state.running:
             return state
         where = (
             f"a Kafka cluster is running in {self._layout.root} (process ids {[b.pid for b in self.brokers]})"
@@ -378,34 +382,6 @@ class LocalKafka:
             )
             raise ConfigError(msg)
         return state
-
-    def _choose_ports(self, former: ClusterState | None) -> dict[int, NodePorts]:
-        taken: set[int] = set() if self._proxy_port is None else {self._proxy_port}
-
-        def choose(wanted: int | None = None) -> int:
-            port = (
-                wanted if wanted is not None and wanted not in taken and is_free(wanted) else free_port(taken)
-            )
-            taken.add(port)
-            return port
-
-        chosen = {}
-        for node_id in self._node_ids:
-            # The ports of the last time, if nobody took them: clients' settings go on working.
-            last = former.nodes[node_id].ports if former is not None and node_id in former.nodes else None
-            if self._port is None:
-                client = choose(last.client if last else None)
-            else:
-                client = self._port + node_id - 1
-                if client in taken or not is_free(client):
-                    msg = f"port {client} is occupied on {HOST}. Fix: end what listens there, or choose another port."
-                    raise ConfigError(msg)
-                taken.add(client)
-            proxied = choose(last.proxied if last else None) if self._proxy_port is not None else None
-            chosen[node_id] = NodePorts(
-                client, choose(last.controller if last else None), proxied, self._proxy_port
-            )
-        return chosen
 
     def _end(self, broker_id: int, *, grace_s: float) -> None:
         with self._mutex:

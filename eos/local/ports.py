@@ -1,10 +1,11 @@
-"""Choose loopback ports for brokers."""
+"""Choose the loopback ports of a cluster."""
 
 from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from eos.errors import ConfigError
 
@@ -14,6 +15,23 @@ HOST = "127.0.0.1"
 # a port of that range while nobody listens can be given the same port as its source and connect to itself.
 _FIRST_PORT, _LAST_PORT = 20_000, 31_999
 _TRIES = 200  # with even half of the range taken, all of these fail with probability 2^-200
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """The loopback ports of one node.
+
+    Args:
+        client: where clients and other brokers connect.
+        controller: where the KRaft quorum connects.
+        proxied: where a proxy forwards to; the listener bound here advertises ``proxy`` instead.
+        proxy: where the proxy itself listens. Both or none.
+    """
+
+    client: int
+    controller: int
+    proxied: int | None = None
+    proxy: int | None = None
 
 
 def is_free(port: int) -> bool:
@@ -42,3 +60,45 @@ def free_port(taken: Collection[int] = ()) -> int:
             return port
     msg = f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries"
     raise ConfigError(msg)
+
+
+def choose_ports(
+    node_ids: Sequence[int],
+    *,
+    last: Mapping[int, NodePorts],
+    first: int | None = None,
+    proxy: int | None = None,
+) -> dict[int, NodePorts]:
+    """The ports of every node, by node id.
+
+    Args:
+        node_ids: the nodes.
+        last: their ports of the last time; kept if nobody took them, so that clients' settings go on working.
+        first: the client port of the first node, the others' follow it; default: free ones.
+        proxy: where a proxy listens, or will.
+
+    Raises:
+        ConfigError: a port that was asked for is occupied, or no port is free.
+    """
+    taken: set[int] = set() if proxy is None else {proxy}
+
+    def choose(wanted: int | None) -> int:
+        port = wanted if wanted is not None and wanted not in taken and is_free(wanted) else free_port(taken)
+        taken.add(port)
+        return port
+
+    chosen = {}
+    for index, node_id in enumerate(node_ids):
+        former = last.get(node_id)
+        if first is None:
+            client = choose(former.client if former else None)
+        else:
+            client = first + index
+            if client in taken or not is_free(client):
+                msg = f"port {client} is occupied on {HOST}. Fix: end what listens there, or choose another port."
+                raise ConfigError(msg)
+            taken.add(client)
+        controller = choose(former.controller if former else None)
+        proxied = choose(former.proxied if former else None) if proxy is not None else None
+        chosen[node_id] = NodePorts(client, controller, proxied, proxy)
+    return chosen

@@ -6,11 +6,10 @@ Names and defaults: https://kafka.apache.org/43/configuration/broker-configs/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from eos.errors import ConfigError
-from eos.local.ports import HOST
+from eos.local.ports import HOST, NodePorts
 
 # What the cluster itself depends on to find its brokers again. Everything else may be set by the user.
 _OURS = frozenset(
@@ -31,23 +30,6 @@ _OURS = frozenset(
     }
 )
 _RELIABLE_BROKERS = 3  # from here on, topics have 3 replicas, of which 2 must be in sync
-
-
-@dataclass(frozen=True, slots=True)
-class NodePorts:
-    """The loopback ports of one node.
-
-    Args:
-        client: where clients and other brokers connect.
-        controller: where the KRaft quorum connects.
-        proxied: where a proxy forwards to; the listener bound here advertises ``proxy`` instead.
-        proxy: where the proxy itself listens. Both or none.
-    """
-
-    client: int
-    controller: int
-    proxied: int | None = None
-    proxy: int | None = None
 
 
 def check_extra(extra: Mapping[str, str]) -> None:

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eos.errors import ConfigError
-from eos.local.ports import HOST
+from eos.local.ports import HOST, NodePorts
 from eos.local.process import Identity
-from eos.local.properties import NodePorts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,17 @@ class ClusterState:
     def running(self) -> list[int]:
         """The ids of the nodes whose processes are alive."""
         return [node_id for node_id, node in sorted(self.nodes.items()) if node.alive]
+
+    @property
+    def lost(self) -> dict[int, int]:
+        """The last process ids of the nodes that ended without being stopped, by node id."""
+        nodes = sorted(self.nodes.items())
+        return {node_id: node.process.pid for node_id, node in nodes if node.process and not node.alive}
+
+    def stopped(self) -> ClusterState:
+        """The same state without processes."""
+        nodes = {node_id: NodeState(node.ports) for node_id, node in self.nodes.items()}
+        return replace(self, nodes=nodes, owner=None)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -42,8 +42,15 @@ __all__ = [
 ]
 
 _POLL_S = 0.2
+_CONSUME_S = 0.01  # consume(n) waits this long for its n-th message, however many are there
 _ASK_S = 5.0  # one question to the cluster
 _SETTLE_STEP_S = 0.02
+_ASK_OFFSETS_AGAIN = {
+    KafkaError._TIMED_OUT,  # what unstable offsets come back as
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,  # also while the first group ever makes the broker create __consumer_offsets
+}
 _ANY_PARTITION = -1
 _READ_COMMITTED = "read_committed"
 _READ_UNCOMMITTED = "read_uncommitted"
@@ -87,6 +94,8 @@ def produce_plain(
 ) -> list[SeenRecord]:
     """Produce without a transaction, in order; returns the records with their partitions and offsets."""
     producer = Producer(_client(bootstrap) | {"enable.idempotence": True, "partitioner": "murmur2_random"})
+    # Idempotence asks for a producer id at once, and again only after 500 ms if no broker is connected yet.
+    producer.list_topics(topic, timeout=timeout_s)
     deadline = _Deadline(timeout_s)
     delivered: dict[int, SeenRecord] = {}
     failures: list[KafkaError] = []
@@ -171,10 +180,11 @@ def committed_offsets(
                     [TopicPartition(t, p) for t, p in wanted], timeout=min(_ASK_S, deadline.left())
                 )
             except KafkaException as error:
-                # Unstable offsets come back as a plain time-out; nothing else is worth another try.
-                if error.args[0].code() != KafkaError._TIMED_OUT:
+                if error.args[0].code() not in _ASK_OFFSETS_AGAIN:
                     raise
-                deadline.step(f"{group}: the offsets of {wanted} are not stable")
+                deadline.step(
+                    f"{group}: the offsets of {wanted} are not stable, or their coordinator: {error}"
+                )
     found: dict[TopicPartitionKey, tuple[int | None, str]] = {}
     for one in answer:
         if one.error is not None:
@@ -309,7 +319,7 @@ def _read_topic(consumer: Consumer, topic: str, deadline: _Deadline) -> list[See
     while unread:
         partition, end = next(iter(unread.items()))
         deadline.check(f"{topic}[{partition}] was not read to offset {end}")
-        for message in consumer.consume(10_000, _POLL_S):
+        for message in consumer.consume(10_000, _CONSUME_S):
             partition, offset = _partition_and_offset(message)
             error = message.error()
             if error is None:

@@ -1,0 +1,327 @@
+"""ReadCommittedConsumer: input that is only committed records, from positions that are never reset silently."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import ConfigError, EosError, RetriableError, UsageError
+from eos.events import LagMeasured, Listener, PartitionsAssigned, PartitionsRevoked, Rewound, nobody
+from eos.kafka.admin import live_members
+from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
+from eos.offsets import OffsetVector, Partition
+from eos.records import InputBatch
+from eos.settings import Settings
+from eos.stamps import OwnershipMode, Stamp
+from eos.start import apply_start_policy
+
+_CALL_S = 5.0
+_SEEK_S = 5.0
+_ERROR_PAUSE_S = 0.2
+_NO_RECORDS = InputBatch([])
+
+
+class RebalanceHooks(Protocol):
+    """What an owner does when partitions come and go; called from inside :meth:`ReadCommittedConsumer.fetch`."""
+
+    def before_assigned(self, partitions: Sequence[Partition]) -> None: ...
+    def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None: ...
+    def on_revoked(self, partitions: Sequence[Partition]) -> None: ...
+    def on_lost(self, partitions: Sequence[Partition]) -> None: ...
+
+
+class ReadCommittedConsumer:
+    """Reads input topics by group (subscribe) or the given partitions (assign).
+
+    It is read_committed, commits nothing by itself, and has no auto.offset.reset: a group without offsets
+    starts as ``input.start`` says, once; a position that has fallen off the log is an OffsetGapError.
+
+    >>> with ReadCommittedConsumer(settings, ["settlements"], group="refunds") as consumer:  # doctest: +SKIP
+    ...     batch = consumer.fetch(1000, timeout_s=1.0)
+
+    Args:
+        settings: how to reach the cluster, ownership, start policy.
+        topics: the input topics.
+        group: the consumer group whose offsets say where to go on.
+        partitions: read exactly these, without a membership; otherwise the group assigns.
+        ordinal: this instance's number, for static membership.
+        app: first part of the transactional.id under which a start policy is applied.
+        listener: told what happens; ``shard`` is the name it is told under.
+        hooks: an owner that must act before partitions go.
+
+    Raises:
+        ConfigError: a topic is missing, nothing says where to start, or the group's offsets or members
+            belong to the other mode of ownership.
+        OffsetGapError: input was deleted before it was processed.
+        UnavailableError: the cluster did not answer in time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Sequence[str],
+        *,
+        group: str,
+        partitions: Sequence[Partition] | None = None,
+        ordinal: int | None = None,
+        app: str = "consumer",
+        listener: Listener = nobody,
+        shard: str = "",
+        hooks: RebalanceHooks | None = None,
+    ) -> None:
+        self._settings = settings
+        self._topics = tuple(topics)
+        self._group = group
+        self._given = None if partitions is None else tuple(partitions)
+        self._ordinal = ordinal
+        self._app = app
+        self._listener = listener
+        self._shard = shard or group
+        self._hooks = hooks
+        self._client: ConsumerClient | None = None
+        self._resume: dict[Partition, int] = {}  # where each owned partition goes on after an abort
+        self._ended: set[Partition] = set()
+        self._rewind_due = False
+        self._callback_error: BaseException | None = None
+        self._assigned_once = False
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Check the group, apply the start policy if it has no offsets, and begin to read."""
+        client = ConsumerClient(self._settings.consumer_config(self._group, self._ordinal))
+        try:
+            if self._given is not None:
+                self._refuse_live_members()
+            stored = apply_start_policy(
+                self._settings, self._topics, client, app=self._app, listener=self._listener
+            )
+            self._check_mode(stored)
+            self._client = client
+            if self._given is None:
+                client.subscribe(self._topics, self)
+            else:
+                self._take_over(self._given)
+                client.assign(self._resume)
+        except BaseException:
+            self._client = None
+            client.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the group. Finish or abort the open transaction before."""
+        client = self._client
+        if client is not None:
+            client.close()
+            self._client = None
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def fetch(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> InputBatch:
+        """Up to ``max_records`` records; waits ``timeout_s`` for the first one and ``linger_s`` for more.
+
+        Partitions may come and go inside this call (see the hooks). While brokers are away it returns
+        nothing and the client reconnects by itself.
+
+        Raises:
+            OffsetGapError: a position is no longer in the log.
+            FencedError: another member took over this group.instance.id.
+            ConfigError: access was refused.
+        """
+        client = self._require_client()
+        self._callback_error = None
+        try:
+            fetched = client.consume(max_records, timeout_s, linger_s)
+        except RetriableError:
+            time.sleep(min(_ERROR_PAUSE_S, timeout_s))
+            return _NO_RECORDS
+        finally:
+            self._raise_callback_error()
+        if self._rewind_due:
+            self.rewind()
+            return _NO_RECORDS
+        self._ended.update(fetched.ends)
+        return InputBatch(fetched.messages) if fetched.messages else _NO_RECORDS
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions owned now."""
+        return frozenset(self._resume)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every owned partition has been read to its LSO at least once since it was assigned."""
+        return self._assigned_once and self._ended >= self._resume.keys()
+
+    def positions(self) -> OffsetVector:
+        """Per owned partition that was read from, the next offset to read."""
+        return self._require_client().positions(self._resume)
+
+    def advanced(self, committed: Mapping[Partition, int]) -> None:
+        """These offsets are committed: a rewind goes no further back."""
+        self._resume.update((p, offset) for p, offset in committed.items() if p in self._resume)
+
+    @property
+    def resume_positions(self) -> OffsetVector:
+        """Where a rewind goes to."""
+        return OffsetVector(self._resume)
+
+    def rewind(self) -> None:
+        """Go back to the committed offsets of every owned partition, and drop what was fetched ahead."""
+        self._rewind_due = False
+        if not self._resume:
+            return
+        deadline = time.monotonic() + _SEEK_S
+        for partition, offset in self._resume.items():
+            self._seek(partition, offset, deadline)
+        self._ended.clear()
+        self._listener(Rewound(self._shard, OffsetVector(self._resume)))
+
+    def group_metadata(self) -> GroupMetadata:
+        """The member's metadata, for the transaction that commits now (KIP-447: do not keep it)."""
+        return self._require_client().group_metadata()
+
+    def lag(self) -> LagMeasured:
+        """Records from the position to the LSO, and from the LSO to the high watermark, per owned partition.
+
+        Asks the brokers; partitions that do not answer in time are left out.
+        """
+        client = self._require_client()
+        positions = OffsetVector(self._resume).merged(self.positions())
+        to_lso: dict[Partition, int] = {}
+        distance: dict[Partition, int] = {}
+        for partition, position in positions.items():
+            try:
+                marks = client.watermarks(partition, _CALL_S)
+            except EosError:
+                continue
+            to_lso[partition] = max(0, marks.lso - position)
+            distance[partition] = max(0, marks.high - marks.lso)
+        return LagMeasured(self._shard, to_lso, distance)
+
+    # --- rebalances; called by the client inside consume; must not raise -----------------------------
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        try:
+            self._take_over(partitions)
+            self._require_client().incremental_assign({p: self._resume[p] for p in partitions})
+        except BaseException as error:  # noqa: BLE001 - an exception must not cross the client's callback
+            self._callback_error = error
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        self._give_up(partitions, lost=False)
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        self._give_up(partitions, lost=True)
+
+    def _give_up(self, partitions: Sequence[Partition], *, lost: bool) -> None:
+        try:
+            if self._hooks is not None:
+                (self._hooks.on_lost if lost else self._hooks.on_revoked)(partitions)
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._callback_error = error
+        for partition in partitions:
+            self._resume.pop(partition, None)
+            self._ended.discard(partition)
+        # The running fetch may hold records of these partitions already: everything unprocessed is read again.
+        self._rewind_due = True
+        self._listener(PartitionsRevoked(self._shard, tuple(partitions), lost))
+        try:
+            self._require_client().incremental_unassign(partitions)
+        except EosError as error:
+            self._callback_error = self._callback_error or error
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _take_over(self, partitions: Sequence[Partition]) -> None:
+        client = self._require_client()
+        if self._hooks is not None:
+            self._hooks.before_assigned(partitions)
+
+        def read(timeout_s: float) -> dict[Partition, Committed]:
+            return client.committed(partitions, timeout_s)
+
+        found = retry.resume(Call.COMMITTED, read, deadline=self._deadline(), slice_s=_CALL_S)
+        self._check_mode(found)
+        stored = {p: found.get(p) for p in partitions}
+        for partition, committed in stored.items():
+            self._resume[partition] = (
+                committed.offset if committed is not None else self._beginning_of_new(partition)
+            )
+            self._ended.discard(partition)
+        self._assigned_once = True
+        if self._hooks is not None:
+            self._hooks.on_assigned(stored)
+        self._listener(
+            PartitionsAssigned(self._shard, OffsetVector({p: self._resume[p] for p in partitions}))
+        )
+
+    def _beginning_of_new(self, partition: Partition) -> int:
+        """A partition without an offset in a topic that was started before is new: it starts at its beginning."""
+        client = self._require_client()
+
+        def ask(timeout_s: float) -> tuple[int, int]:
+            return client.stable_watermarks(partition, timeout_s)
+
+        return retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)[0]
+
+    def _check_mode(self, stored: Mapping[Partition, Committed]) -> None:
+        if self._settings.ownership.adopt_offsets:
+            return
+        mine = OwnershipMode(self._settings.ownership.mode)
+        for partition, committed in stored.items():
+            stamp = Stamp.parse(committed.metadata)
+            if stamp is not None and stamp.mode not in (mine, OwnershipMode.START):
+                raise ConfigError(
+                    f"{partition}: the group {self._group!r} has an offset committed by ownership.mode = "
+                    f"'{stamp.mode}', and this job runs with '{mine}'. The two must never run side by side, because "
+                    "neither fences the other. Fix: use the old mode, or stop every old instance and start once "
+                    "with --adopt-offsets"
+                )
+
+    def _refuse_live_members(self) -> None:
+        members = live_members(self._settings.client_config(), self._group, _CALL_S)
+        if members:
+            raise ConfigError(
+                f"group {self._group!r} has live members ({', '.join(members)}), and ownership.mode = 'partition' "
+                "would commit over their offsets unseen. Fix: stop them, or use a group of its own (EOS_GROUP)"
+            )
+
+    def _seek(self, partition: Partition, offset: int, deadline: float) -> None:
+        while True:
+            try:
+                self._require_client().seek({partition: offset})
+            except UsageError:
+                # _STATE: a partition that was assigned a moment ago is not being fetched yet.
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+    def _raise_callback_error(self) -> None:
+        error, self._callback_error = self._callback_error, None
+        if error is None:
+            return
+        raise error
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._settings.open_deadline_s
+
+    def _require_client(self) -> ConsumerClient:
+        if self._client is None:
+            raise UsageError(f"the consumer of group {self._group!r} is not open")
+        return self._client

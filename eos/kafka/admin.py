@@ -1,0 +1,190 @@
+"""Admin: what a cluster says of itself: brokers, topics, configuration, members of a group.
+
+It only reads. eos never creates or changes a topic, a group or a setting of the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,  # type: ignore[attr-defined]  # public in the docs, but not re-exported in the stubs' sense
+    ResourceType,  # type: ignore[attr-defined]  # likewise
+)
+
+from eos.calls import Call
+from eos.errors import ConfigError, EosError, RetriableError
+from eos.kafka.classify import classify_consumer
+
+T = TypeVar("T")
+
+# Seconds that a future may take beyond its request's own timeout, which it then reports itself.
+_GRACE_S = 1.0
+_NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}
+# librdkafka goes on trying after these, so that a call only times out; the event says why.
+_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+_REFUSED = {
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+_NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
+
+
+class TopicShape(NamedTuple):
+    """A topic's number of partitions and the smallest number of replicas of any of them."""
+
+    partitions: int
+    replicas: int
+
+
+class Admin:
+    """One admin client. Every call takes its timeout in seconds.
+
+    Args:
+        config: librdkafka's options.
+
+    Raises:
+        ConfigError: librdkafka refuses an option.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._event: KafkaError | None = None
+        # What goes wrong is raised; the lines that librdkafka would write beside it add nothing.
+        options: dict[str, Any] = {"log_level": 0, **config, "error_cb": self._on_error}
+        try:
+            self._client = AdminClient(options)
+        except KafkaException as error:
+            cause = error.args[0]
+            text = cause.str() if isinstance(cause, KafkaError) else str(cause)
+            raise ConfigError(f"librdkafka refuses the client's options: {text}") from error
+
+    def brokers(self, timeout_s: float) -> tuple[int, ...]:
+        """The ids of the brokers that are up.
+
+        Raises:
+            RetriableError: no answer in time.
+            ConfigError: the brokers refuse the credentials, or TLS fails.
+        """
+        with self._classified():
+            metadata = self._client.list_topics(timeout=timeout_s)
+        return tuple(sorted(metadata.brokers or ()))
+
+    def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
+        """The shapes of those of these topics that exist; asking creates none, even where brokers auto-create.
+
+        Raises:
+            RetriableError: no answer in time.
+            ConfigError: access was refused.
+        """
+        wanted = sorted(names)
+        with self._classified():
+            futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+        found: dict[str, TopicShape] = {}
+        for name, described in self._answers(
+            futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART}
+        ).items():
+            if described is not None:
+                replicas = [len(partition.replicas) for partition in described.partitions]
+                found[name] = TopicShape(len(replicas), min(replicas, default=0))
+        return found
+
+    def topic_configs(self, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
+        """The configuration of those of these topics that exist and may be seen (ACL DescribeConfigs).
+
+        Raises:
+            RetriableError: no answer in time.
+        """
+        return self._configs(ResourceType.TOPIC, names, timeout_s)
+
+    def broker_configs(self, brokers: Iterable[int], timeout_s: float) -> dict[str, dict[str, str]]:
+        """The configuration of those of these brokers that may be seen (ACL DescribeConfigs on the cluster).
+
+        Raises:
+            RetriableError: no answer in time.
+        """
+        return self._configs(ResourceType.BROKER, map(str, brokers), timeout_s)
+
+    def live_members(self, group: str, timeout_s: float) -> list[str]:
+        """The live members of a group as ``client id @ host``; of a group that does not exist: none.
+
+        Raises:
+            RetriableError: no answer in time, or the coordinator is moving.
+            ConfigError: access was refused.
+        """
+        with self._classified():
+            futures = self._client.describe_consumer_groups([group], request_timeout=timeout_s)
+        described = self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP)[group]
+        if described is None:
+            return []
+        return sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in described.members)
+
+    def _configs(
+        self, kind: ResourceType, names: Iterable[str], timeout_s: float
+    ) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(kind, name) for name in sorted(names)]
+        if not resources:
+            return {}
+        with self._classified():
+            futures = self._client.describe_configs(resources, request_timeout=timeout_s)
+        answers = self._answers(futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART, *_REFUSED})
+        return {
+            resource.name: {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            for resource, entries in answers.items()
+            if entries is not None
+        }
+
+    def _answers(
+        self, futures: Mapping[T, Future[Any]], timeout_s: float, *, absent: Iterable[int]
+    ) -> dict[T, Any]:
+        """Per key its answer, or None where the error is one of ``absent``."""
+        deadline = time.monotonic() + timeout_s + _GRACE_S
+        found: dict[T, Any] = {}
+        for key, future in futures.items():
+            with self._classified():
+                try:
+                    found[key] = future.result(max(0.0, deadline - time.monotonic()))
+                except KafkaException as error:
+                    if error.args[0].code() not in absent:
+                        raise
+                    found[key] = None
+        return found
+
+    @contextlib.contextmanager
+    def _classified(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise self._explained(error.args[0]) from error
+        except TimeoutError as error:
+            raise RetriableError(f"{Call.METADATA}: no answer in time", code="_TIMED_OUT") from error
+
+    def _explained(self, error: KafkaError) -> EosError:
+        if error.code() not in _NO_ANSWER:
+            return classify_consumer(Call.METADATA, error)
+        self._client.poll(0)  # serves error_cb, which an admin client's own calls do not
+        event = self._event or error
+        if event.code() == KafkaError._SSL:
+            return ConfigError(
+                f"{Call.METADATA}: {event.name()}: {event.str()}. Fix: kafka.ssl_ca_file, or the host names in "
+                "kafka.bootstrap_servers and in the brokers' certificates",
+                code=event.name(),
+            )
+        if event.code() in _CREDENTIALS:
+            return classify_consumer(Call.METADATA, event)
+        return RetriableError(f"{Call.METADATA}: {error.name()}: {event.str()}", code=error.name())
+
+    def _on_error(self, error: KafkaError) -> None:
+        if self._event is None or self._event.code() not in {*_CREDENTIALS, KafkaError._SSL}:
+            self._event = error
+
+
+def live_members(config: Mapping[str, Any], group: str, timeout_s: float) -> list[str]:
+    """The live members of a group, asked with a client of its own; see `Admin.live_members`."""
+    return Admin(config).live_members(group, timeout_s)

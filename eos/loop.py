@@ -1,0 +1,182 @@
+"""The consume-transform-produce loop over a session: when a transaction ends, and when the loop does.
+
+While transaction n commits, records of n+1 are fetched and transformed; nothing of n+1 is produced before
+n's commit has returned.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import EosError
+from eos.events import CallRetried, Listener, LoopTurned
+from eos.job import BoundTransform
+from eos.poison import PoisonFilter
+from eos.records import OutputBatch, OutputRecord
+from eos.session import Session
+from eos.settings import Settings
+
+_IDLE_WAIT_S = 0.2  # how late a stop is noticed without input
+_COMMIT_WAIT_S = 0.005  # how late a commit's return is noticed: a commit takes about that long
+_LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
+_LAG_EVERY_S = 10.0
+
+
+class Loop:
+    """Turns input into output, transaction by transaction.
+
+    Args:
+        transform: the job's transform.
+        session: the shard's owner, not yet open.
+        settings: limits of a transaction, poison policy, grace period.
+        stop: set it to end the loop in order.
+        until_caught_up: end once every owned partition has been read to its LSO and committed.
+        listener: told what happens.
+    """
+
+    def __init__(
+        self,
+        transform: BoundTransform,
+        session: Session,
+        settings: Settings,
+        *,
+        stop: threading.Event,
+        until_caught_up: bool,
+        listener: Listener,
+    ) -> None:
+        self._session = session
+        self._limits = settings.transaction
+        self._settings = settings
+        self._stop = stop
+        self._until_caught_up = until_caught_up
+        self._listener = listener
+        self._shard = session.shard.transactional_id
+        self._filter = PoisonFilter(transform, settings.poison.policy, shard=self._shard, listener=listener)
+        self._first_at: float | None = None  # when the transaction's first record was fetched
+        self._records = 0
+        self._bytes = 0
+        self._lag_at = 0.0
+
+    def run(self) -> None:
+        """Open the session and loop until told to stop, or caught up.
+
+        Raises:
+            EosError: what ended it; see eos.exits for its exit code.
+        """
+        with self._session:
+            while not self._ended():
+                retry.redo(self._until_commit, tell=self._tell)
+            self._finish()
+
+    def _until_commit(self) -> None:
+        """Turn until a commit has come back: failures are counted from one commit to the next."""
+        try:
+            while not self._ended():
+                if self._turn():
+                    return
+        except EosError as error:
+            self._clear()
+            self._session.recover(error)
+            raise
+
+    def _turn(self) -> bool:
+        """One fetch and what follows from it. Returns whether a commit came back."""
+        session = self._session
+        self._listener(LoopTurned(self._shard))
+        joined = False
+        if not (session.committing and self._due()):
+            self._fetch()
+        if session.committing and (session.commit_done() or self._due()):
+            session.join()
+            joined = True
+        if not session.committing:
+            if self._records:
+                session.produce()
+            if session.filling and self._due():
+                session.commit_soon()
+                self._clear()
+            elif session.idle:
+                self._clear()  # a rebalance ended the transaction, or dropped what was staged
+                session.recommit_if_idle()
+        self._measure_lag()
+        return joined
+
+    def _fetch(self) -> None:
+        session = self._session
+        room = max(1, self._limits.max_records - self._records)
+        batch = session.fetch(min(self._settings.input.fetch_records, room), self._wait_s(), _LINGER_S)
+        if not batch:
+            return
+        if self._first_at is None:
+            self._first_at = time.monotonic()
+        outputs = self._filter.apply(batch)
+        session.stage(outputs, len(batch))
+        self._records += len(batch)
+        self._bytes += _value_bytes(outputs)
+
+    def _wait_s(self) -> float:
+        if self._session.committing:
+            return _COMMIT_WAIT_S
+        if self._first_at is None:
+            return _IDLE_WAIT_S
+        return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._limits.interval_s - time.monotonic()))
+
+    def _due(self) -> bool:
+        """Whether the transaction being gathered has to end."""
+        if self._first_at is None:
+            return False
+        return (
+            self._records >= self._limits.max_records
+            or self._bytes >= self._limits.max_bytes
+            or time.monotonic() - self._first_at >= self._limits.interval_s
+            or (self._until_caught_up and self._session.consumer.caught_up)
+        )
+
+    def _ended(self) -> bool:
+        if self._stop.is_set():
+            return True
+        return self._until_caught_up and self._session.consumer.caught_up and self._session.idle
+
+    def _finish(self) -> None:
+        """Commit what is there within the grace period; what is not answered by then is left to the next owner."""
+        session = self._session
+        deadline = time.monotonic() + self._settings.shutdown.grace_s
+        try:
+            session.join(max(0.0, deadline - time.monotonic()))
+            session.produce()
+            session.commit_soon()
+            session.join(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            session.give_up()
+        except EosError as error:
+            # Nothing of it is visible, or the next start finds out; an orderly stop must not fail for it.
+            if retry.rule_for(Call.BEGIN, error).action is retry.Action.STOP:
+                raise
+
+    def _clear(self) -> None:
+        self._first_at = None
+        self._records = 0
+        self._bytes = 0
+
+    def _measure_lag(self) -> None:
+        now = time.monotonic()
+        if now - self._lag_at >= _LAG_EVERY_S:
+            self._lag_at = now
+            self._listener(self._session.lag())
+
+    def _tell(self, call: Call, attempt: int, error: EosError) -> None:
+        self._listener(CallRetried(self._shard, call, attempt, str(error)))
+
+
+def _value_bytes(outputs: Sequence[OutputBatch] | Sequence[OutputRecord]) -> int:
+    total = 0
+    for output in outputs:
+        if isinstance(output, OutputBatch):
+            total += sum(map(len, filter(None, output.values)))
+        elif output.value:
+            total += len(output.value)
+    return total

@@ -1,0 +1,83 @@
+"""The poison policy: what happens to a record whose transform raises; decided before anything is produced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from eos.errors import TransformError, UsageError
+from eos.events import Listener, RecordDeadLettered
+from eos.job import BoundTransform
+from eos.offsets import Partition
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+
+Policy = Literal["stop", "dead-letter", "skip"]
+
+
+class PoisonFilter:
+    """Applies a transform to batches, with records that raise handled by the policy.
+
+    A batch function that raises is run again record by record, which finds the record at fault; that is why
+    it must be a pure map over records.
+
+    Args:
+        transform: the job's transform.
+        policy: ``stop`` raises with the record's coordinates, ``dead-letter`` writes it to the job's
+            dead-letter topic in the same transaction, ``skip`` drops it.
+        shard: the transactional.id that events are told under.
+        listener: told of dead letters and skips.
+
+    Raises:
+        UsageError: the policy is ``dead-letter`` and the job declares no topic for it.
+    """
+
+    def __init__(self, transform: BoundTransform, policy: Policy, *, shard: str, listener: Listener) -> None:
+        if policy == "dead-letter":
+            transform.require_dead_letters()
+        self._transform = transform
+        self._policy = policy
+        self._shard = shard
+        self._listener = listener
+
+    def apply(self, batch: InputBatch) -> Sequence[OutputBatch] | Sequence[OutputRecord]:
+        """The outputs of a batch, in order.
+
+        Raises:
+            TransformError: a record's transform raised and the policy is ``stop``.
+            UsageError: the transform returned or produced what it must not.
+        """
+        if self._transform.takes_batches:
+            try:
+                return self._transform.batch(batch)
+            except UsageError:
+                raise
+            except Exception:  # noqa: BLE001, S110 - the user's code may raise anything; next, find the record
+                pass
+        return self._record_by_record(batch)
+
+    def _record_by_record(self, batch: InputBatch) -> list[OutputRecord]:
+        outputs: list[OutputRecord] = []
+        apply = self._transform.record
+        for record in batch:
+            try:
+                outputs += apply(record)
+            except UsageError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                outputs += self._poison(record, error)
+        return outputs
+
+    def _poison(self, record: InputRecord, error: Exception) -> list[OutputRecord]:
+        reason = f"{type(error).__name__}: {error}"
+        if self._policy == "stop":
+            raise TransformError(
+                f"{record.topic}[{record.partition}] offset {record.offset}: the transform raised {reason}. "
+                "Fix: the transform, or poison.policy = 'dead-letter' or 'skip'",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            ) from error
+        skipped = self._policy == "skip"
+        partition = Partition(record.topic, record.partition)
+        self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped))
+        return [] if skipped else [self._transform.dead_letter(record, error)]

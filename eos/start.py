@@ -1,0 +1,113 @@
+"""The start policy: where a group that has no offsets yet begins, applied once and committed before any read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import ConfigError, FencedError, RebalancedError
+from eos.events import Listener, StartPolicyApplied
+from eos.kafka.consumer import Committed, ConsumerClient
+from eos.offsets import OffsetVector, Partition
+from eos.producer import TransactionalProducer
+from eos.settings import Settings
+from eos.shards import StartShard
+from eos.stamps import OwnershipMode, Stamp
+
+# Several instances may start a new group at the same moment; each try ends with one of them done.
+_MAX_TRIES = 5
+_CALL_S = 5.0
+
+
+def apply_start_policy(
+    settings: Settings, topics: Sequence[str], reader: ConsumerClient, *, app: str, listener: Listener
+) -> dict[Partition, Committed]:
+    """Give every input topic without any committed offset its first ones, and return all committed offsets.
+
+    All partitions of a topic get their offset in one transaction, under a transactional.id that only this
+    step uses: two instances that start at once cannot both apply it, and a crash cannot apply it again. That
+    is why it is not the consumer's auto.offset.reset, which would be applied anew after every crash before
+    the first commit, and again when the group's offsets have expired.
+
+    Returns:
+        What the group has stored for the topics; partitions without an offset are left out (they are new
+        to a topic that was started before, and begin at their beginning).
+
+    Raises:
+        ConfigError: the policy is ``fail`` and a topic has no offsets, or a topic does not exist.
+        UnavailableError: the cluster did not answer in time.
+    """
+    for _ in range(_MAX_TRIES):
+        partitions, stored = _stored(settings, topics, reader)
+        fresh = [topic for topic in topics if not any(p.topic == topic for p in stored)]
+        if not fresh:
+            return stored
+        if settings.input.start == "fail":
+            raise ConfigError(_where_to_start(reader.group_id, fresh))
+        try:
+            _commit_first([p for p in partitions if p.topic in fresh], settings, reader, app, listener)
+        except FencedError:
+            continue  # another instance was faster; what it committed holds
+    raise ConfigError(
+        f"group {reader.group_id!r}: {_MAX_TRIES} other instances applied a start policy at the same time. "
+        "Fix: start one instance first"
+    )
+
+
+def _commit_first(
+    partitions: Sequence[Partition], settings: Settings, reader: ConsumerClient, app: str, listener: Listener
+) -> None:
+    shard = StartShard(app, reader.group_id)
+    with TransactionalProducer(settings, shard, stamp=Stamp(OwnershipMode.START, str(shard))) as producer:
+        # The init above ended what an earlier instance left pending, so now the truth can be read.
+        _, stored = _stored(settings, sorted({p.topic for p in partitions}), reader)
+        started = {p.topic for p in stored}
+        missing = [p for p in partitions if p.topic not in started]
+        if not missing:
+            return
+        positions = OffsetVector({p: _first_offset(p, settings, reader) for p in missing})
+        try:
+            with producer.transaction() as txn:
+                txn.add_offsets(positions, reader.group_metadata())
+        except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
+            raise ConfigError(
+                f"group {reader.group_id!r} has live members, and they read no {sorted({p.topic for p in missing})} yet. "
+                "Fix: stop them all before the first start with a new input topic",
+            ) from error
+    listener(StartPolicyApplied(shard.transactional_id, positions, settings.input.start))
+
+
+def _first_offset(partition: Partition, settings: Settings, reader: ConsumerClient) -> int:
+    def ask(timeout_s: float) -> tuple[int, int]:
+        return reader.stable_watermarks(partition, timeout_s)
+
+    low, lso = retry.resume(Call.METADATA, ask, deadline=_deadline(settings), slice_s=_CALL_S)
+    return low if settings.input.start == "earliest" else lso
+
+
+def _stored(
+    settings: Settings, topics: Sequence[str], reader: ConsumerClient
+) -> tuple[list[Partition], dict[Partition, Committed]]:
+    def list_partitions(timeout_s: float) -> list[Partition]:
+        return reader.partitions_of(topics, timeout_s)
+
+    def read(timeout_s: float) -> dict[Partition, Committed]:
+        return reader.committed(partitions, timeout_s)
+
+    partitions = retry.resume(Call.METADATA, list_partitions, deadline=_deadline(settings), slice_s=_CALL_S)
+    return partitions, retry.resume(Call.COMMITTED, read, deadline=_deadline(settings), slice_s=_CALL_S)
+
+
+def _deadline(settings: Settings) -> float:
+    return time.monotonic() + settings.open_deadline_s
+
+
+def _where_to_start(group_id: str, topics: Sequence[str]) -> str:
+    return (
+        f"group {group_id!r} has no committed offsets for {', '.join(topics)}, and nothing says where to start. "
+        "Fix, once: --start earliest (all input) or --start latest (only new input). It is not a setting to keep: if "
+        "the group's offsets expire (7 days without members), it would be applied again, and 'earliest' would then "
+        "process all input a second time"
+    )

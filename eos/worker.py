@@ -1,0 +1,170 @@
+"""What one process of a job does: find its shards, and run a loop over a session of each."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import ConfigError, UnavailableError
+from eos.events import Listener
+from eos.job import BoundTransform, Job
+from eos.kafka.admin import Admin, TopicShape
+from eos.loop import Loop
+from eos.offsets import Partition
+from eos.session import Session
+from eos.settings import Settings
+from eos.shards import OrdinalShard, PartitionShard, Shard
+
+_METADATA_S = 15.0
+_JOIN_POLL_S = 0.2
+
+
+def load_job(reference: str, app_dir: Path) -> Job:
+    """The job that ``package.module:name`` names.
+
+    Args:
+        reference: where the Job object is.
+        app_dir: put in front of sys.path; a console script does not have the working directory there.
+
+    Raises:
+        ConfigError: there is no such module or name, or it is no Job.
+    """
+    module_name, colon, name = reference.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(
+            f"{reference!r} names no job. Fix: package.module:name, for example jobs.refunds:job"
+        )
+    if str(app_dir) not in sys.path:
+        sys.path.insert(0, str(app_dir))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Of the module itself or a parent; a module that misses one of its own imports says so itself.
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise
+        raise ConfigError(
+            f"there is no module {module_name!r} under {app_dir}. Fix: run from its folder, or name it with --app-dir"
+        ) from error
+    job = getattr(module, name, None)
+    if not isinstance(job, Job):
+        jobs = sorted(key for key, value in vars(module).items() if isinstance(value, Job))
+        found = f"it has: {', '.join(jobs)}" if jobs else "it has none"
+        raise ConfigError(f"{module_name!r} has no eos.Job named {name!r}; {found}")
+    return job
+
+
+def bind(job: Job, settings: Settings) -> BoundTransform:
+    """The job's transform, with the job's own settings validated.
+
+    Raises:
+        ConfigError: a value of ``[job]`` is wrong, or given to a job that has no settings.
+    """
+    if job.settings is None:
+        if settings.job:
+            raise ConfigError(
+                f"[job] has {', '.join(sorted(settings.job))}, but job {job.name!r} declares no settings. "
+                "Fix: remove them, or Job(settings=…)"
+            )
+        return job.bound()
+    return job.bound(settings.job_settings(job.settings))
+
+
+def shards_of(job: Job, settings: Settings) -> list[Shard]:
+    """The shards that this process owns, by ownership.mode.
+
+    Raises:
+        ConfigError: a partition that was given does not exist or is no input of the job.
+    """
+    group = settings.group_for(job.name)
+    ownership = settings.ownership
+    if ownership.mode == "group":
+        return [OrdinalShard(job.name, group, settings.ordinal)]
+    existing = _partitions_of(job, settings)
+    given = ownership.owned_partitions
+    if unknown := sorted(set(given) - set(existing)):
+        raise ConfigError(
+            f"ownership.partitions names {', '.join(map(str, unknown))}, which the inputs "
+            f"{', '.join(job.inputs)} do not have"
+        )
+    mine: Sequence[Partition] = given or [
+        p for p in existing if p.number % (ownership.instances or 1) == settings.ordinal
+    ]
+    return [PartitionShard(job.name, group, p) for p in mine]
+
+
+def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
+    admin = Admin(settings.client_config())
+
+    def ask(timeout_s: float) -> dict[str, TopicShape]:
+        return admin.topics(job.inputs, timeout_s)
+
+    shapes = retry.resume(Call.METADATA, ask, deadline=time.monotonic() + _METADATA_S, slice_s=5.0)
+    if missing := sorted(set(job.inputs) - set(shapes)):
+        raise ConfigError(f"input topics {', '.join(missing)} do not exist. Fix: create them; eos never does")
+    return [Partition(topic, number) for topic in job.inputs for number in range(shapes[topic].partitions)]
+
+
+def run_shards(
+    job: Job, settings: Settings, *, stop: threading.Event, until_caught_up: bool, listener: Listener
+) -> None:
+    """Run a loop for every shard of this process until stopped or caught up.
+
+    One shard runs in the calling thread. Several (partition ownership) run in a thread each; the first
+    that fails ends them all.
+
+    Raises:
+        EosError: what ended it.
+    """
+    transform = bind(job, settings)
+    loops = [
+        Loop(
+            transform,
+            Session(settings, shard, job.inputs, listener=listener),
+            settings,
+            stop=stop,
+            until_caught_up=until_caught_up,
+            listener=listener,
+        )
+        for shard in shards_of(job, settings)
+    ]
+    # What was imported until here lives as long as the process: without it each full collection of the
+    # garbage collector goes through all of it, in the middle of a transaction.
+    gc.collect()
+    gc.freeze()
+    if len(loops) == 1:
+        loops[0].run()
+    else:
+        _run_in_threads(loops, settings, stop)
+
+
+def _run_in_threads(loops: Sequence[Loop], settings: Settings, stop: threading.Event) -> None:
+    errors: list[BaseException] = []
+
+    def run(loop: Loop) -> None:
+        try:
+            loop.run()
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread
+            errors.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=run, args=(loop,), daemon=True) for loop in loops]
+    for thread in threads:
+        thread.start()
+    deadline: float | None = None
+    while any(thread.is_alive() for thread in threads):
+        if stop.is_set() and deadline is None:
+            deadline = time.monotonic() + settings.shutdown.grace_s + _METADATA_S
+        if deadline is not None and time.monotonic() > deadline:
+            errors.append(UnavailableError("shards did not end within the grace period"))
+            break
+        for thread in threads:
+            thread.join(_JOIN_POLL_S / len(threads))
+    if errors:
+        raise errors[0]

@@ -1,0 +1,155 @@
+"""One client connection through a HoldProxy, with a connection of its own to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from tests.support.kafka_frames import Frame
+from tests.support.proxy_rules import Edge, Outcome, Rule
+
+_DRAIN_S = 5.0  # how long answers to requests of a client that is gone are awaited, so that they take effect
+_CONNECT_S = 5.0
+
+
+class Judge(Protocol):
+    """Whoever decides on requests: the proxy."""
+
+    def decide(self, connection: int, frame: Frame) -> Rule | None:
+        """The rule that acts on this request, if any; logs the request."""
+
+    def announce(self, frame: Frame, edge: Edge) -> None:
+        """Tell the observers."""
+
+    def guarded(self, hook: Callable[[], object]) -> object:
+        """Call test code; what it raises is kept for the end."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A request that waits for its answer."""
+
+    frame: Frame
+    rule: Rule | None = None
+    swallow: bool = False
+
+
+class Connection:
+    """The two pumps between a client and the broker."""
+
+    def __init__(
+        self, proxy: Judge, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._proxy = proxy
+        self._number = number
+        self._client_reader = reader
+        self._client = writer
+        self._pending: defaultdict[int, deque[_Pending]] = defaultdict(deque)
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
+
+    async def run(self, upstream: tuple[str, int]) -> None:
+        """Pump until the client has gone and its requests are answered, or the broker has gone."""
+        try:
+            reader, writer = await asyncio.wait_for(asyncio.open_connection(*upstream), _CONNECT_S)
+        except (OSError, TimeoutError):
+            return  # the client finds its connection closed, as with a broker that is down
+        answers = asyncio.ensure_future(self._pump_answers(reader))
+        requests = asyncio.ensure_future(self._pump_requests(writer))
+        try:
+            await asyncio.wait({answers, requests}, return_when=asyncio.FIRST_COMPLETED)
+            if requests.done() and not answers.done():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._all_answered.wait(), _DRAIN_S)
+        finally:
+            answers.cancel()
+            requests.cancel()
+            writer.close()
+            await asyncio.gather(answers, requests, return_exceptions=True)
+
+    async def _pump_requests(self, broker: asyncio.StreamWriter) -> None:
+        while (payload := await _read_frame(self._client_reader)) is not None:
+            frame = Frame.parse(payload)
+            rule = self._proxy.decide(self._number, frame)
+            self._proxy.announce(frame, Edge.REQUEST)
+            outcome = rule.outcome if rule else Outcome.FORWARDED
+            if rule is not None and rule.then and outcome in (Outcome.HELD, Outcome.CUT_BEFORE):
+                self._proxy.guarded(partial(rule.then, frame))
+            if outcome is Outcome.CUT_BEFORE:
+                reset(self._client)
+                return
+            if rule is not None and rule.hold is not None:
+                if rule.hold.reset_client:
+                    reset(self._client)
+                await rule.hold.hold_back(frame)
+            self._expect(_Pending(frame, rule))
+            broker.write(_with_length(payload))
+            if outcome is Outcome.DUPLICATED:
+                self._expect(_Pending(frame, swallow=True))
+                broker.write(_with_length(payload))
+            try:
+                await broker.drain()
+            except OSError:
+                return
+
+    async def _pump_answers(self, broker: asyncio.StreamReader) -> None:
+        while (answer := await _read_frame(broker)) is not None:
+            (correlation_id,) = struct.unpack_from(">i", answer)
+            waiting = self._pending[correlation_id]  # the broker answers requests only
+            pending = waiting.popleft()
+            if not waiting:
+                del self._pending[correlation_id]
+            if self._pass_on(pending, answer):
+                self._client.write(_with_length(answer))
+                with contextlib.suppress(OSError):  # the client has gone; go on to drain the answers
+                    await self._client.drain()
+            if not self._pending:
+                self._all_answered.set()
+
+    def _pass_on(self, pending: _Pending, answer: bytes) -> bool:
+        """Do what the rule says about this answer; whether the client shall get it."""
+        self._proxy.announce(pending.frame, Edge.REPLY)
+        rule = pending.rule
+        if rule is not None and rule.hold is not None:
+            rule.hold.take_answer(answer)
+        if rule is not None and rule.then and rule.outcome in (Outcome.REPLY_DROPPED, Outcome.CUT_AFTER):
+            self._proxy.guarded(partial(rule.then, pending.frame))
+        if rule is not None and rule.outcome is Outcome.CUT_AFTER:
+            reset(self._client)
+        ends_here = rule is not None and rule.outcome in (Outcome.REPLY_DROPPED, Outcome.CUT_AFTER)
+        return not (ends_here or pending.swallow or self._client.is_closing())
+
+    def _expect(self, pending: _Pending) -> None:
+        self._pending[pending.frame.correlation_id].append(pending)
+        self._all_answered.clear()
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The payload of the next frame; None at the end of the stream."""
+    try:
+        (length,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, OSError):
+        return None
+
+
+def _with_length(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End the connection with RST, not FIN: the peer must not take it for an orderly close."""
+    if writer.is_closing():
+        return
+    connected: socket.socket | None = writer.get_extra_info("socket")
+    if connected is not None:
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,228 @@
+"""Where the jars come from, and that nothing but the pinned ones is ever used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from eos.errors import ConfigError, RetriableError
+from eos.local import download, jars
+from eos.local.versions import KAFKA_VERSION, ROOTS, Jar, parse_pins, pinned_jars
+
+
+def _jar(artifact: str, content: bytes) -> Jar:
+    return Jar("org.example", artifact, "1.0", hashlib.sha256(content).hexdigest())
+
+
+CONTENT = {"one": b"1", "two": b"22"}
+JARS = [_jar(artifact, content) for artifact, content in CONTENT.items()]
+
+
+@pytest.fixture(autouse=True)
+def few_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "pinned_jars", lambda: tuple(JARS))
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with nothing but what a script needs; programs are put into it by the test."""
+    bin_directory = tmp_path / "bin"
+    bin_directory.mkdir()
+    for name in ("sh", "mkdir", "sleep"):
+        (bin_directory / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(bin_directory))
+    return bin_directory
+
+
+def _program(path: Path, body: str) -> None:
+    path.write_text("#!/bin/sh\n" + textwrap.dedent(body))
+    path.chmod(0o755)
+
+
+def _maven(path: Path, *, one: str = "1", before: str = "") -> None:
+    """A Maven that writes the jars to where copy-dependencies was told to."""
+    _program(
+        path / "mvn",
+        f"""
+        {before}
+        for argument; do case $argument in -DoutputDirectory=*) out=${{argument#*=}};; esac; done
+        mkdir -p "$out"
+        printf '{one}' > "$out/one-1.0.jar"
+        printf '22' > "$out/two-1.0.jar"
+        """,
+    )
+
+
+def _provide(directory: Path, *, kafka_home: Path | None = None, said: list[str] | None = None) -> Path:
+    lines = [] if said is None else said
+    return jars.provide_jars(directory, java="java", kafka_home=kafka_home, progress=lines.append)
+
+
+def test_checked_in_list_is_the_whole_closure_of_the_roots() -> None:
+    """The list names 92 jars, no file twice, and the roots in the versions that versions.py pins."""
+    pins = pinned_jars()
+    assert len(pins) == 92
+    assert len({pin.file_name for pin in pins}) == 92
+    assert set(ROOTS) <= {pin.coordinates for pin in pins}
+    assert all(pin.version == KAFKA_VERSION for pin in pins if pin.group == "org.apache.kafka")
+
+
+def test_damaged_list_names_the_line() -> None:
+    with pytest.raises(ConfigError, match="line 2"):
+        parse_pins("# jars\nabc  org.example:one:1.0\n")
+
+
+def test_maven_fetches_once_and_later_starts_reuse(path: Path, tmp_path: Path) -> None:
+    _maven(path)
+    said: list[str] = []
+    libs = _provide(tmp_path / "jars" / "kafka", said=said)
+    assert sorted(p.name for p in libs.glob("*.jar")) == ["one-1.0.jar", "two-1.0.jar"]
+    (path / "mvn").unlink()
+    assert _provide(tmp_path / "jars" / "kafka", said=said) == libs
+    assert len(said) == 1
+    assert "Maven" in said[0]
+
+
+def test_relative_directory_is_not_read_from_the_pom(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _maven(path)
+    monkeypatch.chdir(tmp_path)
+    assert _provide(Path("jars/kafka")) == tmp_path / "jars/kafka"
+
+
+def test_failed_download_shows_the_tools_words_and_keeps_nothing(path: Path, tmp_path: Path) -> None:
+    _program(path / "mvn", "echo 'Could not resolve host'; exit 1")
+    with pytest.raises(RetriableError, match=r"(?s)Maven could not fetch.*network.*Could not resolve host"):
+        _provide(tmp_path / "jars" / "kafka")
+    assert [p.name for p in (tmp_path / "jars").iterdir()] == ["kafka.lock"]
+
+
+def test_hanging_download_ends(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _program(path / "mvn", "exec sleep 60")
+    monkeypatch.setattr(download, "TIMEOUT_S", 0.1)
+    with pytest.raises(RetriableError, match="timed out"):
+        _provide(tmp_path / "jars" / "kafka")
+
+
+def test_download_of_something_else_is_refused_and_not_kept(path: Path, tmp_path: Path) -> None:
+    _maven(path, one="evil")
+    with pytest.raises(ConfigError, match=r"Maven fetched something else.*one-1\.0\.jar has SHA-256"):
+        _provide(tmp_path / "jars" / "kafka")
+    assert not (tmp_path / "jars" / "kafka").exists()
+
+
+def test_left_over_of_a_killed_download_is_cleared(path: Path, tmp_path: Path) -> None:
+    _maven(path)
+    left_over = tmp_path / "jars" / ".kafka.abc.tmp"
+    left_over.mkdir(parents=True)
+    _provide(tmp_path / "jars" / "kafka")
+    assert not left_over.exists()
+
+
+def test_two_processes_download_once(path: Path, tmp_path: Path) -> None:
+    _maven(path, before="echo x >> ${0%/*}/runs; sleep 0.2")
+    threads = [threading.Thread(target=_provide, args=[tmp_path / "jars" / "kafka"]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert (path / "runs").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda d: (d / "one-1.0.jar").write_bytes(b"9"), "one-1.0.jar has SHA-256"),
+        (lambda d: (d / "one-1.0.jar").unlink(), "one-1.0.jar is missing"),
+        (lambda d: (d / "three-1.0.jar").write_bytes(b"3"), "three-1.0.jar does not belong there"),
+    ],
+    ids=["changed", "missing", "extra"],
+)
+def test_jars_that_changed_after_the_download_are_refused(
+    path: Path, tmp_path: Path, damage: object, complaint: str
+) -> None:
+    """Same size, other content: the time gives it away."""
+    _maven(path)
+    libs = _provide(tmp_path / "jars" / "kafka")
+    assert callable(damage)
+    damage(libs)
+    os.utime(libs / "two-1.0.jar")
+    with pytest.raises(ConfigError, match=f"{complaint}.*Fix: delete {libs}"):
+        _provide(tmp_path / "jars" / "kafka")
+
+
+def test_unchanged_jars_are_not_hashed_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _maven(path)
+    libs = _provide(tmp_path / "jars" / "kafka")
+    monkeypatch.setattr(jars, "_sha256", lambda _: pytest.fail("hashed"))
+    jars.verify(libs, JARS)
+
+
+def test_without_maven_the_ivy_of_pyspark_is_taken(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark is found where it is installed, and never imported."""
+    ivy = tmp_path / "site" / "pyspark" / "jars" / "ivy-2.5.3.jar"
+    ivy.parent.mkdir(parents=True)
+    ivy.touch()
+    (tmp_path / "site" / "pyspark" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    assert download.find_ivy() == ivy
+    assert download.find_tool("java").name == "the Ivy of PySpark"
+
+
+def test_without_any_source_the_error_names_all_three(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "find_ivy", lambda: None)
+    with pytest.raises(ConfigError, match=r"Maven.*PySpark.*EOS_LOCAL__KAFKA_HOME"):
+        _provide(tmp_path / "jars" / "kafka")
+
+
+def test_unpacked_kafka_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "home" / "libs").mkdir(parents=True)
+    (tmp_path / "home" / "libs" / "kafka_2.13-4.3.1.jar").touch()
+    assert _provide(tmp_path / "jars", kafka_home=tmp_path / "home") == tmp_path / "home" / "libs"
+    assert not (tmp_path / "jars").exists()
+
+
+def test_kafka_home_that_is_no_kafka_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not an unpacked Kafka.*EOS_LOCAL__KAFKA_HOME"):
+        _provide(tmp_path / "jars", kafka_home=tmp_path)
+
+
+def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot keep Kafka's jars in .*file/jars.*writable"):
+        _provide(tmp_path / "file" / "jars" / "kafka")
+
+
+def test_both_tools_are_told_every_jar_and_resolve_nothing() -> None:
+    """Their conflict rules differ, so neither may apply its own."""
+    assert download.maven_project(JARS).count("<artifactId>*</artifactId>") == len(JARS)
+    assert download.ivy_module(JARS).count('transitive="false"') == len(JARS)
+    for pin in JARS:
+        assert f"<artifactId>{pin.artifact}</artifactId><version>1.0</version>" in download.maven_project(
+            JARS
+        )
+        assert f'name="{pin.artifact}" rev="1.0"' in download.ivy_module(JARS)
+
+
+def test_importing_the_room_loads_neither_pyspark_nor_a_client() -> None:
+    """It must start before, and without, either."""
+    code = "import sys, eos.local; print([m for m in ('pyspark', 'confluent_kafka') if m in sys.modules])"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert shown.stdout.strip() == "[]"
