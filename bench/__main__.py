@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -73,4 +74,9 @@ def _contenders(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Both signals leave through the blocks that end contenders and the broker.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

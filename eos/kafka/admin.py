@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are documented, the package only lacks __all__
     AdminClient,
-    ConfigResource,  # type: ignore[attr-defined]  # public in the docs, but not re-exported in the stubs' sense
-    ResourceType,  # type: ignore[attr-defined]  # likewise
+    ConfigResource,
+    ResourceType,
 )
 
 from eos.calls import Call

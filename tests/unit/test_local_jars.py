@@ -219,10 +219,10 @@ def test_both_tools_are_told_every_jar_and_resolve_nothing() -> None:
         assert f'name="{pin.artifact}" rev="1.0"' in download.ivy_module(JARS)
 
 
-def test_importing_the_room_loads_neither_pyspark_nor_a_client() -> None:
-    """It must start before, and without, either."""
-    code = "import sys, eos.local; print([m for m in ('pyspark', 'confluent_kafka') if m in sys.modules])"
+def test_importing_the_room_does_not_import_pyspark() -> None:
+    """That takes seconds; its Ivy is found as a file."""
+    code = "import sys, eos.local; print('pyspark' in sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
     )
-    assert shown.stdout.strip() == "[]"
+    assert shown.stdout.strip() == "False"

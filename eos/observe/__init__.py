@@ -1,0 +1,21 @@
+"""Observe: listeners that turn events into logs, metrics and answers to health checks."""
+
+from eos.observe.board import Board
+from eos.observe.health import Health, Verdict
+from eos.observe.logs import LogListener, configure_logs, log_start
+from eos.observe.metrics import MetricsListener
+from eos.observe.relay import Relay
+from eos.observe.server import Server, serve
+
+__all__ = [
+    "Board",
+    "Health",
+    "LogListener",
+    "MetricsListener",
+    "Relay",
+    "Server",
+    "Verdict",
+    "configure_logs",
+    "log_start",
+    "serve",
+]

@@ -1,0 +1,85 @@
+"""Health: whether the workers' loops turn and their sessions are open; pure, every time is given.
+
+A loop turns also while the brokers are away, so an outage of theirs does not make a worker unhealthy:
+restarting it would not bring them back, and would cost the takeover of its shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An answer, and for a no what is missing, one entry per worker."""
+
+    missing: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing
+
+
+@dataclass(slots=True)
+class _Worker:
+    turned_at: float
+    sessions_open: int = 0
+    sessions_expected: int = 1
+
+
+class Health:
+    """What is known of each worker.
+
+    Args:
+        workers: their ordinals.
+        max_silence_s: seconds without a turn after which a worker is unhealthy. The same time is given to a
+            worker for its start, and to a replacement to come.
+        now: seconds, monotonic, as in every call.
+    """
+
+    def __init__(self, workers: Iterable[int], max_silence_s: float, now: float) -> None:
+        self.max_silence_s = max_silence_s
+        self._workers = {ordinal: _Worker(now) for ordinal in workers}
+
+    def turned(self, ordinal: int, at: float) -> None:
+        """The worker's loop turned at this time."""
+        worker = self._workers.get(ordinal)
+        if worker is not None:
+            worker.turned_at = max(worker.turned_at, at)
+
+    def sessions(self, ordinal: int, *, open_now: int, expected: int) -> None:
+        """How many of its sessions the worker has open."""
+        worker = self._workers.get(ordinal)
+        if worker is not None:
+            worker.sessions_open, worker.sessions_expected = open_now, expected
+
+    def killed(self, ordinal: int, now: float) -> None:
+        """The worker's process was killed; its replacement has ``max_silence_s`` to come."""
+        if ordinal in self._workers:
+            self._workers[ordinal] = _Worker(now)
+
+    def finished(self, ordinal: int) -> None:
+        """The worker has done all it had to do: nothing is expected of it any more."""
+        self._workers.pop(ordinal, None)
+
+    def healthy(self, now: float) -> Verdict:
+        """Every worker's loop turns."""
+        return Verdict(
+            tuple(
+                f"worker {ordinal}: no turn of its loop "
+                f"for {now - worker.turned_at:.0f} s (limit {self.max_silence_s:.0f} s)"
+                for ordinal, worker in sorted(self._workers.items())
+                if now - worker.turned_at > self.max_silence_s
+            )
+        )
+
+    def ready(self) -> Verdict:
+        """Every worker has its sessions open."""
+        return Verdict(
+            tuple(
+                f"worker {ordinal}: {worker.sessions_open} of {worker.sessions_expected} sessions open"
+                for ordinal, worker in sorted(self._workers.items())
+                if worker.sessions_open < worker.sessions_expected
+            )
+        )

@@ -1,0 +1,182 @@
+"""Server: the parent's one HTTP port, with /metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import sys
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from prometheus_client.exposition import choose_encoder
+
+from eos.errors import ConfigError
+from eos.observe.board import Board
+from eos.observe.health import Verdict
+from eos.settings.tables import ObserveSettings
+
+REQUEST_DEADLINE_S = 10.0
+_POLL_S = 0.1
+_STOP_WAIT_S = 5.0
+
+
+class Server:
+    """A running server; ``with`` stops it at the end.
+
+    Attributes:
+        host, port: where it listens; the port is the real one if 0 was asked for.
+    """
+
+    def __init__(self, http: _Http) -> None:
+        self.host = http.server_name
+        self.port = http.server_port
+        self._http = http
+        self._thread = threading.Thread(
+            target=http.serve_forever, args=(_POLL_S,), name="eos-http", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where to put the paths."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it and free the port. May be called again."""
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join(_STOP_WAIT_S)
+        self._http.server_close()
+
+
+def serve(
+    board: Board, settings: ObserveSettings, *, request_deadline_s: float = REQUEST_DEADLINE_S
+) -> Server | None:
+    """Start answering, in threads of its own; None if no port is set.
+
+    Args:
+        board: what is shown.
+        settings: ``http_host`` and ``http_port`` (0 chooses a free one).
+        request_deadline_s: seconds a client may take for a whole request.
+
+    Raises:
+        ConfigError: nobody can listen there; the message names the setting.
+    """
+    if settings.http_port is None:
+        return None
+    try:
+        http = _Http(settings.http_host, settings.http_port, board, request_deadline_s)
+    except OSError as error:
+        raise _cannot_listen(settings.http_host, settings.http_port, error) from error
+    return Server(http)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(
+            f"observe.http_port: port {port} on {host} is in use. Fix: another port, or 0 for a free one"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return ConfigError(
+            f"observe.http_port: this user may not listen on port {port}. Fix: a port of 1024 or above"
+        )
+    return ConfigError(
+        f"observe.http_host: cannot listen on {host}:{port} ({error.strerror or error}). "
+        "Fix: an address of this machine"
+    )
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True  # a client that hangs does not hold up the process's end
+
+    def __init__(self, host: str, port: int, board: Board, request_deadline_s: float) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = found[0][0]
+        self.board = board
+        self.request_deadline_s = request_deadline_s
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name service for this host's name, which can take many seconds.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base's signature
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):  # a client that went away is its own affair
+            structlog.get_logger().error("http request failed", error=f"{type(error).__name__}: {error}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Http
+    server_version = "eos"
+    sys_version = ""
+
+    def setup(self) -> None:
+        self.request.settimeout(self.server.request_deadline_s)
+        super().setup()
+        # The timeout bounds each read; a client that sends a byte now and then is ended by the timer.
+        self._deadline = threading.Timer(self.server.request_deadline_s, self._hang_up)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    def finish(self) -> None:
+        self._deadline.cancel()
+        super().finish()
+
+    def do_GET(self) -> None:
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                self._answer(HTTPStatus.OK, content_type, encode(self.server.board.registry))
+            case "/healthz":
+                self._verdict(self.server.board.healthy())
+            case "/readyz":
+                self._verdict(self.server.board.ready())
+            case _:
+                self._json(HTTPStatus.NOT_FOUND, {"ok": False, "paths": ["/metrics", "/healthz", "/readyz"]})
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's signature
+        """Probes come every few seconds: their lines would hide the decisions."""
+
+    def _verdict(self, verdict: Verdict) -> None:
+        if verdict.ok:
+            self._json(HTTPStatus.OK, {"ok": True})
+        else:
+            self._json(HTTPStatus.SERVICE_UNAVAILABLE, {"ok": False, "missing": verdict.missing})
+
+    def _json(self, status: HTTPStatus, body: object) -> None:
+        self._answer(status, "application/json", json.dumps(body).encode() + b"\n")
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _hang_up(self) -> None:
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it has ended meanwhile
