@@ -6,6 +6,7 @@ Both are told every single jar and resolve nothing, so both bring the same files
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from eos.local.versions import KAFKA_VERSION, MAVEN_DEPENDENCY_PLUGIN_VERSION, S
 
 TIMEOUT_S = 600.0  # 54 MB; seen: Maven 5-8 s, Ivy 24 s
 _SHOWN_LINES = 8
+_ESCAPES = re.compile("\x1b\\[[0-9;]*m")  # Maven colours even what does not go to a terminal
 
 
 class Tool(NamedTuple):
@@ -133,7 +135,8 @@ def _run(name: str, command: Sequence[str]) -> None:
         msg = f"{name} could not fetch the jars of Apache Kafka {KAFKA_VERSION}: {error}. {fix}"
         raise RetriableError(msg) from error
     if done.returncode != 0:
-        said = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-_SHOWN_LINES:])
+        lines = [line for line in _ESCAPES.sub("", done.stdout).splitlines() if line.strip(" \t:")]
+        said = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
         msg = (
             f"{name} could not fetch the jars of Apache Kafka {KAFKA_VERSION} (exit code {done.returncode}). {fix} "
             f"Its last words:\n{said}"

@@ -1,67 +1,26 @@
-"""Logs: one line per decision, human on a terminal and JSON elsewhere, never with a record's value or a secret.
+"""Logs: how lines look (human on a terminal, JSON elsewhere) and where they go, without secrets or records.
 
-Lines go to stderr; stdout belongs to the command's answer. A stderr that is gone is no reason to stop.
+They go to stderr; stdout belongs to the command's answer. A stderr that is gone is no reason to stop.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
-import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from eos import errors
-from eos.errors import ConfigError, EosError, TransformError
-from eos.events import (
-    CallRetried,
-    Event,
-    Fenced,
-    LagMeasured,
-    LoopTurned,
-    PartitionsAssigned,
-    PartitionsRevoked,
-    ProducerOpened,
-    ProducerSuspect,
-    RecordDeadLettered,
-    Rewound,
-    SessionClosed,
-    SessionOpened,
-    StartPolicyApplied,
-    TransactionAborted,
-    TransactionCommitted,
-    TransactionExpired,
-)
-from eos.offsets import Partition
+from eos.observe.quoting import shown_error, shown_traceback
 from eos.settings.secrets import hidden
 from eos.settings.tables import ObserveSettings
-from eos.shards import parse_transactional_id
 
 _DISTRIBUTION = "eos-kafka"
-_LIMIT_PERIOD_S = 10.0
-_RETRIES_PER_PERIOD = 1
-_DEAD_LETTERS_PER_PERIOD = 20  # an input that is all poison must not make the loop write a line per record
-_MAX_PARTITIONS_SHOWN = 32
-_MAX_CAUSES = 20
-# How an exception is shown: its class, then its text. Words in capitals are librdkafka's log facilities.
-_NAMED = re.compile(r"(?![A-Z0-9_]+:)([A-Za-z_][\w.]*): ")
-
-# Texts of these classes are written in this package or by librdkafka: they hold no record.
-_OWN_TEXTS = frozenset(
-    name
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, EosError) and not issubclass(kind, TransformError)
-)
 
 
 class Stream(Protocol):
@@ -75,25 +34,24 @@ class Stream(Protocol):
 def configure_logs(settings: ObserveSettings, *, stream: Stream | None = None) -> None:
     """Set up the process's logs; each worker process does it anew. ``stream`` is stderr if not given.
 
-    Lines of the standard library's logging come out in the same form.
+    Lines of the standard library's logging come out in the same form: those of eos at the same level,
+    other packages' from warning on.
     """
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
     human = settings.log_format == "human" or (settings.log_format == "auto" and terminal)
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
         processors=_human(colors=terminal and not os.environ.get("NO_COLOR")) if human else _json(),
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[settings.log_level.upper()]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: _LineWriter(stream),
         cache_logger_on_first_use=False,
     )
-    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    logging.getLogger("eos").setLevel(level)  # other packages keep the root's level, warnings
-    plain = logging.getLogger()
-    for handler in [handler for handler in plain.handlers if isinstance(handler, _FromLogging)]:
-        plain.removeHandler(handler)
-    plain.addHandler(_FromLogging())
+    logging.getLogger("eos").setLevel(level)
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, FromLogging)]:
+        root.removeHandler(handler)
+    root.addHandler(FromLogging())
 
 
 def log_start(librdkafka_version: Callable[[], str], **fields: object) -> None:
@@ -109,218 +67,7 @@ def log_start(librdkafka_version: Callable[[], str], **fields: object) -> None:
     )
 
 
-class LogListener:
-    """Writes what happened to a shard, as the decisions they are.
-
-    Retries are written at once and then at most every 10 s per shard and call, dead letters at most 20
-    times per 10 s and shard (the letters themselves hold the coordinates); skipped records leave no other
-    trace, so each of them is written. The next line that is written says how many were not.
-
-    Args:
-        clock: seconds, monotonic.
-    """
-
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log = structlog.get_logger()
-        self._limits = _Limits(clock)
-        self._positions: dict[str, dict[Partition, int]] = {}  # per shard, each from a thread of its own
-        self.rows: Mapping[type[Event], Callable[[Any], None]] = {
-            SessionOpened: self._session_opened,
-            SessionClosed: self._session_closed,
-            ProducerOpened: self._producer_opened,
-            ProducerSuspect: self._producer_suspect,
-            TransactionCommitted: self._committed,
-            TransactionAborted: self._aborted,
-            TransactionExpired: self._expired,
-            Fenced: self._fenced,
-            CallRetried: self._retried,
-            PartitionsAssigned: self._assigned,
-            PartitionsRevoked: self._revoked,
-            Rewound: self._rewound,
-            StartPolicyApplied: self._start_applied,
-            RecordDeadLettered: self._dead_lettered,
-            LagMeasured: self._lag,
-            LoopTurned: lambda _: None,  # many per second, and nothing was decided
-        }
-
-    def __call__(self, event: Event) -> None:
-        row = self.rows.get(type(event))
-        if row is None:
-            self._write("info", type(event).__name__, event)
-        else:
-            row(event)
-
-    def _write(self, level: str, what: str, event: Event, **fields: object) -> None:
-        shown = {name: value for name, value in fields.items() if value not in ("", None)}
-        getattr(self._log, level)(what, shard=_shard_name(event.shard), id=event.shard, **shown)
-
-    def _session_opened(self, event: SessionOpened) -> None:
-        self._write("info", "session opened", event, seconds=_rounded(event.seconds))
-
-    def _session_closed(self, event: SessionClosed) -> None:
-        self._positions.pop(event.shard, None)
-        level = "warning" if event.reason else "info"
-        self._write(level, "session closed", event, reason=without_values(event.reason))
-
-    def _producer_opened(self, event: ProducerOpened) -> None:
-        what = "producer rebuilt" if event.rebuilt_because else "producer opened"
-        because = without_values(event.rebuilt_because)
-        self._write("info", what, event, because=because, seconds=_rounded(event.seconds))
-
-    def _producer_suspect(self, event: ProducerSuspect) -> None:
-        self._write("warning", "producer suspect, rebuilt before the next begin", event, reason=event.reason)
-
-    def _committed(self, event: TransactionCommitted) -> None:
-        known = self._positions.get(event.shard, {})
-        self._write(
-            "debug",
-            "transaction committed",
-            event,
-            records_in=event.records_in,
-            records_out=event.records_out,
-            ranges=_listed(
-                f"{partition} [{known.get(partition, '?')}, {end})"
-                for partition, end in event.offsets.items()
-            ),
-            seconds=_rounded(event.seconds),
-            commit_seconds=_rounded(event.commit_seconds),
-        )
-        self._remember(event.shard, event.offsets)
-
-    def _aborted(self, event: TransactionAborted) -> None:
-        reason = without_values(event.reason)
-        self._write("warning", "transaction aborted", event, reason=reason, seconds=_rounded(event.seconds))
-
-    def _expired(self, event: TransactionExpired) -> None:
-        self._write("warning", "transaction expired", event, seconds=_rounded(event.seconds))
-
-    def _fenced(self, event: Fenced) -> None:
-        self._write("error", "fenced", event, reason=event.reason)
-
-    def _retried(self, event: CallRetried) -> None:
-        unwritten = self._limits.passed(("retry", event.shard, event.call), _RETRIES_PER_PERIOD)
-        if unwritten is not None:
-            self._write(
-                "warning",
-                "call retried",
-                event,
-                call=str(event.call),
-                attempt=event.attempt,
-                error=event.error,
-                unwritten=unwritten or None,
-            )
-
-    def _assigned(self, event: PartitionsAssigned) -> None:
-        self._remember(event.shard, event.positions)
-        self._write("info", "partitions assigned", event, positions=_positions(event.positions))
-
-    def _revoked(self, event: PartitionsRevoked) -> None:
-        known = self._positions.get(event.shard, {})
-        for partition in event.partitions:
-            known.pop(partition, None)
-        level, what = ("warning", "partitions lost") if event.lost else ("info", "partitions revoked")
-        self._write(level, what, event, partitions=_listed(map(str, event.partitions)))
-
-    def _rewound(self, event: Rewound) -> None:
-        self._remember(event.shard, event.positions)
-        self._write("info", "rewound", event, positions=_positions(event.positions))
-
-    def _start_applied(self, event: StartPolicyApplied) -> None:
-        self._remember(event.shard, event.positions)
-        self._write(
-            "warning",
-            "start policy applied",
-            event,
-            policy=event.policy,
-            positions=_positions(event.positions),
-        )
-
-    def _dead_lettered(self, event: RecordDeadLettered) -> None:
-        unwritten: int | None = 0
-        if not event.skipped:
-            unwritten = self._limits.passed(("dead letter", event.shard), _DEAD_LETTERS_PER_PERIOD)
-        if unwritten is not None:
-            self._write(
-                "warning",
-                "record skipped" if event.skipped else "record dead-lettered",
-                event,
-                partition=str(event.partition),
-                offset=event.offset,
-                error=_class_only(event.error),
-                unwritten=unwritten or None,
-            )
-
-    def _lag(self, event: LagMeasured) -> None:
-        self._write(
-            "debug",
-            "lag measured",
-            event,
-            to_lso=sum(event.to_lso.values()),
-            lso_to_high_watermark=sum(event.lso_to_high_watermark.values()),
-        )
-
-    def _remember(self, shard: str, positions: Mapping[Partition, int]) -> None:
-        self._positions.setdefault(shard, {}).update(positions)
-
-
-def without_values(text: str) -> str:
-    """A reason as it may be logged: of an exception that user code raised, its class alone.
-
-    User code's texts quote records (``invalid literal for int(): '4711'``, every pydantic error). The texts
-    of this package's own classes, and free text, do not.
-    """
-    named = _NAMED.match(text)
-    if named is None or named[1] in _OWN_TEXTS:
-        return text
-    return named[1]
-
-
-def shown_error(error: BaseException) -> str:
-    """An exception as it may be logged; for a record's, the coordinates under which it can be looked up."""
-    name = type(error).__name__
-    if isinstance(error, TransformError):
-        cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
-        return f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{cause}"
-    return f"{name}: {error}" if isinstance(error, EosError) else name
-
-
-def _class_only(text: str) -> str:
-    """Of an error that comes from user code for certain: its class, or nothing if it does not name one."""
-    named = _NAMED.match(text)
-    return named[1] if named else "(not shown: it may quote the record)"
-
-
-class _Limits:
-    """How many lines of a kind may be written per period."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._windows: dict[tuple[str, ...], _Window] = {}
-
-    def passed(self, kind: tuple[str, ...], per_period: int) -> int | None:
-        """None if this line is not to be written; else how many were not since the last one that was."""
-        now = self._clock()
-        window = self._windows.setdefault(kind, _Window(now))
-        if now - window.began >= _LIMIT_PERIOD_S:
-            window.began, window.written = now, 0
-        if window.written >= per_period:
-            window.unwritten += 1
-            return None
-        window.written += 1
-        unwritten, window.unwritten = window.unwritten, 0
-        return unwritten
-
-
-class _Window:
-    __slots__ = ("began", "unwritten", "written")
-
-    def __init__(self, began: float) -> None:
-        self.began = began
-        self.written = 0
-        self.unwritten = 0
-
-
-class _FromLogging(logging.Handler):
+class FromLogging(logging.Handler):
     """Passes a record of the standard library's logging on."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -356,8 +103,9 @@ def _human(*, colors: bool) -> list[Processor]:
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-        _traceback_without_values,
+        _unquoted_traceback,
         _without_secrets,
+        # Given, because the default tracebacks print local variables where rich is installed.
         structlog.dev.ConsoleRenderer(
             colors=colors, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
         ),
@@ -368,14 +116,26 @@ def _json() -> list[Processor]:
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _traceback_without_values,
+        _unquoted_traceback,
         _without_secrets,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
 
 
+def _unquoted_traceback(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    """In the place of exc_info: the traceback, without what may quote a record."""
+    error = fields.pop("exc_info", None)
+    if isinstance(error, tuple):
+        error = error[1]
+    elif error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, BaseException):
+        fields["exception"] = shown_traceback(error)
+    return fields
+
+
 def _without_secrets(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    return {name: value if name == "exc_info" else hidden(str(name), value) for name, value in fields.items()}
+    return {name: hidden(str(name), value) for name, value in fields.items()}
 
 
 def _version(distribution: str) -> str:
@@ -383,26 +143,3 @@ def _version(distribution: str) -> str:
         return version(distribution)
     except PackageNotFoundError:
         return "not installed"  # run from its source tree
-
-
-@lru_cache(maxsize=4096)
-def _shard_name(transactional_id: str) -> str:
-    try:
-        return str(parse_transactional_id(transactional_id))
-    except ConfigError:
-        return transactional_id
-
-
-def _positions(positions: Mapping[Partition, int]) -> str:
-    return _listed(f"{partition} at {offset}" for partition, offset in positions.items())
-
-
-def _listed(items: Iterable[str]) -> str:
-    rest = iter(items)
-    shown = list(islice(rest, _MAX_PARTITIONS_SHOWN))
-    more = sum(1 for _ in rest)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _rounded(seconds: float) -> float:
-    return round(seconds, 4)

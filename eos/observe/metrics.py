@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,8 +160,12 @@ class MetricsListener:
     def _of_shard(self, shard: str) -> _OfShard:
         bound = self._shards.get(shard)
         if bound is None:
-            outcomes = (self._transactions.labels(shard, o) for o in ("committed", "aborted", "unresolved"))
-            bound = self._shards[shard] = _OfShard(*outcomes, self._last_turn.labels(shard))
+            bound = self._shards[shard] = _OfShard(
+                committed=self._transactions.labels(shard, "committed"),
+                aborted=self._transactions.labels(shard, "aborted"),
+                unresolved=self._transactions.labels(shard, "unresolved"),
+                last_turn=self._last_turn.labels(shard),
+            )
         return bound
 
     def _transaction_committed(self, event: TransactionCommitted) -> None:
@@ -187,7 +192,9 @@ class MetricsListener:
         self._fences.inc()
         self._change_sessions(closed={event.shard})
 
-    def _change_sessions(self, opened: Set[str] = frozenset(), closed: Set[str] = frozenset()) -> None:
+    def _change_sessions(
+        self, opened: AbstractSet[str] = frozenset(), closed: AbstractSet[str] = frozenset()
+    ) -> None:
         with self._sessions_change:
             self.open_sessions = (self.open_sessions | opened) - closed  # replaced: another thread reads it
             self._sessions.set(len(self.open_sessions))

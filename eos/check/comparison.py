@@ -1,0 +1,345 @@
+"""Comparison of expected with found outputs in bounded memory: a scratch database, gone afterwards.
+
+Only hashes and coordinates are kept, about 150 bytes of disk per output while it compares. They go to the
+directory of temporary files (TMPDIR).
+
+What is compared:
+- *As multisets*: an output's identity is its topic, key, value and headers, and its partition and timestamp where
+  the transform sets them. Outputs that several input records make alike are counted, not told apart.
+- *In order*: for each input partition, output topic and key, the outputs stand in the order of the input within
+  their output partition. Outputs without a key have no order. Nor have those that cannot be told apart: alike from
+  several input partitions, or alike in several output partitions; or that are lost or duplicated anyway.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import struct
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from eos.check.report import Differences, Example, Kind, OutputCount
+from eos.errors import UsageError
+from eos.offsets import Partition
+from eos.records import Headers, InputRecord, OutputRecord
+
+_EXAMPLES = 5  # of each kind
+_ROWS_PER_INSERT = 10_000
+_CACHE_KIB = 16_384  # SQLite sorts in pieces of this size; a few are in memory at once
+_KEYS_REMEMBERED = 65_536
+_HASH_BYTES = 8  # SQLite's integers. See `_Identities` for why 64 bits are enough
+_NONE = -1
+
+_SCHEMA = """
+CREATE TABLE expected (seq INTEGER PRIMARY KEY, id INT, lane INT, topic INT, source INT, offset INT, outputs INT);
+CREATE TABLE found (seq INTEGER PRIMARY KEY, id INT, topic INT, place INT, offset INT);
+"""
+
+# Identities that are not simply found as often as expected, from one input and in one output partition.
+_SPECIAL = """
+CREATE TABLE special (id INTEGER PRIMARY KEY, expected INT, found INT);
+INSERT INTO special
+SELECT id, sum(expected), sum(found) FROM (
+    SELECT id, 1 AS expected, 0 AS found, source, NULL AS place FROM expected
+    UNION ALL SELECT id, 0, 1, NULL, place FROM found
+) GROUP BY id
+HAVING sum(expected) <> sum(found) OR min(source) <> max(source) OR min(place) <> max(place);
+"""
+
+# Which of several alike is missing or too many nobody can tell: the last ones are named. (CROSS JOIN keeps
+# SQLite from turning the join around, for which it would have to index the large table first.)
+_MISSING = """
+CREATE TABLE missing AS
+SELECT topic, source, offset, outputs FROM (
+    SELECT e.*, s.found, row_number() OVER (PARTITION BY e.id ORDER BY e.seq) AS nth
+    FROM expected e CROSS JOIN special s ON s.id = e.id WHERE s.expected > s.found
+) WHERE nth > found;
+"""
+_SURPLUS = """
+CREATE TABLE surplus AS
+SELECT topic, place, offset, expected > 0 AS known FROM (
+    SELECT f.*, s.expected, row_number() OVER (PARTITION BY f.id ORDER BY f.seq) AS nth
+    FROM found f CROSS JOIN special s ON s.id = f.id WHERE s.found > s.expected
+) WHERE nth > expected;
+"""
+
+# Alike outputs of one input partition and key are paired first with first, second with second …: if the order is
+# right at all, it is right in that pairing, since all of them are matched.
+_REORDERED = """
+CREATE TABLE reordered AS
+SELECT place, found_seq FROM (
+    SELECT place, found_seq,
+        lag(found_seq) OVER (PARTITION BY lane, source, place ORDER BY expected_seq) > found_seq AS backwards
+    FROM (
+        SELECT e.lane, e.source, f.place, e.seq AS expected_seq, f.seq AS found_seq
+        FROM (
+            SELECT id, seq, lane, source, row_number() OVER (PARTITION BY id ORDER BY seq) AS nth
+            FROM expected WHERE lane IS NOT NULL
+        ) e
+        JOIN (SELECT id, seq, place, row_number() OVER (PARTITION BY id ORDER BY seq) AS nth FROM found) f
+        ON f.id = e.id AND f.nth = e.nth
+        WHERE e.id NOT IN (SELECT id FROM special)
+    )
+) WHERE backwards;
+"""
+
+_TORN = "SELECT source, offset, count(*) AS gone, outputs FROM missing GROUP BY source, offset HAVING gone < outputs"
+
+
+class Comparison:
+    """First all that is expected, then all that was found, then `result`; use it as a context manager.
+
+    Args:
+        broker_timestamps: topics whose broker writes its own time into records (message.timestamp.type =
+            LogAppendTime): timestamps are not compared there.
+        directory: for the scratch database, instead of the one of temporary files.
+    """
+
+    def __init__(self, *, broker_timestamps: Collection[str] = (), directory: Path | None = None) -> None:
+        self._identities = _Identities(broker_timestamps)
+        self._topics: dict[str, int] = {}
+        self._sources: dict[Partition, int] = {}
+        self._places: dict[Partition, int] = {}
+        self._expected: Counter[str] = Counter()
+        self._found: Counter[str] = Counter()
+        self._rows: list[tuple[int | None, ...]] = []
+        self._expecting = True
+        self._folder = TemporaryDirectory(prefix="eos-verify-", dir=directory)
+        self._database = sqlite3.connect(Path(self._folder.name) / "outputs.db", isolation_level=None)
+        for pragma in (
+            "journal_mode = OFF",  # nothing here is worth recovering
+            "synchronous = OFF",
+            "locking_mode = EXCLUSIVE",
+            "temp_store = FILE",
+            f"cache_size = -{_CACHE_KIB}",
+        ):
+            self._database.execute(f"PRAGMA {pragma}")
+        self._database.executescript(_SCHEMA)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the scratch database."""
+        self._database.close()
+        self._folder.cleanup()
+
+    def expect(self, record: InputRecord, outputs: Sequence[OutputRecord]) -> None:
+        """Add the outputs of one input record, in their order.
+
+        Args:
+            record: the input record; each partition in offset order.
+            outputs: what the transform makes of it.
+
+        Raises:
+            UsageError: outputs found were added before.
+        """
+        if not self._expecting:
+            raise UsageError("Comparison: all expected outputs come before the first one found")
+        source = _number(self._sources, Partition(record.topic, record.partition))
+        for output in outputs:
+            self._expected[output.topic] += 1
+            self._rows.append(
+                (
+                    self._identities.expected(output),
+                    self._identities.lane(output.topic, output.key),
+                    _number(self._topics, output.topic),
+                    source,
+                    record.offset,
+                    len(outputs),
+                )
+            )
+        if len(self._rows) >= _ROWS_PER_INSERT:
+            self._flush()
+
+    def found(self, record: InputRecord) -> None:
+        """Add one record of an output topic; each partition in offset order."""
+        if self._expecting:
+            self._flush()
+            self._expecting = False
+            if self._identities.ambiguous:
+                self._database.execute("CREATE INDEX expected_by_id ON expected (id)")
+        self._found[record.topic] += 1
+        self._rows.append(
+            (
+                self._identity_of(record),
+                _number(self._topics, record.topic),
+                _number(self._places, Partition(record.topic, record.partition)),
+                record.offset,
+            )
+        )
+        if len(self._rows) >= _ROWS_PER_INSERT:
+            self._flush()
+
+    def result(self) -> Differences:
+        """Compare; once, at the end."""
+        self._flush()
+        self._database.executescript(_SPECIAL + _MISSING + _SURPLUS + _REORDERED)
+        topics = list(self._topics)
+        places = list(self._places)
+        lost = self._count("SELECT topic, count(*) FROM missing GROUP BY topic")
+        duplicated = self._count("SELECT topic, count(*) FROM surplus WHERE known GROUP BY topic")
+        unexpected = self._count("SELECT topic, count(*) FROM surplus WHERE NOT known GROUP BY topic")
+        reordered: Counter[str] = Counter()
+        for place, count in self._count("SELECT place, count(*) FROM reordered GROUP BY place").items():
+            reordered[places[place].topic] += count
+        return Differences(
+            outputs=tuple(
+                OutputCount(
+                    topic,
+                    self._expected[topic],
+                    self._found[topic],
+                    lost[number],
+                    duplicated[number],
+                    unexpected[number],
+                    reordered[topic],
+                )
+                for number, topic in sorted(enumerate(topics), key=lambda pair: pair[1])
+            ),
+            torn=self._database.execute(f"SELECT count(*) FROM ({_TORN})").fetchone()[0],  # noqa: S608 - a constant
+            examples=tuple(self._examples()),
+        )
+
+    def _identity_of(self, record: InputRecord) -> int:
+        *specific, last = self._identities.candidates(record)
+        for identity in specific:
+            if self._database.execute("SELECT 1 FROM expected WHERE id = ? LIMIT 1", (identity,)).fetchone():
+                return identity
+        return last
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        self._database.execute("BEGIN")
+        self._database.executemany(
+            "INSERT INTO expected (id, lane, topic, source, offset, outputs) VALUES (?, ?, ?, ?, ?, ?)"
+            if self._expecting
+            else "INSERT INTO found (id, topic, place, offset) VALUES (?, ?, ?, ?)",
+            self._rows,
+        )
+        self._database.execute("COMMIT")
+        self._rows.clear()
+
+    def _count(self, query: str) -> Counter[int]:
+        return Counter(dict(self._database.execute(query).fetchall()))
+
+    def _first(self, query: str) -> Iterable[tuple[int, ...]]:
+        return self._database.execute(f"{query} LIMIT {_EXAMPLES}")
+
+    def _examples(self) -> Iterator[Example]:
+        topics, sources, places = list(self._topics), list(self._sources), list(self._places)
+        for topic, source, offset in self._first("SELECT topic, source, offset FROM missing"):
+            yield Example(Kind.LOST, sources[source], offset, f"its output in {topics[topic]} was not found")
+        for known, kind, detail in (
+            (1, Kind.DUPLICATED, "found more often than expected"),
+            (0, Kind.UNEXPECTED, "no processed input record makes it"),
+        ):
+            for place, offset in self._first(f"SELECT place, offset FROM surplus WHERE known = {known}"):
+                yield Example(kind, places[place], offset, detail)
+        for source, offset, gone, outputs in self._first(_TORN):
+            yield Example(
+                Kind.TORN, sources[source], offset, f"{gone} of its {outputs} outputs were not found"
+            )
+        for place, offset in self._first(
+            "SELECT r.place, f.offset FROM reordered r CROSS JOIN found f ON f.seq = r.found_seq"
+        ):
+            yield Example(
+                Kind.REORDERED,
+                places[place],
+                offset,
+                "found before an output of an earlier record of the same input partition and key",
+            )
+
+
+class _Claims(NamedTuple):
+    """What a transform may leave to the client, and therefore is part of an identity only where it is set."""
+
+    partition: bool
+    timestamp: bool
+
+
+class _Identities:
+    """Hashes that stand for outputs, keyed anew for each comparison.
+
+    64 bits are enough. Two different outputs with one hash do no harm while both are there: the sums are equal.
+    A difference is only hidden if a lost output collides with a surplus one, of which there are few unless the
+    verdict is clear anyway; and nobody can aim for that without the key.
+    """
+
+    def __init__(self, broker_timestamps: Collection[str]) -> None:
+        self._key = secrets.token_bytes(16)
+        self._broker_timestamps = frozenset(broker_timestamps)
+        self._claims: dict[str, dict[_Claims, None]] = {}
+        self.lane = lru_cache(_KEYS_REMEMBERED)(self._lane)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether outputs of one topic set their partition or timestamp and others of it do not."""
+        return any(len(claims) > 1 for claims in self._claims.values())
+
+    def expected(self, output: OutputRecord) -> int:
+        timestamp_ms = None if output.topic in self._broker_timestamps else output.timestamp_ms
+        claims = _Claims(output.partition is not None, timestamp_ms is not None)
+        self._claims.setdefault(output.topic, {})[claims] = None
+        return self._hash(
+            output.topic, output.key, output.value, output.headers, output.partition, timestamp_ms
+        )
+
+    def candidates(self, record: InputRecord) -> list[int]:
+        """The identities that a found record may have, those with more claims first; rarely more than one."""
+        return [
+            self._hash(
+                record.topic,
+                record.key,
+                record.value,
+                record.headers,
+                record.partition if claims.partition else None,
+                record.timestamp_ms if claims.timestamp else None,
+            )
+            for claims in sorted(self._claims.get(record.topic, {_Claims(False, False): None}), reverse=True)
+        ]
+
+    def _lane(self, topic: str, key: bytes | None) -> int | None:
+        """Stands for the outputs among which order matters: those of one topic and key."""
+        return None if key is None else self._hash(topic, key, None, (), None, None)
+
+    def _hash(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> int:
+        fields: list[bytes | None] = [topic.encode(), _bytes(key), _bytes(value)]
+        for name, content in headers:
+            fields += (name.encode(), _bytes(content))
+        lengths = [_NONE if field is None else len(field) for field in fields]
+        claims = (_NONE if partition is None else partition, _NONE if timestamp_ms is None else timestamp_ms)
+        # Lengths first, so that no two different records are the same bytes.
+        frame = struct.pack(f"<qq{len(lengths)}q", *claims, *lengths)
+        content = b"".join([frame, *(field for field in fields if field)])
+        digest = blake2b(content, digest_size=_HASH_BYTES, key=self._key).digest()
+        return int.from_bytes(digest, "little", signed=True)
+
+
+def _bytes(field: bytes | str | None) -> bytes | None:
+    # Text is not declared, but librdkafka's client takes it, so a transform may return it.
+    return field.encode() if isinstance(field, str) else field
+
+
+def _number(numbers: dict[str, int] | dict[Partition, int], one: str | Partition) -> int:
+    return numbers.setdefault(one, len(numbers))  # type: ignore[arg-type,index]

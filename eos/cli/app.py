@@ -1,0 +1,62 @@
+"""The command line: its commands and what holds for all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eos.cli import config, local, run, shard_id, verify
+from eos.cli.ending import show_tracebacks
+from eos.cli.texts import exit_codes, help_of
+from eos.exits import ExitCode
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they print local variables, which hold records and secrets
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"eos {version('eos-kafka')}")
+        except PackageNotFoundError:
+            typer.echo("eos (run from its source tree)")
+        raise typer.Exit
+
+
+@app.callback(
+    help=help_of(
+        """
+        Exactly-once processing on Apache Kafka.
+
+        First steps, in a source tree:
+          eos local start
+          python -m jobs.settlements --help          # loads input
+          eos run jobs.refunds:job -c conf/refunds.toml --local --start earliest
+          eos verify jobs.refunds:job -c conf/refunds.toml --local
+        """
+    ),
+    epilog=exit_codes(*ExitCode),
+)
+def _main(
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print errors with their traceback.")] = False,
+) -> None:
+    if debug:
+        show_tracebacks()
+
+
+run.add_to(app)
+verify.add_to(app)
+local.add_to(app)
+shard_id.add_to(app)
+config.add_to(app)

@@ -1,0 +1,98 @@
+"""`eos config`: the settings of this process, and all settings there are."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from eos.cli.options import Assignments, Config, load_settings
+from eos.cli.texts import exit_codes, help_of
+from eos.exits import ExitCode
+
+_WIDTH = 80
+_COLUMN = 40  # where sources and variables begin, if the value leaves room
+
+_app = typer.Typer(no_args_is_help=True, help="Show settings: this process's, or all there are.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.add_typer(_app, name="config")
+
+
+@_app.command(
+    help=help_of(
+        """
+        Print every setting with its value and the source that said it.
+
+        Sources, the first wins: command line (--set), environment (EOS_…), mounted
+        secret files (EOS_SECRETS_DIR), the TOML file, defaults. Secrets are hidden.
+
+        Example:
+          eos config show --config conf/refunds.toml --set transaction.interval_ms=50
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION),
+)
+def show(
+    config: Config = None,
+    assignments: Assignments = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+) -> None:
+    """Print the settings of this process."""
+    from eos.settings.shown import DEFAULT
+
+    for name, value, source in _flat(load_settings(config, assignments).shown()):
+        if not (changed and source == DEFAULT):
+            typer.echo(_beside(f"{name} = {_toml(value)}", f"# {source}"))
+
+
+@_app.command(
+    help=help_of(
+        """
+        Print every setting there is: name, default, variable, meaning.
+
+        Example:
+          eos config describe transaction
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION),
+)
+def describe(
+    prefix: Annotated[str, typer.Argument(help="Only names that begin so, for example kafka.")] = "",
+) -> None:
+    """Print the catalogue of settings."""
+    from eos.errors import ConfigError
+    from eos.settings import Settings
+
+    described = [one for one in Settings.described() if one.name.startswith(prefix)]
+    if not described:
+        raise ConfigError(f"no setting begins with {prefix!r}. Fix: eos config describe shows all")
+    for one in described:
+        typer.echo(_beside(f"{one.name} = {_toml(one.default)}", one.variable))
+        typer.echo(textwrap.fill(one.description, _WIDTH, initial_indent="    ", subsequent_indent="    "))
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str]]:
+    for name, entry in tables.items():
+        if isinstance(entry, Mapping):
+            yield from _flat(entry, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", entry.value, entry.source
+
+
+def _toml(value: object) -> str:
+    """As TOML writes it, for texts, numbers and truth; TOML has no word for "not set"."""
+    if value is None:
+        return "(not set)"
+    if isinstance(value, (dict, list, tuple)) and not value:
+        return "(none)"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _beside(left: str, right: str) -> str:
+    return f"{left:<{_COLUMN}}  {right}"

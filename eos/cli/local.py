@@ -1,0 +1,125 @@
+"""`eos local`: a real Kafka on this machine, in the background until it is stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eos.cli.ending import complain
+from eos.cli.options import load_settings
+from eos.cli.texts import exit_codes, help_of
+from eos.exits import ExitCode
+
+if TYPE_CHECKING:
+    from eos.local import LocalKafka
+
+_app = typer.Typer(no_args_is_help=True, help="Run a real Apache Kafka on this machine, on loopback.")
+_Directory = Annotated[
+    Path | None,
+    typer.Option("--directory", metavar="DIR", help="Where its jars, data and logs are; .eos if not given."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.add_typer(_app, name="local")
+
+
+@_app.command(
+    help=help_of(
+        """
+        Start Kafka in the background, and print its bootstrap servers.
+
+        The jars are fetched at the first start (by Maven, or by the Ivy inside
+        PySpark, or taken from EOS_LOCAL__KAFKA_HOME). Records of earlier runs are
+        there again. It runs until `eos local stop`.
+
+        Example:
+          export EOS_KAFKA__BOOTSTRAP_SERVERS=$(eos local start)
+          eos local start --brokers 3      # replication 3, for failover
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+)
+def start(
+    brokers: Annotated[int | None, typer.Option(metavar="1|3", help="Brokers; 1 if not given.")] = None,
+    directory: _Directory = None,
+) -> None:
+    """Start a local Kafka."""
+    from eos.local import LocalKafka
+
+    local = load_settings(None, options={"local.brokers": brokers, "local.directory": directory}).local
+    cluster = LocalKafka(
+        local.directory,
+        local.brokers,
+        kafka_home=local.kafka_home,
+        heap_mb=local.heap_mb,
+        owned=False,
+        progress=complain,
+    )
+    typer.echo(cluster.start().bootstrap_servers)
+
+
+@_app.command(
+    help=help_of(
+        """
+        Stop the Kafka of a directory, whoever started it. Its records stay.
+
+        Example:
+          eos local stop
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+)
+def stop(directory: _Directory = None) -> None:
+    """Stop a local Kafka."""
+    cluster, where = _attached(directory)
+    if cluster is None:
+        complain(f"no Kafka runs in {where}")
+        return
+    cluster.stop()
+    complain(f"stopped the Kafka of {where}")
+
+
+@_app.command(
+    help=help_of(
+        """
+        Print the brokers of a directory's Kafka.
+
+        Example:
+          eos local status && eos run jobs.refunds:job --local
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION)
+    + f"\n  {int(ExitCode.UNAVAILABLE)}  it does not run, or a broker of it is down",
+)
+def status(directory: _Directory = None) -> None:
+    """Show a local Kafka."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    cluster, where = _attached(directory)
+    if cluster is None:
+        complain(f"no Kafka runs in {where}")
+        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("broker", "state", "address", "process", "log"):
+        table.add_column(column, overflow="fold")
+    for broker in cluster.brokers:
+        state = "down" if broker.pid is None else "up"
+        log = broker.log_path
+        shown = log.relative_to(Path.cwd()) if log.is_relative_to(Path.cwd()) else log
+        table.add_row(str(broker.id), state, f"{broker.host}:{broker.port}", str(broker.pid or "-"), str(shown))
+    Console().print(table)
+    if any(broker.pid is None for broker in cluster.brokers):
+        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+
+
+def _attached(directory: Path | None) -> tuple[LocalKafka | None, Path]:
+    from eos.local import LocalKafka
+
+    where = load_settings(None, options={"local.directory": directory}).local.directory.absolute()
+    return LocalKafka.attach(where), where

@@ -1,0 +1,98 @@
+"""Options that several commands share, and the settings and the job that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eos.cli.ending import complain, show_tracebacks
+from eos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from eos.settings import Settings
+
+JobReference = Annotated[
+    str, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file of settings.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="One setting; may be repeated. Never a secret."),
+]
+AppDir = Annotated[
+    Path,
+    typer.Option("--app-dir", metavar="DIR", help="Where the job's module is found; this directory if not given."),
+]
+Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
+
+
+def load_settings(
+    config: Path | None,
+    assignments: Iterable[str] | None = None,
+    options: Mapping[str, object] | None = None,
+    *,
+    local: bool = False,
+) -> Settings:
+    """The settings of a command: its options over everything else.
+
+    Args:
+        config: ``--config``.
+        assignments: the values of ``--set``.
+        options: settings that have an option of their own, by dotted name; None is "not given".
+        local: ``--local``: take the brokers of the local cluster that is running.
+
+    Raises:
+        ConfigError: a setting is wrong, is a secret, or is given twice.
+    """
+    from eos.settings import Settings
+
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    overrides: dict[str, Any] = _assigned(assignments or ())
+    if twice := sorted(given.keys() & overrides.keys()):
+        raise ConfigError(f"--set {twice[0]}=…: there is an option for it, and it is given too. Fix: keep one")
+    overrides |= given
+    settings = Settings.load(config, overrides)
+    if local:
+        settings = Settings.load(config, overrides | {"kafka.bootstrap_servers": _local_brokers(settings)})
+    if settings.observe.log_level == "debug":
+        show_tracebacks()
+    return settings
+
+
+def _assigned(assignments: Iterable[str]) -> dict[str, Any]:
+    from eos.settings import is_sensitive
+
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        name = name.strip()
+        if not (name and equals):
+            # Not quoted: it may be a secret's value that was pasted here.
+            raise ConfigError("--set needs NAME=VALUE, for example --set transaction.interval_ms=50")
+        if is_sensitive(name):
+            raise ConfigError(
+                f"--set {name}=…: a command line can be read by every user of the machine (ps). "
+                f"Fix: a mounted file ({name}_file, or EOS_SECRETS_DIR), or the environment"
+            )
+        if name in values:
+            raise ConfigError(f"--set {name}=… is given twice. Fix: keep one")
+        values[name] = value.strip()
+    return values
+
+
+def _local_brokers(settings: Settings) -> str:
+    from eos.local import LocalKafka
+
+    directory = settings.local.directory
+    cluster = LocalKafka.attach(directory)
+    if cluster is None:
+        raise ConfigError(
+            f"--local: no Kafka runs in {directory.absolute()}. Fix: eos local start, or EOS_LOCAL__DIRECTORY"
+        )
+    complain(f"using the local Kafka at {cluster.bootstrap_servers}")
+    return cluster.bootstrap_servers

@@ -1,0 +1,102 @@
+"""`eos shard-id`: the transactional.ids of a job, or what an id stands for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eos.cli.options import AppDir, Assignments, Config, Local, load_settings
+from eos.cli.texts import exit_codes, help_of
+from eos.errors import ConfigError
+from eos.exits import ExitCode
+from pathlib import Path
+
+_HELP = help_of(
+    """
+    Print the transactional.ids that a job uses, one a line; or parse one.
+
+    Without --ordinal or --partition: the ids of the workers that `eos run` would
+    start here (with ownership.mode = "partition" the cluster is asked for the
+    partitions). Access rules can name the prefix before the last two parts.
+
+    Examples:
+      eos shard-id jobs.refunds:job --ordinal 3
+      eos shard-id jobs.refunds:job --partition settlements:0
+      eos shard-id --parse refunds.refunds.i.3
+    """
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(
+        "shard-id",
+        help=_HELP,
+        epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+    )(_shard_id)
+
+
+def _shard_id(
+    reference: Annotated[
+        str | None, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
+    ] = None,
+    ordinal: Annotated[int | None, typer.Option(help="The id of this instance.", metavar="N")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="The id of this input partition.", metavar="TOPIC:NUMBER")
+    ] = None,
+    parse: Annotated[str | None, typer.Option(help="Print what this id stands for.", metavar="ID")] = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    local: Local = False,
+    app_dir: AppDir = Path(),
+) -> None:
+    if parse is not None:
+        _print_parsed(parse)
+        return
+    if reference is None:
+        raise ConfigError("shard-id needs a job, for example jobs.refunds:job, or --parse ID")
+    for transactional_id in _ids(reference, ordinal, partition, config, assignments, local, app_dir):
+        typer.echo(transactional_id)
+
+
+def _ids(
+    reference: str,
+    ordinal: int | None,
+    partition: str | None,
+    config: Path | None,
+    assignments: list[str] | None,
+    local: bool,
+    app_dir: Path,
+) -> list[str]:
+    from eos.settings.tables import parse_partition
+    from eos.shards import OrdinalShard, PartitionShard
+    from eos.worker import load_job, shards_of
+
+    settings = load_settings(config, assignments, local=local)
+    job = load_job(reference, app_dir.absolute())
+    group = settings.group_for(job.name)
+    if partition is not None:
+        try:
+            return [PartitionShard(job.name, group, parse_partition(partition)).transactional_id]
+        except ValueError as error:
+            raise ConfigError(f"--partition: {error}") from error
+    if ordinal is not None:
+        return [OrdinalShard(job.name, group, ordinal).transactional_id]
+    workers = [settings.for_worker(index) for index in range(settings.workers.count)]
+    return [shard.transactional_id for worker in workers for shard in shards_of(job, worker)]
+
+
+def _print_parsed(transactional_id: str) -> None:
+    from eos.shards import OrdinalShard, PartitionShard, parse_transactional_id
+
+    shard = parse_transactional_id(transactional_id)
+    typer.echo(f"app    {shard.app}")
+    typer.echo(f"group  {shard.group}")
+    match shard:
+        case PartitionShard():
+            typer.echo(f"shard  partition {shard.partition}")
+        case OrdinalShard():
+            typer.echo(f"shard  instance {shard.ordinal}")
+        case _:
+            typer.echo("shard  first offsets of the group (start policy)")

@@ -1,0 +1,31 @@
+"""Texts that several commands' helps share."""
+
+from __future__ import annotations
+
+import inspect
+
+from eos.exits import ExitCode
+
+_MEANS = {
+    ExitCode.DONE: "done",
+    ExitCode.UNEXPECTED: "unexpected error",
+    ExitCode.CONFIGURATION: "a setting, a grant or the command line is wrong",
+    ExitCode.FENCED: "fenced: another owner holds the shard",
+    ExitCode.POISON: "poison: a record cannot be processed; the log has its coordinates",
+    ExitCode.UNAVAILABLE: "the cluster did not answer in time: start again later",
+    ExitCode.OFFSET_GAP: "input was deleted before it was processed",
+    ExitCode.NOT_EXACTLY_ONCE: "the verification found a difference",
+}
+
+
+def exit_codes(*codes: ExitCode) -> str:
+    """The epilog of a help: these exit codes and their meaning."""
+    return "\n".join(["[bold]Exit codes[/bold]", *(f"  {int(code)}  {_MEANS[code]}" for code in codes)])
+
+
+def help_of(text: str) -> str:
+    r"""A help text: its first paragraph is a sentence, the others are printed as they stand.
+
+    Square brackets are typer's markup; a table's name is written ``\\[kafka]``.
+    """
+    return inspect.cleandoc(text)

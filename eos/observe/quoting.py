@@ -1,0 +1,66 @@
+"""Quoting: what of an error may be logged; the texts of user code's exceptions quote records."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+
+from eos import errors
+from eos.errors import EosError, TransformError
+
+NOT_SHOWN = "(not shown: it may quote the record)"
+_MAX_CAUSES = 20
+# How an exception is shown: its class, then its text. Words in capitals are librdkafka's log facilities.
+_NAMED = re.compile(r"(?![A-Z0-9_]+:)([A-Za-z_][\w.]*): ")
+
+# Texts of these classes are written in this package or by librdkafka: they hold no record.
+_OWN_TEXTS = frozenset(
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, EosError) and not issubclass(kind, TransformError)
+)
+
+
+def without_values(text: str) -> str:
+    """A reason as it may be logged: of an exception that user code raised, its class alone.
+
+    User code's texts quote records (``invalid literal for int(): '4711'``, every pydantic error). The texts
+    of this package's own classes, and free text, do not.
+    """
+    named = _NAMED.match(text)
+    if named is None or named[1] in _OWN_TEXTS:
+        return text
+    return named[1]
+
+
+def class_only(text: str) -> str:
+    """Of an error that comes from user code for certain: its class, or nothing if it does not name one."""
+    named = _NAMED.match(text)
+    return named[1] if named else NOT_SHOWN
+
+
+def shown_error(error: BaseException) -> str:
+    """An exception as it may be logged; for a record's, the coordinates under which it can be looked up."""
+    name = type(error).__name__
+    if isinstance(error, TransformError):
+        cause = f" {type(error.__cause__).__name__}" if error.__cause__ else ""
+        return f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{cause}"
+    return f"{name}: {error}" if isinstance(error, EosError) else name
+
+
+def shown_traceback(error: BaseException) -> str:
+    """Where an error and its causes were raised, the first cause first, without local variables."""
+    return "\n".join(
+        "".join(traceback.format_tb(link.__traceback__)) + shown_error(link)
+        for link in reversed(list(_chain(error)))
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

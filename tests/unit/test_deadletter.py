@@ -1,0 +1,52 @@
+"""Dead letters are pure: the same input gives the same bytes, whatever the error's text holds."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.deadletter import dead_letter
+from eos.records import InputRecord
+
+RECORD = InputRecord("in", 3, 41, b"k", b"\xff", (("h", b"1"), ("h", None)), 1_700_000_000_000)
+
+
+def test_dead_letter_is_the_raw_record_with_where_and_why() -> None:
+    letter = dead_letter(RECORD, "ValueError: no", topic="in.dlq")
+    assert (letter.topic, letter.key, letter.value, letter.timestamp_ms, letter.partition) == (
+        "in.dlq",
+        b"k",
+        b"\xff",
+        1_700_000_000_000,
+        None,
+    )
+    assert letter.headers == (
+        ("h", b"1"),
+        ("h", None),
+        ("eos.deadletter.topic", b"in"),
+        ("eos.deadletter.partition", b"3"),
+        ("eos.deadletter.offset", b"41"),
+        ("eos.deadletter.error", b"ValueError: no"),
+    )
+
+
+def test_tombstone_without_key_or_time_stays_one() -> None:
+    letter = dead_letter(InputRecord("in", 0, 0, None, None), "no", topic="dlq")
+    assert (letter.key, letter.value, letter.timestamp_ms) == (None, None, None)
+
+
+@given(st.text())
+@settings(max_examples=50, deadline=None)
+def test_same_input_gives_the_same_letter(reason: str) -> None:
+    assert dead_letter(RECORD, reason, topic="dlq") == dead_letter(RECORD, reason, topic="dlq")
+
+
+def test_text_that_quotes_a_whole_record_is_cut() -> None:
+    letter = dead_letter(RECORD, "x" * 10_000, topic="dlq")
+    assert len(dict(letter.headers)["eos.deadletter.error"] or b"") == 500
+
+
+def test_text_with_a_lone_surrogate_does_not_stop_the_job() -> None:
+    r"""JSON like "\ud800" parses to text that UTF-8 does not know, and an error may quote it."""
+    letter = dead_letter(RECORD, "ValueError: unknown currency \ud800", topic="dlq")
+    assert (dict(letter.headers)["eos.deadletter.error"] or b"").startswith(b"ValueError: unknown currency ")

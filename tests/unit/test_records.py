@@ -1,0 +1,170 @@
+"""Records and batches: columns and records are two views of the same thing."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.records import Header, Headers, InputBatch, InputRecord, OutputBatch, OutputRecord, input_record
+
+CASES = settings(max_examples=50, deadline=None)
+
+payloads = st.none() | st.binary(max_size=8)
+header_lists = st.lists(st.tuples(st.text(max_size=4), payloads), max_size=3).map(tuple)
+times_ms = st.none() | st.integers(min_value=0, max_value=2**40)
+input_records = st.builds(
+    InputRecord,
+    topic=st.sampled_from(["in", "in.other"]),
+    partition=st.integers(0, 5),
+    offset=st.integers(0, 2**60),
+    key=payloads,
+    value=payloads,
+    headers=header_lists,
+    timestamp_ms=times_ms,
+)
+
+
+class Message:
+    """What a consumer hands over, with everything that may be absent absent."""
+
+    def __init__(self, **given: Any) -> None:
+        self._given = given
+
+    def topic(self) -> str | None:
+        return self._given.get("topic", "in")
+
+    def partition(self) -> int | None:
+        return self._given.get("partition", 0)
+
+    def offset(self) -> int | None:
+        return self._given.get("offset", 0)
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes | None:
+        return None
+
+    def headers(self) -> Sequence[Header] | Mapping[str, bytes | None] | None:
+        return self._given.get("headers")
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._given.get("timestamp", (0, -1))
+
+
+@given(st.lists(input_records, max_size=5))
+@CASES
+def test_columns_hold_what_the_records_hold(records: list[InputRecord]) -> None:
+    batch = InputBatch.of(records)
+    columns = (
+        batch.topics,
+        batch.partitions,
+        batch.offsets,
+        batch.keys,
+        batch.values,
+        batch.headers,
+        batch.timestamps_ms,
+    )
+    assert [InputRecord(*row) for row in zip(*columns, strict=True)] == records
+    assert list(batch) == records
+    assert [batch[i] for i in range(len(batch))] == records
+
+
+@given(input_records)
+@CASES
+def test_records_are_pickled_whole(record: InputRecord) -> None:
+    assert pickle.loads(pickle.dumps(record)) == record  # noqa: S301 - our own bytes
+
+
+def test_batch_can_be_read_more_than_once() -> None:
+    """Poison handling goes through a batch again after its batch function has read it."""
+    batch = InputBatch.of([InputRecord("in", 0, 0, b"k", b"v")])
+    assert list(batch) == list(batch)
+    assert batch.values is batch.values
+
+
+@pytest.mark.parametrize("given_headers", [None, [], {}])
+def test_message_without_headers_has_an_empty_tuple(given_headers: Any) -> None:
+    assert input_record(Message(headers=given_headers)).headers == ()
+
+
+@pytest.mark.parametrize("given_headers", [[("a", b"1"), ("a", None)], {"a": b"1"}])
+def test_headers_are_pairs_in_either_form_of_the_client(given_headers: Any) -> None:
+    expected = tuple(given_headers.items() if isinstance(given_headers, dict) else given_headers)
+    assert input_record(Message(headers=given_headers)).headers == expected
+
+
+def test_timestamp_that_is_not_available_is_none_and_not_minus_one() -> None:
+    assert input_record(Message(timestamp=(0, -1))).timestamp_ms is None
+    assert input_record(Message(timestamp=(1, 0))).timestamp_ms == 0
+    assert InputBatch([Message(timestamp=(2, 5))]).timestamps_ms == [5]
+
+
+@pytest.mark.parametrize("missing", ["partition", "offset"])
+def test_message_without_coordinates_is_refused(missing: str) -> None:
+    with pytest.raises(ValueError, match="coordinates"):
+        input_record(Message(**{missing: None}))
+
+
+output_rows = st.tuples(payloads, payloads, header_lists, times_ms, st.none() | st.integers(0, 5))
+
+
+@given(
+    st.lists(output_rows, max_size=5),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+@CASES
+def test_output_batch_is_its_records(
+    rows: list[tuple[bytes | None, bytes | None, Headers, int | None, int | None]],
+    with_keys: bool,
+    with_headers: bool,
+    with_times: bool,
+    with_partitions: bool,
+) -> None:
+    batch = OutputBatch(
+        "out",
+        [row[0] for row in rows],
+        keys=[row[1] for row in rows] if with_keys else None,
+        headers=[row[2] for row in rows] if with_headers else None,
+        timestamps_ms=[row[3] for row in rows] if with_times else None,
+        partitions=[row[4] for row in rows] if with_partitions else None,
+    )
+    assert len(batch) == len(rows)
+    assert list(batch) == [
+        OutputRecord(
+            "out",
+            value,
+            key if with_keys else None,
+            headers if with_headers else (),
+            timestamp_ms if with_times else None,
+            partition if with_partitions else None,
+        )
+        for value, key, headers, timestamp_ms, partition in rows
+    ]
+    assert list(pickle.loads(pickle.dumps(batch))) == list(batch)  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("column", ["keys", "headers", "timestamps_ms", "partitions"])
+def test_column_of_another_length_is_refused_by_name(column: str) -> None:
+    columns: dict[str, Any] = {column: [None]}
+    with pytest.raises(ValueError, match=f"{column} has 1 entries, values has 2"):
+        OutputBatch("out", [b"a", b"b"], **columns)
+
+
+def test_records_and_batches_cannot_be_changed() -> None:
+    record: Any = OutputRecord("out", b"v")
+    batch: Any = OutputBatch("out", [b"v"])
+    with pytest.raises(AttributeError):
+        record.value = b"w"
+    with pytest.raises(AttributeError):
+        batch.topic = "elsewhere"
+    assert copy.copy(batch) == batch

@@ -1,0 +1,47 @@
+"""Stamp: written with every offset, and read back from what anybody may have written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.stamps import OwnershipMode, Stamp
+
+CASES = settings(max_examples=50, deadline=None)
+
+shown_shards = st.from_regex(r"([A-Za-z0-9._-]{1,30}\[\d{1,3}\]|#\d{1,6}|start)", fullmatch=True)
+
+
+@given(st.sampled_from(OwnershipMode), shown_shards)
+@CASES
+def test_stamp_is_read_back_as_written(mode: OwnershipMode, shard: str) -> None:
+    stamp = Stamp(mode, shard)
+    assert Stamp.parse(str(stamp)) == stamp
+
+
+@given(st.text(max_size=40))
+@CASES
+def test_text_of_others_is_no_stamp_and_no_error(text: str) -> None:
+    stamp = Stamp.parse(text)
+    assert stamp is None or str(stamp) == text
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "",
+        "eos1 mode=group shard=#0",
+        "eos1 mode=nobody shard=#0 owner=1f",
+        "eos2 mode=group shard=#0 owner=1f",
+        " eos1 mode=group shard=#0 owner=1f",
+        "eos1 mode=group shard=#0 owner=1f and more",
+    ],
+)
+def test_almost_a_stamp_is_none(metadata: str) -> None:
+    assert Stamp.parse(metadata) is None
+
+
+def test_no_two_owners_share_a_token() -> None:
+    """Two sessions of one shard differ in nothing else, and the comparison after a reopen rests on it."""
+    assert len({Stamp(OwnershipMode.GROUP, "#0") for _ in range(100)}) == 100
