@@ -11,9 +11,7 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from eos.deadletter import dead_letter
-from eos.job import Job
-from eos.records import InputRecord, OutputRecord
+from eos import InputRecord, Job, OutputRecord, dead_letter
 from jobs.refund_rules import DEFAULT_MAX_REFUNDS, InvalidSettlementError, decide, parse_settlement, to_json
 
 SETTLEMENTS = "settlements"

@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 import codecs
 import json
+import sys
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, cycle, islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from eos.records import OutputBatch
+from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
 from jobs.refund_rules import InvalidSettlementError, parse_settlement
 
 Event = dict[str, Any]
@@ -210,7 +211,7 @@ def main(
 
     Args:
         arguments: the command line without the program's name.
-        open_writer: connects; of its argument it needs bootstrap_servers, topic and partitions.
+        open_writer: connects; of its argument it needs bootstrap_servers and topic.
         progress: see load().
 
     Raises:
@@ -237,7 +238,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--topic", default="settlements")
-    parser.add_argument("--partitions", type=_natural, help="create the topic with so many, if it is missing")
     parser.add_argument("--file", type=Path, help="load this NDJSON file instead of generated events")
     parser.add_argument("--count", type=_natural, default=100_000, help="how many records to generate")
     parser.add_argument("--seed", type=int, default=1)
@@ -259,3 +259,36 @@ def _share(text: str) -> float:
     if not 0 <= number <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0.0 and 1.0")
     return number
+
+
+@contextmanager
+def kafka_writer(options: argparse.Namespace) -> Iterator[Writer]:
+    """Write each batch in a transaction of its own, so that an interrupted load leaves whole batches only."""
+    settings = Settings.load(overrides={"kafka.bootstrap_servers": options.bootstrap_servers})
+    with TransactionalProducer(settings, OrdinalShard("load-settlements", options.topic, 0)) as producer:
+
+        def write(batch: OutputBatch) -> None:
+            with producer.transaction() as txn:
+                txn.produce_batch(batch.topic, batch)
+
+        yield write
+
+
+def _shown_on_terminal() -> Callable[[int], object]:
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{done:,} records")
+
+    return tell
+
+
+if __name__ == "__main__":
+    try:
+        loaded = main(sys.argv[1:], kafka_writer, _shown_on_terminal())
+    except EosError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    sys.stdout.write(f"{loaded} records loaded\n")

@@ -23,12 +23,14 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from eos.check.report import Differences, Example, Kind, OutputCount
 from eos.errors import UsageError
 from eos.offsets import Partition
 from eos.records import Headers, InputRecord, OutputRecord
+
+T = TypeVar("T")
 
 _EXAMPLES = 5  # of each kind
 _ROWS_PER_INSERT = 10_000
@@ -97,14 +99,21 @@ class Comparison:
     """First all that is expected, then all that was found, then `result`; use it as a context manager.
 
     Args:
-        broker_timestamps: topics whose broker writes its own time into records (message.timestamp.type =
+        topics: every output topic, so that those without any records are reported too.
+        broker_timestamps: those of them whose broker writes its own time into records (message.timestamp.type =
             LogAppendTime): timestamps are not compared there.
         directory: for the scratch database, instead of the one of temporary files.
     """
 
-    def __init__(self, *, broker_timestamps: Collection[str] = (), directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        topics: Iterable[str],
+        *,
+        broker_timestamps: Collection[str] = (),
+        directory: Path | None = None,
+    ) -> None:
         self._identities = _Identities(broker_timestamps)
-        self._topics: dict[str, int] = {}
+        self._topics: dict[str, int] = {topic: number for number, topic in enumerate(sorted(topics))}
         self._sources: dict[Partition, int] = {}
         self._places: dict[Partition, int] = {}
         self._expected: Counter[str] = Counter()
@@ -208,7 +217,7 @@ class Comparison:
                 )
                 for number, topic in sorted(enumerate(topics), key=lambda pair: pair[1])
             ),
-            torn=self._database.execute(f"SELECT count(*) FROM ({_TORN})").fetchone()[0],  # noqa: S608 - a constant
+            torn=sum(1 for _ in self._database.execute(_TORN)),
             examples=tuple(self._examples()),
         )
 
@@ -235,8 +244,8 @@ class Comparison:
     def _count(self, query: str) -> Counter[int]:
         return Counter(dict(self._database.execute(query).fetchall()))
 
-    def _first(self, query: str) -> Iterable[tuple[int, ...]]:
-        return self._database.execute(f"{query} LIMIT {_EXAMPLES}")
+    def _first(self, query: str, *arguments: int) -> Iterable[tuple[int, ...]]:
+        return self._database.execute(f"{query} LIMIT {_EXAMPLES}", arguments)
 
     def _examples(self) -> Iterator[Example]:
         topics, sources, places = list(self._topics), list(self._sources), list(self._places)
@@ -246,7 +255,7 @@ class Comparison:
             (1, Kind.DUPLICATED, "found more often than expected"),
             (0, Kind.UNEXPECTED, "no processed input record makes it"),
         ):
-            for place, offset in self._first(f"SELECT place, offset FROM surplus WHERE known = {known}"):
+            for place, offset in self._first("SELECT place, offset FROM surplus WHERE known = ?", known):
                 yield Example(kind, places[place], offset, detail)
         for source, offset, gone, outputs in self._first(_TORN):
             yield Example(
@@ -315,7 +324,7 @@ class _Identities:
         """Stands for the outputs among which order matters: those of one topic and key."""
         return None if key is None else self._hash(topic, key, None, (), None, None)
 
-    def _hash(
+    def _hash(  # noqa: PLR0917 - the fields of a record, in their order
         self,
         topic: str,
         key: bytes | None,
@@ -341,5 +350,5 @@ def _bytes(field: bytes | str | None) -> bytes | None:
     return field.encode() if isinstance(field, str) else field
 
 
-def _number(numbers: dict[str, int] | dict[Partition, int], one: str | Partition) -> int:
-    return numbers.setdefault(one, len(numbers))  # type: ignore[arg-type,index]
+def _number(numbers: dict[T, int], one: T) -> int:
+    return numbers.setdefault(one, len(numbers))

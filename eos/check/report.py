@@ -151,8 +151,7 @@ class VerificationReport:
         rows = [
             (
                 f"input {one.partition}",
-                f"committed offset {'none' if one.committed is None else f'{one.committed:,}'}, "
-                f"{one.records:,} records",
+                f"committed offset {_figure(one.committed)}, {one.records:,} records",
             )
             for one in self.inputs
         ]
@@ -162,3 +161,7 @@ class VerificationReport:
         rows += [(str(kind), f"{count:,}") for kind, count in self.differences.items()]
         rows += [("problem", problem) for problem in self.problems]
         return [*rows, ("exactly once", "yes" if self.exactly_once else "NO")]
+
+
+def _figure(number: int | None) -> str:
+    return "none" if number is None else f"{number:,}"

@@ -36,11 +36,13 @@ def _print_version(asked: bool) -> None:
         """
         Exactly-once processing on Apache Kafka.
 
-        First steps, in a source tree:
+        First steps:
           eos local start
-          python -m jobs.settlements --help          # loads input
           eos run jobs.refunds:job -c conf/refunds.toml --local --start earliest
           eos verify jobs.refunds:job -c conf/refunds.toml --local
+
+        Settings come from options, EOS_… variables, mounted secret files, and a
+        TOML file: see `eos config describe`.
         """
     ),
     epilog=exit_codes(*ExitCode),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
-_CLOSED_PIPE = 141  # 128 + SIGPIPE
 
 
 class _Shown:
@@ -48,10 +46,6 @@ def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(int(code))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our answer has seen enough; Python would complain again when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_CLOSED_PIPE)
     sys.exit(int(ExitCode.DONE))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _HELP = help_of(
     """
-    Print the transactional.ids that a job uses, one a line; or parse one.
+    Print a job's transactional.ids, one a line; or parse one.
 
     Without --ordinal or --partition: the ids of the workers that `eos run` would
     start here (with ownership.mode = "partition" the cluster is asked for the

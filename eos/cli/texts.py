@@ -24,8 +24,15 @@ def exit_codes(*codes: ExitCode) -> str:
 
 
 def help_of(text: str) -> str:
-    r"""A help text: its first paragraph is a sentence, the others are printed as they stand.
+    """A help text, its paragraphs as one line each, for the terminal's width; indented lines stay as they are.
 
-    Square brackets are typer's markup; a table's name is written ``\\[kafka]``.
+    Square brackets are typer's markup: a backslash before them keeps them.
     """
-    return inspect.cleandoc(text)
+    lines: list[str] = []
+    for line in inspect.cleandoc(text).splitlines():
+        goes_on = bool(line and lines and lines[-1]) and not line.startswith(" ")
+        if goes_on:
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)

@@ -98,7 +98,8 @@ def _fetch_by_maven(maven: str, jars: Sequence[Jar], work: Path) -> Path:
     (work / "pom.xml").write_text(maven_project(jars))
     plugin = f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_DEPENDENCY_PLUGIN_VERSION}"
     goal = [f"{plugin}:copy-dependencies", f"-DoutputDirectory={work / 'libs'}"]
-    _run("Maven", [maven, "-q", "-B", "-Dstyle.color=never", "-f", str(work / "pom.xml"), *goal])
+    # -U: a failure that the local repository remembers must not be today's answer.
+    _run("Maven", [maven, "-q", "-B", "-U", "-Dstyle.color=never", "-f", str(work / "pom.xml"), *goal])
     return work / "libs"
 
 

@@ -81,7 +81,8 @@ class FromLogging(logging.Handler):
         if isinstance(record.msg, BaseException):
             message = shown_error(record.msg)
         named = {} if record.name.partition(".")[0] == "eos" else {"logger": record.name}
-        structlog.get_logger().log(record.levelno, message, exc_info=record.exc_info or None, **named)
+        level = min(logging.CRITICAL, max(logging.DEBUG, record.levelno // 10 * 10))  # structlog knows no others
+        structlog.get_logger().log(level, message, exc_info=record.exc_info or None, **named)
 
 
 class _LineWriter:

@@ -63,17 +63,21 @@ def three(tmp_path: Path) -> Iterator[LocalKafka]:
         yield cluster
 
 
+def _client(kafka: LocalKafka, **settings: str | int | bool) -> dict[str, str | int | float | bool]:
+    """Settings of a client that gives up on a paused broker in seconds, not after a minute."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return {"bootstrap.servers": kafka.bootstrap_servers, "socket.timeout.ms": 5_000, **named}
+
+
 def _create(kafka: LocalKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient(_client(kafka))
     new = NewTopic(topic, num_partitions=1, replication_factor=-1)  # -1: the broker's default
     admin.create_topics([new])[topic].result(30)
 
 
 def _produce(kafka: LocalKafka, topic: str, *values: str) -> None:
     failed: list[object] = []
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "acks": "all", "message.timeout.ms": 60_000}
-    )
+    producer = Producer(_client(kafka, acks="all", request_timeout_ms=5_000, message_timeout_ms=60_000))
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
     assert producer.flush(60) == 0
@@ -81,9 +85,7 @@ def _produce(kafka: LocalKafka, topic: str, *values: str) -> None:
 
 
 def _values(kafka: LocalKafka, topic: str, count: int) -> list[str]:
-    consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "observer", "enable.auto.commit": False}
-    )
+    consumer = Consumer(_client(kafka, group_id="observer", enable_auto_commit=False))
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         messages = consumer.consume(count, timeout=60)
@@ -93,7 +95,7 @@ def _values(kafka: LocalKafka, topic: str, count: int) -> list[str]:
 
 
 def _leader(kafka: LocalKafka, topic: str) -> int:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient(_client(kafka))
     return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
 
 
@@ -260,7 +262,7 @@ def test_background_cluster_outlives_its_starter_and_is_stopped_by_another(tmp_p
 def test_three_brokers_lose_one_and_no_record(three: LocalKafka, topic: str) -> None:
     """RF 3, min.insync 2: writes go on with two, not with one; what was acknowledged stays."""
     _create(three, topic)
-    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
+    admin = AdminClient(_client(three))
     resource = ConfigResource(ResourceType.TOPIC, topic)
     assert admin.describe_configs([resource])[resource].result(30)["min.insync.replicas"].value == "2"
     _produce(three, topic, "a")

@@ -142,14 +142,10 @@ SERVERS = ("--bootstrap-servers", "127.0.0.1:9092")
 def test_command_loads_generated_records(generated: list[KeyValue]) -> None:
     kafka = Kafka()
 
-    assert main([*SERVERS, "--count", "20", "--partitions", "4", "--topic", "t"], kafka.connect) == 20
+    assert main([*SERVERS, "--count", "20", "--topic", "t"], kafka.connect) == 20
     assert [(r.key, r.value) for batch in kafka.written for r in batch] == generated[:20]
     assert kafka.options is not None
-    assert (kafka.options.bootstrap_servers, kafka.options.topic, kafka.options.partitions) == (
-        "127.0.0.1:9092",
-        "t",
-        4,
-    )
+    assert (kafka.options.bootstrap_servers, kafka.options.topic) == ("127.0.0.1:9092", "t")
 
 
 def test_command_loads_a_file(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+# What a newcomer, a developer and CI run. Needs make, Python 3.11 or newer and Java 17 or newer; nothing else.
+# Another Python: make venv PYTHON=python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+MAKEFLAGS += --no-print-directory
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow bench check lint types arch wheel lock clean
+
+help: ## show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+venv: $(INSTALLED) ## set up .venv with the locked dependencies (the other targets do it by themselves)
+
+demo: $(INSTALLED) ## a real broker, the refunds job, a worker killed inside a transaction, and the proof
+	@$(BIN)/python -m jobs.demo
+
+test: $(INSTALLED) ## the tests, on a real broker that they start themselves (at most 6 minutes)
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
+	@$(BIN)/python -m pytest -m slow
+
+bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka, interleaved
+	@$(BIN)/python -m bench
+
+check: lint types arch ## what needs no broker: lint, types, arch
+
+lint: $(INSTALLED) ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## mypy, strict
+	@$(BIN)/mypy eos jobs tests bench
+
+arch: $(INSTALLED) ## the import contracts of .importlinter
+	@.ci/quietly "import contracts" $(BIN)/lint-imports --no-logo
+
+wheel: $(INSTALLED) ## build dist/*.whl
+	@rm -rf dist
+	@.ci/quietly "build the wheel" $(BIN)/python -m build --wheel --no-isolation
+	@ls dist/*.whl
+
+# Universal: one lock for every supported Python; hashes of each file; no word of the registry it came from.
+# What is locked already stays as it is, unless `make lock UPGRADE=--upgrade` is asked for.
+lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.astral.sh/uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH, for example: pipx install uv" >&2; exit 1; }
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
+		--no-annotate --no-header $(UPGRADE) pyproject.toml -o requirements.lock
+
+clean: ## stop the local Kafka; remove .venv, .eos and all caches
+	@if [ -d .eos ] && [ -x $(BIN)/eos ]; then $(BIN)/eos local stop; fi
+	@rm -rf .venv .eos dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The lock holds every dependency with its hashes, so the project itself is installed without looking for any;
+# its build backend is in the lock too.
+$(INSTALLED): requirements.lock pyproject.toml
+	@[ -x $(BIN)/pip ] || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+		echo "eos needs Python 3.11 or newer; name one: make venv PYTHON=python3.12" >&2; exit 1; }
+	@[ -x $(BIN)/pip ] || .ci/quietly "make .venv" $(PYTHON) -m venv .venv
+	@.ci/quietly "install the locked dependencies (500 MB the first time)" \
+		$(BIN)/python -m pip install --progress-bar off --require-hashes -r requirements.lock
+	@.ci/quietly "install eos" $(BIN)/python -m pip install --no-deps --no-build-isolation -e .
+	@touch $(INSTALLED)

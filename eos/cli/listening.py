@@ -1,0 +1,20 @@
+"""What a worker process does with its events: logs them, counts them, and sends the figures to the parent."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+
+from eos.events import Listener, tell_all
+from eos.settings import Settings
+
+
+def listen(connection: Connection, ordinal: int, settings: Settings) -> Listener:
+    """Set up a worker's logs and make its listener; called in the worker's process.
+
+    Picklable by its name, and apart from the command line, so that workers do not load that.
+    """
+    from eos.observe import LogListener, Relay, configure_logs
+
+    configure_logs(settings.observe)
+    least_sessions = max(1, len(settings.ownership.owned_partitions))
+    return tell_all(LogListener(), Relay(connection, ordinal, expected_sessions=least_sessions))

@@ -1,0 +1,53 @@
+"""Events: facts that cannot be changed, cross process borders, and reach every listener in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from eos import events
+from eos.events import Event, LoopTurned, nobody, tell_all
+from eos.offsets import OffsetVector, Partition
+
+KINDS = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
+VALUES: dict[str, object] = {
+    "offsets": OffsetVector({Partition("in", 0): 5}),
+    "positions": OffsetVector({Partition("in", 0): 5}),
+    "partition": Partition("in", 0),
+    "partitions": (Partition("in", 0),),
+    "policy": "earliest",
+}
+
+
+def made(kind: type[Event]) -> Event:
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            plain = {"int": 3, "float": 0.5, "str": "said"}.get(str(field.type))
+            given[field.name] = VALUES.get(field.name, plain)
+            assert given[field.name] is not None, field
+    return kind(**given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_event_is_a_value_that_crosses_process_borders(kind: type[Event]) -> None:
+    event = made(kind)
+    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own bytes
+    with pytest.raises(AttributeError):
+        setattr(event, dataclasses.fields(event)[0].name, "other")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_event_names_its_shard_first(kind: type[Event]) -> None:
+    assert dataclasses.fields(kind)[0].name == "shard"
+
+
+def test_every_listener_is_told_in_order() -> None:
+    told: list[tuple[str, Event]] = []
+    tell = tell_all(lambda e: told.append(("first", e)), nobody, lambda e: told.append(("second", e)))
+    event = LoopTurned("j.g.i.0")
+    tell(event)
+    assert told == [("first", event), ("second", event)]

@@ -1,0 +1,435 @@
+"""From a worker's events to the parent's page: through a pipe, over restarts, and by HTTP."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families
+
+from eos.errors import ConfigError
+from eos.events import (
+    CallRetried,
+    Event,
+    LagMeasured,
+    LoopTurned,
+    SessionClosed,
+    SessionOpened,
+    TransactionCommitted,
+)
+from eos.observe import Board, Relay, Server, serve
+from eos.observe.relay import Snapshot, families_of, packed
+from eos.offsets import OffsetVector, Partition
+from eos.settings.tables import ObserveSettings
+
+SHARD = "refunds.refunds.i.0"
+COMMITTED = TransactionCommitted(SHARD, 10, 12, OffsetVector(), 0.1, 0.02)
+NEVER_S = 3600.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def relay_that_sends_nothing(ordinal: int = 0, **options: Any) -> Relay:
+    _, sender = multiprocessing.Pipe(duplex=False)
+    return Relay(sender, ordinal, interval_s=NEVER_S, **options)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def relay(clock: Clock) -> Iterator[Callable[..., Relay]]:
+    """A maker of relays whose reports the test takes itself."""
+    made: list[Relay] = []
+
+    def make(**options: Any) -> Relay:
+        made.append(relay_that_sends_nothing(clock=clock, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def told(relay: Relay, *events: Event) -> bytes:
+    for event in events:
+        relay(event)
+    return packed(relay.snapshot())
+
+
+def shown(board: Board, name: str) -> dict[str, float]:
+    """The series of one name, by worker."""
+    families = text_string_to_metric_families(generate_latest(board.registry).decode())
+    return {s.labels["worker"]: s.value for f in families for s in f.samples if s.name == name}
+
+
+# --- the board ---------------------------------------------------------------------------------------
+
+
+def test_workers_stand_side_by_side(relay: Callable[..., Relay]) -> None:
+    board = Board([4, 5])
+    board.take(4, told(relay(), COMMITTED, COMMITTED))
+    board.take(5, told(relay(), COMMITTED))
+    assert shown(board, "eos_records_in_total") == {"4": 20, "5": 10}
+    assert shown(board, "eos_worker_restarts_total") == {"4": 0, "5": 0}
+    assert shown(board, "eos_transaction_seconds_count") == {"4": 2, "5": 1}
+
+
+def test_counters_go_on_rising_when_a_worker_is_restarted_and_its_gauges_go(
+    relay: Callable[..., Relay],
+) -> None:
+    board = Board([0])
+    lag = LagMeasured(SHARD, {Partition("in", 0): 5}, {})
+    last = told(relay(), SessionOpened(SHARD, 0.1), COMMITTED, COMMITTED, lag)
+    board.take(0, last)
+    board.restarted(0)
+    assert shown(board, "eos_records_in_total") == {"0": 20}
+    assert shown(board, "eos_transaction_seconds_sum") == {"0": pytest.approx(0.2)}
+    assert shown(board, "eos_lag_records") == {}
+    assert shown(board, "eos_sessions_open") == {}
+    second = relay()
+    board.take(0, told(second, COMMITTED))
+    board.take(0, told(second, COMMITTED))
+    assert shown(board, "eos_records_in_total") == {"0": 40}
+    board.restarted(0)
+    board.take(0, told(relay()))
+    assert shown(board, "eos_records_in_total") == {"0": 40}
+    assert shown(board, "eos_worker_restarts_total") == {"0": 2}
+
+
+def test_a_report_of_the_former_process_is_not_counted_twice(relay: Callable[..., Relay]) -> None:
+    board = Board([0])
+    last = told(relay(), COMMITTED)
+    board.take(0, last)
+    board.restarted(0)
+    board.take(0, last)
+    assert shown(board, "eos_records_in_total") == {"0": 10}
+
+
+def test_a_new_process_that_nobody_announced_is_noticed(relay: Callable[..., Relay]) -> None:
+    board = Board([0])
+    board.take(0, told(relay(), COMMITTED))
+    board.take(0, told(relay(), COMMITTED))
+    assert shown(board, "eos_records_in_total") == {"0": 20}
+
+
+def test_health_and_readiness_of_workers(relay: Callable[..., Relay], clock: Clock) -> None:
+    board = Board([0, 1], max_silence_s=60, clock=clock)
+    first, second = relay(), relay()
+    board.take(0, told(first, SessionOpened("a", 0.1)))
+    board.take(1, told(second))
+    assert board.healthy().ok
+    assert board.ready().missing == ("worker 1: 0 of 1 sessions open",)
+    board.take(1, told(second, SessionOpened("b", 0.1)))
+    assert board.ready().ok
+    clock.now += 50
+    board.take(1, told(second, LoopTurned("b")))
+    clock.now += 20
+    board.take(0, told(first))  # the process reports, but its loop does not turn
+    assert board.healthy().missing == ("worker 0: no turn of its loop for 70 s (limit 60 s)",)
+    assert board.ready().ok
+    board.take(0, told(first, LoopTurned("a")))
+    assert board.healthy().ok
+
+
+def test_one_stuck_shard_among_turning_ones_is_unhealthy(relay: Callable[..., Relay], clock: Clock) -> None:
+    board = Board([0], max_silence_s=60, clock=clock)
+    worker = relay()
+    worker(LoopTurned("a"))
+    for _ in range(8):
+        clock.now += 10
+        board.take(0, told(worker, LoopTurned("b")))
+    assert not board.healthy().ok
+    board.take(0, told(worker, SessionClosed("a")))
+    assert board.healthy().ok
+
+
+def test_a_shard_that_is_still_opening_is_not_ready_yet(relay: Callable[..., Relay]) -> None:
+    board = Board([0])
+    worker = relay()
+    board.take(0, told(worker, SessionOpened("a", 0.1), CallRetried("b", "init", 1, "loading")))
+    assert board.ready().missing == ("worker 0: 1 of 2 sessions open",)
+    board.take(0, told(worker, SessionOpened("b", 0.1)))
+    assert board.ready().ok
+    board.take(0, told(relay(expected_sessions=4), SessionOpened("a", 0.1)))
+    assert board.ready().missing == ("worker 0: 1 of 4 sessions open",)
+
+
+def test_a_worker_that_ended_by_itself_keeps_its_counts_and_is_not_missed(
+    relay: Callable[..., Relay], clock: Clock
+) -> None:
+    board = Board([0], max_silence_s=60, clock=clock)
+    worker = relay()
+    told(worker, SessionOpened(SHARD, 0.1), COMMITTED, SessionClosed(SHARD))
+    board.take(0, packed(worker.snapshot(ended=True)))
+    clock.now += 1000
+    assert board.healthy().ok
+    assert board.ready().ok
+    assert shown(board, "eos_records_in_total") == {"0": 10}
+    assert shown(board, "eos_sessions_open") == {}
+
+
+def test_a_report_that_is_none_is_refused() -> None:
+    import pickle
+    import zlib
+
+    with pytest.raises(TypeError, match="not a snapshot"):
+        Board([0]).take(0, zlib.compress(pickle.dumps("hello")))
+
+
+def test_a_report_of_many_shards_fits_into_a_pipe(relay: Callable[..., Relay]) -> None:
+    """Written whole, so that a worker stopped by SIGSTOP cannot hold up the parent in the middle of one."""
+    worker = relay()
+    for number in range(500):
+        shard = f"refunds.refunds.p.settlements.{number}"
+        worker(SessionOpened(shard, 0.1))
+        worker(TransactionCommitted(shard, number, 7 * number, OffsetVector(), 0.001 * number, 0.02))
+        worker(LoopTurned(shard))
+        worker(LagMeasured(shard, {Partition("settlements", number): 31 * number}, {}))
+    assert len(packed(worker.snapshot())) < 64 * 1024
+
+
+# --- the pipe ----------------------------------------------------------------------------------------
+
+
+def test_a_parent_that_does_not_read_never_blocks_the_loop() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    with receiver:
+        relay = Relay(sender, 0, interval_s=0.0001)
+        deadline = time.monotonic() + 1.0
+        slowest = 0.0
+        while time.monotonic() < deadline:
+            began = time.monotonic()
+            relay(COMMITTED)
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.001)
+        assert slowest < 0.5
+        began = time.monotonic()
+        relay.close()
+        assert time.monotonic() - began < 5
+    relay._thread.join(5)  # the pipe is gone now, and the thread with it
+    assert not relay._thread.is_alive()
+
+
+def test_the_last_report_says_all_and_that_it_is_the_last() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    board = Board([0])
+    relay = Relay(sender, 0, interval_s=NEVER_S)
+    relay(COMMITTED)
+    relay.close()
+    relay.close()
+    board.take(0, receiver.recv())
+    assert shown(board, "eos_records_in_total") == {"0": 10}
+    with pytest.raises(EOFError):
+        receiver.recv()
+
+
+def _worker(sender: Connection, commits: int, *, stay: bool) -> None:
+    relay = Relay(sender, 0, interval_s=0.05)
+    relay(SessionOpened(SHARD, 0.1))
+    for _ in range(commits):
+        relay(COMMITTED)
+    if stay:
+        time.sleep(60)
+    # Nobody closes the relay: the exit does.
+
+
+def test_a_killed_process_and_its_replacement_are_one_rising_count() -> None:
+    context = multiprocessing.get_context("spawn")
+    board = Board([0])
+
+    def start(commits: int, *, stay: bool) -> tuple[Any, Connection]:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_worker, args=(sender, commits), kwargs={"stay": stay})
+        process.start()
+        sender.close()
+        return process, receiver
+
+    def read_until(receiver: Connection, count: float) -> None:
+        deadline = time.monotonic() + 30
+        while shown(board, "eos_records_in_total").get("0") != count:
+            assert receiver.poll(max(0.0, deadline - time.monotonic()))
+            board.take(0, receiver.recv())
+
+    process, receiver = start(3, stay=True)
+    with receiver:
+        read_until(receiver, 30)
+        assert board.ready().ok
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(10)
+    board.restarted(0)
+    assert not board.ready().ok
+    process, receiver = start(2, stay=False)
+    with receiver:
+        read_until(receiver, 50)
+        process.join(10)
+    assert process.exitcode == 0
+    assert shown(board, "eos_worker_restarts_total") == {"0": 1}
+
+
+# --- HTTP --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def board(clock: Clock) -> Board:
+    return Board([0], max_silence_s=60, clock=clock)
+
+
+@pytest.fixture
+def server(board: Board) -> Iterator[Server]:
+    running = serve(board, ObserveSettings(http_port=0), request_deadline_s=1.0)
+    assert running is not None
+    with running:
+        yield running
+
+
+def get(url: str, method: str = "GET", accept: str = "") -> tuple[int, str, str]:
+    request = urllib.request.Request(url, method=method, headers={"Accept": accept})  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_metrics_are_served_in_both_text_formats(
+    server: Server, board: Board, relay: Callable[..., Relay]
+) -> None:
+    board.take(0, told(relay(), SessionOpened(SHARD, 0.1), COMMITTED, CallRetried(SHARD, "init", 1, "x")))
+    status, content_type, body = get(f"{server.url}/metrics")
+    assert status == 200
+    assert content_type.startswith("text/plain")
+    plain = {f.name: f for f in text_string_to_metric_families(body)}
+    assert plain["eos_transactions"].samples[0].labels.keys() == {"worker", "shard", "outcome"}
+    assert plain["eos_transaction_seconds"].type == "histogram"
+    status, content_type, body = get(f"{server.url}/metrics", accept="application/openmetrics-text")
+    assert content_type.startswith("application/openmetrics-text")
+    assert {f.name for f in openmetrics_families(body)} == set(plain)
+
+
+def test_healthz_and_readyz_say_what_is_missing(
+    server: Server, board: Board, relay: Callable[..., Relay], clock: Clock
+) -> None:
+    worker = relay()
+    assert get(f"{server.url}/healthz") == (200, "application/json", '{"ok": true}\n')
+    status, _, body = get(f"{server.url}/readyz")
+    assert (status, json.loads(body)["missing"]) == (503, ["worker 0: 0 of 1 sessions open"])
+    board.take(0, told(worker, SessionOpened(SHARD, 0.1)))
+    assert get(f"{server.url}/readyz?verbose=1")[0] == 200
+    clock.now += 61
+    status, _, body = get(f"{server.url}/healthz")
+    assert (status, body.count("\n")) == (503, 1)
+    assert json.loads(body) == {
+        "ok": False,
+        "missing": ["worker 0: no turn of its loop for 61 s (limit 60 s)"],
+    }
+    board.take(0, told(worker, CallRetried(SHARD, "consume", 1, "all brokers down")))
+    assert get(f"{server.url}/healthz")[0] == 200
+
+
+def test_other_paths_and_methods(server: Server) -> None:
+    assert get(f"{server.url}/")[0] == 404
+    assert get(f"{server.url}/metricsx")[0] == 404
+    assert get(f"{server.url}/healthz", method="POST")[0] == 501
+    assert get(f"{server.url}/healthz", method="HEAD") == (200, "application/json", "")
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nX: "])
+def test_a_client_that_hangs_is_ended(server: Server, beginning: bytes) -> None:
+    with socket.create_connection((server.host, server.port), timeout=10) as client:
+        client.sendall(beginning)
+        began = time.monotonic()
+        assert get(f"{server.url}/healthz")[0] == 200  # others are served meanwhile
+        while client.recv(1000):
+            pass
+        assert time.monotonic() - began < 5
+
+
+def test_a_client_that_drips_is_ended(server: Server) -> None:
+    """Each byte would start a timeout of a single read anew."""
+    with socket.create_connection((server.host, server.port), timeout=10) as client:
+        began = time.monotonic()
+        with pytest.raises(OSError, match="reset|Broken pipe"):
+            while time.monotonic() - began < 10:
+                client.sendall(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 5
+
+
+def test_stopping_frees_the_port_and_ends_the_threads(board: Board) -> None:
+    first = serve(board, ObserveSettings(http_port=0))
+    assert first is not None
+    assert get(f"{first.url}/healthz")[0] == 200
+    first.stop()
+    first.stop()
+    second = serve(board, ObserveSettings(http_port=first.port))
+    assert second is not None
+    second.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "eos-http"]
+
+
+def test_no_port_is_no_server(board: Board) -> None:
+    assert serve(board, ObserveSettings()) is None
+
+
+def test_an_occupied_port_is_a_configuration_error(server: Server, board: Board) -> None:
+    with pytest.raises(ConfigError, match=rf"observe\.http_port: port {server.port} on .* is in use\. Fix: "):
+        serve(board, ObserveSettings(http_port=server.port))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_of_another_machine_is_a_configuration_error(board: Board, host: str) -> None:
+    with pytest.raises(ConfigError, match=r"observe\.http_host: cannot listen"):
+        serve(board, ObserveSettings(http_host=host, http_port=0))
+
+
+def test_a_server_on_ipv6(board: Board) -> None:
+    try:
+        server = serve(board, ObserveSettings(http_host="::1", http_port=0))
+    except ConfigError:
+        pytest.skip("no IPv6 here")
+    assert server is not None
+    with server:
+        assert get(f"{server.url}/healthz")[0] == 200
+
+
+def test_a_failure_inside_an_answer_is_logged_and_the_next_one_is_served(
+    server: Server, board: Board, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(board, "collect", lambda: 1 / 0)
+        with pytest.raises(OSError, match="."):
+            get(f"{server.url}/metrics")
+    assert get(f"{server.url}/metrics")[0] == 200
+    assert "ZeroDivisionError" in "".join(capsys.readouterr())
+
+
+def test_snapshots_leave_creation_times_out(relay: Callable[..., Relay]) -> None:
+    worker = relay()
+    worker(COMMITTED)
+    names = {s.name for family in families_of(worker.metrics.registry) for s in family.series}
+    assert "eos_records_in_total" in names
+    assert not [name for name in names if name.endswith("_created")]
+    assert isinstance(worker.snapshot(), Snapshot)

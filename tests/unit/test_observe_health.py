@@ -1,0 +1,66 @@
+"""When a worker is healthy, and when it is ready."""
+
+from __future__ import annotations
+
+from eos.observe import Health
+
+
+def test_a_loop_that_turns_is_healthy_however_long_the_brokers_are_away() -> None:
+    health = Health([0], max_silence_s=60, now=0)
+    for second in range(0, 3600, 5):
+        health.turned(0, second)
+        assert health.healthy(second + 1).ok
+
+
+def test_silence_is_unhealthy_and_a_turn_heals() -> None:
+    health = Health([0, 1], max_silence_s=60, now=0)
+    health.turned(0, 10)
+    health.turned(1, 50)
+    assert health.healthy(70).ok
+    verdict = health.healthy(70.5)
+    assert verdict.missing == ("worker 0: no turn of its loop for 60 s (limit 60 s)",)
+    health.turned(0, 71)
+    assert health.healthy(72).ok
+
+
+def test_an_older_turn_that_is_told_late_does_not_take_back_a_newer_one() -> None:
+    health = Health([0], max_silence_s=60, now=0)
+    health.turned(0, 50)
+    health.turned(0, 20)
+    assert health.healthy(100).ok
+
+
+def test_a_worker_gets_the_same_time_to_start_and_to_be_replaced() -> None:
+    health = Health([7], max_silence_s=60, now=0)
+    assert health.healthy(60).ok
+    assert not health.healthy(61).ok
+    health.turned(7, 61)
+    health.killed(7, 100)
+    assert health.healthy(160).ok
+    assert not health.healthy(161).ok
+
+
+def test_ready_once_every_expected_session_of_every_worker_is_open() -> None:
+    health = Health([0, 1], max_silence_s=60, now=0)
+    assert health.ready().missing == (
+        "worker 0: 0 of 1 sessions open",
+        "worker 1: 0 of 1 sessions open",
+    )
+    health.sessions(0, open_now=1, expected=1)
+    health.sessions(1, open_now=2, expected=3)
+    assert health.ready().missing == ("worker 1: 2 of 3 sessions open",)
+    health.sessions(1, open_now=3, expected=3)
+    assert health.ready().ok
+    health.killed(0, 10)
+    assert health.ready().missing == ("worker 0: 0 of 1 sessions open",)
+
+
+def test_nothing_is_expected_of_a_worker_that_has_finished() -> None:
+    health = Health([0, 1], max_silence_s=60, now=0)
+    health.finished(0)
+    health.turned(0, 1)
+    health.sessions(0, open_now=0, expected=1)
+    health.turned(1, 100)
+    health.sessions(1, open_now=1, expected=1)
+    assert health.healthy(100).ok
+    assert health.ready().ok

@@ -1,0 +1,392 @@
+"""What is written for each event, in both forms, and what is never written."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+from pydantic import SecretStr
+
+from eos import events
+from eos.errors import TransformError
+from eos.events import (
+    CallRetried,
+    Event,
+    Fenced,
+    LagMeasured,
+    LoopTurned,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    ProducerOpened,
+    ProducerSuspect,
+    RecordDeadLettered,
+    Rewound,
+    SessionClosed,
+    SessionOpened,
+    StartPolicyApplied,
+    TransactionAborted,
+    TransactionCommitted,
+    TransactionExpired,
+)
+from eos.observe import LogListener, configure_logs, log_start
+from eos.observe.logs import FromLogging
+from eos.offsets import OffsetVector, Partition
+from eos.settings.tables import ObserveSettings
+
+SHARD = "refunds.refunds.i.3"
+P0, P1 = Partition("settlements", 0), Partition("settlements", 1)
+
+# event, level, text, fields that must be there
+WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
+    (SessionOpened(SHARD, 0.25), "info", "session opened", {"seconds": 0.25}),
+    (SessionClosed(SHARD), "info", "session closed", {}),
+    (
+        SessionClosed(SHARD, "FencedError: a rival"),
+        "warning",
+        "session closed",
+        {"reason": "FencedError: a rival"},
+    ),
+    (ProducerOpened(SHARD, 0.1), "info", "producer opened", {}),
+    (ProducerOpened(SHARD, 0.1, "REQTMOUT: x"), "info", "producer rebuilt", {"because": "REQTMOUT: x"}),
+    (
+        ProducerSuspect(SHARD, "FAIL: y"),
+        "warning",
+        "producer suspect, rebuilt before the next begin",
+        {"reason": "FAIL: y"},
+    ),
+    (
+        TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.02),
+        "debug",
+        "transaction committed",
+        {"records_in": 10, "records_out": 12, "ranges": "settlements[0] [?, 20)", "commit_seconds": 0.02},
+    ),
+    (
+        TransactionAborted(SHARD, "RebalancedError: moved on", 0.3),
+        "warning",
+        "transaction aborted",
+        {"reason": "RebalancedError: moved on"},
+    ),
+    (Fenced(SHARD, "another owner"), "error", "fenced", {"reason": "another owner"}),
+    (TransactionExpired(SHARD, 61.0), "warning", "transaction expired", {"seconds": 61.0}),
+    (
+        CallRetried(SHARD, "commit", 2, "commit: Local: Timed out"),
+        "warning",
+        "call retried",
+        {"call": "commit", "attempt": 2, "error": "commit: Local: Timed out"},
+    ),
+    (
+        PartitionsAssigned(SHARD, OffsetVector({P0: 5, P1: 0})),
+        "info",
+        "partitions assigned",
+        {"positions": "settlements[0] at 5, settlements[1] at 0"},
+    ),
+    (
+        PartitionsRevoked(SHARD, [P0, P1]),
+        "info",
+        "partitions revoked",
+        {"partitions": "settlements[0], settlements[1]"},
+    ),
+    (
+        PartitionsRevoked(SHARD, [P0], lost=True),
+        "warning",
+        "partitions lost",
+        {"partitions": "settlements[0]"},
+    ),
+    (Rewound(SHARD, OffsetVector({P0: 5})), "info", "rewound", {"positions": "settlements[0] at 5"}),
+    (
+        StartPolicyApplied(SHARD, OffsetVector({P0: 0}), "earliest"),
+        "warning",
+        "start policy applied",
+        {"policy": "earliest", "positions": "settlements[0] at 0"},
+    ),
+    (
+        RecordDeadLettered(SHARD, P0, 7, "ValueError: bad"),
+        "warning",
+        "record dead-lettered",
+        {"partition": "settlements[0]", "offset": 7, "error": "ValueError"},
+    ),
+    (
+        RecordDeadLettered(SHARD, P0, 7, "ValueError: bad", skipped=True),
+        "warning",
+        "record skipped",
+        {"offset": 7},
+    ),
+    (
+        LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 1}),
+        "debug",
+        "lag measured",
+        {"to_lso": 11, "lso_to_high_watermark": 1},
+    ),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _own_configuration() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("eos")
+    level = own.level
+    yield
+    structlog.reset_defaults()
+    own.setLevel(level)
+    for handler in [handler for handler in root.handlers if isinstance(handler, FromLogging)]:
+        root.removeHandler(handler)
+
+
+@pytest.fixture
+def lines() -> Callable[[], list[dict[str, Any]]]:
+    """Logs at debug, as JSON; calling it parses what was written since."""
+    stream = io.StringIO()
+    configure_logs(ObserveSettings(log_format="json", log_level="debug"), stream=stream)
+
+    def parsed() -> list[dict[str, Any]]:
+        written = stream.getvalue()
+        stream.seek(0)
+        stream.truncate()
+        return [json.loads(line) for line in written.splitlines()]
+
+    return parsed
+
+
+def all_event_types() -> set[type[Event]]:
+    return {
+        kind
+        for kind in vars(events).values()
+        if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+    }
+
+
+def test_every_event_type_has_a_row() -> None:
+    assert set(LogListener().rows) == all_event_types()
+    assert {type(event) for event, *_ in WRITTEN} == all_event_types() - {LoopTurned}
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "text", "fields"), WRITTEN, ids=[f"{type(e).__name__}-{t}" for e, _, t, _ in WRITTEN]
+)
+def test_an_event_is_one_line_with_shard_id_and_facts(
+    lines: Callable[[], list[dict[str, Any]]], event: Event, level: str, text: str, fields: dict[str, Any]
+) -> None:
+    LogListener()(event)
+    (line,) = lines()
+    assert (line["level"], line["event"]) == (level, text)
+    assert (line["shard"], line["id"]) == ("#3", SHARD)
+    assert line.items() >= fields.items()
+    assert line["timestamp"].endswith("Z")
+
+
+def test_a_turn_of_the_loop_is_not_written(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    LogListener()(LoopTurned(SHARD))
+    assert lines() == []
+
+
+def test_an_event_type_without_a_row_is_named_without_its_fields(
+    lines: Callable[[], list[dict[str, Any]]],
+) -> None:
+    class Surprising(Event):
+        pass
+
+    LogListener()(Surprising("elsewhere"))
+    (line,) = lines()
+    assert (line["event"], line["shard"]) == ("Surprising", "elsewhere")
+
+
+def test_a_commit_shows_the_half_open_ranges_since_the_last_position(
+    lines: Callable[[], list[dict[str, Any]]],
+) -> None:
+    listener = LogListener()
+    listener(PartitionsAssigned(SHARD, OffsetVector({P0: 5})))
+    listener(TransactionCommitted(SHARD, 10, 10, OffsetVector({P0: 15}), 0.1, 0.1))
+    listener(TransactionCommitted(SHARD, 5, 5, OffsetVector({P0: 20}), 0.1, 0.1))
+    listener(Rewound(SHARD, OffsetVector({P0: 18})))
+    listener(TransactionCommitted(SHARD, 1, 1, OffsetVector({P0: 19}), 0.1, 0.1))
+    listener(PartitionsRevoked(SHARD, [P0]))
+    listener(TransactionCommitted(SHARD, 1, 1, OffsetVector({P0: 30}), 0.1, 0.1))
+    ranges = [line["ranges"] for line in lines() if "ranges" in line]
+    assert ranges == [f"settlements[0] [{r})" for r in ("5, 15", "15, 20", "18, 19", "?, 30")]
+
+
+def test_many_partitions_do_not_make_an_endless_line(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    LogListener()(PartitionsAssigned(SHARD, OffsetVector({Partition("in", n): 0 for n in range(500)})))
+    (line,) = lines()
+    assert line["positions"].endswith("in[31] at 0 and 468 more")
+
+
+def test_retries_are_written_at_once_and_then_once_per_ten_seconds_per_shard_and_call(
+    lines: Callable[[], list[dict[str, Any]]],
+) -> None:
+    now = 100.0
+    listener = LogListener(clock=lambda: now)
+    for tenths in range(250):
+        now = 100.0 + tenths / 10
+        listener(CallRetried(SHARD, "commit", tenths + 1, "timed out"))
+    listener(CallRetried(SHARD, "init", 1, "loading"))
+    listener(CallRetried("refunds.refunds.i.4", "commit", 1, "timed out"))
+    written = [(line["attempt"], line.get("unwritten"), line["call"], line["shard"]) for line in lines()]
+    assert written == [
+        (1, None, "commit", "#3"),
+        (101, 99, "commit", "#3"),
+        (201, 99, "commit", "#3"),
+        (1, None, "init", "#3"),
+        (1, None, "commit", "#4"),
+    ]
+
+
+def test_a_flood_of_dead_letters_is_bounded_but_every_skipped_record_is_written(
+    lines: Callable[[], list[dict[str, Any]]],
+) -> None:
+    listener = LogListener(clock=lambda: 100.0)
+    for offset in range(1000):
+        listener(RecordDeadLettered(SHARD, P0, offset, "ValueError: bad"))
+    assert len(lines()) == 20
+    for offset in range(1000):
+        listener(RecordDeadLettered(SHARD, P0, offset, "ValueError: bad", skipped=True))
+    assert [line["offset"] for line in lines()] == list(range(1000))
+
+
+@pytest.mark.parametrize("log_format", ["human", "json"])
+def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
+    """User code's exceptions quote what they were given; secrets may be bound to a line by mistake."""
+    canary = f"S3CR3T-{uuid.uuid4()}"
+    stream = io.StringIO()
+    configure_logs(
+        ObserveSettings.model_validate({"log_format": log_format, "log_level": "debug"}), stream=stream
+    )
+    listener = LogListener()
+    listener(TransactionAborted(SHARD, f"ValueError: invalid literal for int(): '{canary}'", 0.1))
+    listener(TransactionAborted(SHARD, f"error: {canary}", 0.1))
+    listener(TransactionAborted(SHARD, f"TransformError: in[0] offset 1: ValueError: {canary}", 0.1))
+    listener(SessionClosed(SHARD, f"AbortTransaction: {canary}"))
+    listener(ProducerOpened(SHARD, 0.1, f"Boom: {canary}"))
+    listener(RecordDeadLettered(SHARD, P0, 1, f"ValidationError: input_value='{canary}'"))
+    listener(RecordDeadLettered(SHARD, P0, 2, f"just words {canary}", skipped=True))
+    log = structlog.get_logger()
+    log.info("connecting", sasl_password=canary, config={"ssl.key.password": canary}, key=SecretStr(canary))
+    log.info("fetching", url=f"https://user:{canary}@registry.example/")
+    try:
+        try:
+            int(canary)
+        except ValueError as error:
+            message = f"in[0] offset 9: the transform raised {error}"
+            raise TransformError(message, topic="in", partition=0, offset=9) from error
+    except TransformError as error:
+        log.exception("unexpected")
+        logging.getLogger("eos.worker").error("%s", error)  # noqa: TRY400 - as it is written there
+        logging.getLogger("eos.worker").error(error)  # noqa: TRY400
+        logging.getLogger("eos.worker").exception("unexpected error")
+        logging.getLogger("other").warning("failed: %s", error.__cause__)
+    written = stream.getvalue()
+    assert canary not in written
+    assert "TransformError: in[0] offset 9: the transform raised ValueError" in written
+    assert "Traceback" in written or "int(canary)" in written  # where it happened is shown
+    assert len(written.splitlines()) >= 16
+
+
+def test_own_reasons_are_written_whole(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    reason = "DeliveryError: out[0]: Broker: Message size too large; nothing of it is visible"
+    LogListener()(TransactionAborted(SHARD, reason, 0.1))
+    assert lines()[0]["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("log_format", "stream", "is_json", "is_coloured"),
+    [
+        ("auto", io.StringIO, True, False),
+        ("auto", Terminal, False, True),
+        ("human", io.StringIO, False, False),
+        ("human", Terminal, False, True),
+        ("json", Terminal, True, False),
+    ],
+)
+def test_the_form_follows_the_terminal(
+    log_format: str,
+    stream: type[io.StringIO],
+    is_json: bool,
+    is_coloured: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = stream()
+    configure_logs(ObserveSettings.model_validate({"log_format": log_format}), stream=out)
+    listener = LogListener()
+    listener(SessionOpened(SHARD, 0.25))
+    listener(TransactionAborted(SHARD, "RebalancedError: line one\nline two", 0.25))
+    listener(TransactionCommitted(SHARD, 1, 1, OffsetVector(), 0.1, 0.1))  # debug: not at level info
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2
+    assert ("\x1b[" in out.getvalue()) is is_coloured
+    if is_json:
+        assert json.loads(lines[0])["event"] == "session opened"
+    if not (is_json or is_coloured):
+        assert "session opened" in lines[0]
+        assert "seconds=0.25" in lines[0]
+        assert "shard=#3" in lines[0]
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    configure_logs(ObserveSettings(), stream=out)
+    LogListener()(SessionOpened(SHARD, 0.25))
+    assert "\x1b[" not in out.getvalue()
+
+
+def test_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(ObserveSettings(log_format="json"))
+    LogListener()(SessionOpened(SHARD, 0.25))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["event"] == "session opened"
+
+
+def test_a_closed_or_broken_stderr_does_not_stop_the_loop() -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise BrokenPipeError(text)
+
+    closed = io.StringIO()
+    for stream in (Broken(), closed):
+        configure_logs(ObserveSettings(log_format="json"), stream=stream)
+        closed.close()
+        LogListener()(Fenced(SHARD, "another owner"))
+
+
+def test_lines_of_the_standard_library_come_out_in_the_same_form(
+    lines: Callable[[], list[dict[str, Any]]],
+) -> None:
+    logging.getLogger("eos.supervisor").warning("worker %d was killed by signal %d", 1, 9)
+    logging.getLogger("kafka.client").info("chatter")
+    logging.getLogger("kafka.client").log(35, "50% of %s", "it")
+    written = lines()
+    assert [(line["level"], line["event"], line.get("logger")) for line in written] == [
+        ("warning", "worker 1 was killed by signal 9", None),
+        ("warning", "50% of %s", "kafka.client"),  # a wrong format is written as it is
+    ]
+
+
+def test_configuring_again_does_not_double_lines(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    stream = io.StringIO()
+    for _ in range(3):
+        configure_logs(ObserveSettings(log_format="json"), stream=stream)
+    logging.getLogger("eos.supervisor").warning("once")
+    assert len(stream.getvalue().splitlines()) == 1
+    assert lines() == []
+
+
+def test_the_first_line_names_the_versions(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    log_start(lambda: "2.16.0", job="refunds")
+    (line,) = lines()
+    assert (line["event"], line["job"], line["librdkafka"]) == ("started", "refunds", "2.16.0")
+    assert line["confluent_kafka"][0].isdigit()
+    assert line["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert "eos" in line

@@ -1,0 +1,177 @@
+"""What each event counts, and what it costs."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from eos import events
+from eos.events import (
+    CallRetried,
+    Event,
+    Fenced,
+    LagMeasured,
+    LoopTurned,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    ProducerOpened,
+    ProducerSuspect,
+    RecordDeadLettered,
+    SessionClosed,
+    SessionOpened,
+    TransactionAborted,
+    TransactionCommitted,
+    TransactionExpired,
+)
+from eos.observe import MetricsListener
+from eos.observe.metrics import UNCOUNTED
+from eos.offsets import OffsetVector, Partition
+
+SHARD = "refunds.refunds.i.3"
+P0, P1 = Partition("in", 0), Partition("in", 1)
+COMMITTED = TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.02)
+
+# event, series, how much it changes them
+COUNTED: list[tuple[Event, dict[str, float]]] = [
+    (SessionOpened(SHARD, 0.1), {"eos_sessions_open": 1}),
+    (
+        COMMITTED,
+        {
+            'eos_transactions_total{outcome="committed",shard="refunds.refunds.i.3"}': 1,
+            "eos_records_in_total": 10,
+            "eos_records_out_total": 12,
+            "eos_transaction_seconds_count": 1,
+            "eos_transaction_seconds_sum": 0.1,
+            'eos_transaction_seconds_bucket{le="0.05"}': 0,
+            'eos_transaction_seconds_bucket{le="0.1"}': 1,
+            'eos_commit_seconds_bucket{le="0.01"}': 0,
+            'eos_commit_seconds_bucket{le="0.025"}': 1,
+            'eos_commit_seconds_bucket{le="+Inf"}': 1,
+        },
+    ),
+    (
+        TransactionAborted(SHARD, "x", 0.1),
+        {
+            'eos_transactions_total{outcome="aborted",shard="refunds.refunds.i.3"}': 1,
+            "eos_records_in_total": 0,
+        },
+    ),
+    (
+        TransactionExpired(SHARD, 61),
+        {
+            'eos_transactions_total{outcome="unresolved",shard="refunds.refunds.i.3"}': 1,
+            "eos_expired_total": 1,
+        },
+    ),
+    (ProducerOpened(SHARD, 0.1), {'eos_producer_opens_total{reason="first"}': 1}),
+    (Fenced(SHARD, "x"), {"eos_fences_total": 1}),
+    (CallRetried(SHARD, "commit", 1, "x"), {'eos_retries_total{call="commit"}': 1}),
+    (RecordDeadLettered(SHARD, P0, 1, "x"), {'eos_dead_letters_total{skipped="false",topic="in"}': 1}),
+    (
+        RecordDeadLettered(SHARD, P0, 1, "x", skipped=True),
+        {'eos_dead_letters_total{skipped="true",topic="in"}': 1},
+    ),
+    (PartitionsAssigned(SHARD, OffsetVector()), {'eos_rebalances_total{change="assigned"}': 1}),
+    (PartitionsRevoked(SHARD, []), {'eos_rebalances_total{change="revoked"}': 1}),
+    (PartitionsRevoked(SHARD, [], lost=True), {'eos_rebalances_total{change="lost"}': 1}),
+    (
+        LagMeasured(SHARD, {P0: 5}, {P0: 7}),
+        {
+            'eos_lag_records{partition="0",topic="in"}': 5,
+            'eos_lso_distance_records{partition="0",topic="in"}': 7,
+        },
+    ),
+    (LoopTurned(SHARD), {'eos_last_turn_timestamp_seconds{shard="refunds.refunds.i.3"}': 1234.5}),
+]
+
+
+def series(listener: MetricsListener) -> dict[str, float]:
+    """Every series by the name that Prometheus shows, labels sorted."""
+    found = {}
+    for family in text_string_to_metric_families(generate_latest(listener.registry).decode()):
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            found[sample.name + (f"{{{labels}}}" if labels else "")] = sample.value
+    return found
+
+
+def test_every_event_type_is_counted_or_named_with_a_reason_why_not() -> None:
+    known = {
+        kind
+        for kind in vars(events).values()
+        if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+    }
+    assert set(MetricsListener().counted) | set(UNCOUNTED) == known
+    assert not set(MetricsListener().counted) & set(UNCOUNTED)
+    shown_elsewhere = {SessionClosed, ProducerSuspect}  # tested below: they need an event before or after
+    assert {type(event) for event, _ in COUNTED} | shown_elsewhere == set(MetricsListener().counted)
+
+
+@pytest.mark.parametrize(
+    ("event", "changes"), COUNTED, ids=[f"{type(e).__name__}-{n}" for n, (e, _) in enumerate(COUNTED)]
+)
+def test_an_event_changes_its_series(event: Event, changes: dict[str, float]) -> None:
+    listener = MetricsListener(wall_clock=lambda: 1234.5)
+    before = series(listener)
+    listener(event)
+    after = series(listener)
+    assert {name: after.get(name, 0.0) - before.get(name, 0.0) for name in changes} == changes
+    listener(event)
+    assert (
+        series(listener)["eos_transactions_created" if False else "eos_sessions_open"]
+        == after["eos_sessions_open"]
+    )
+
+
+def test_the_reason_of_an_open_is_first_suspect_or_over() -> None:
+    listener = MetricsListener()
+    for event in (
+        ProducerOpened(SHARD, 0.1),
+        ProducerSuspect(SHARD, "REQTMOUT"),
+        ProducerOpened(SHARD, 0.1, "REQTMOUT"),
+        ProducerOpened(SHARD, 0.1, "TransactionExpiredError: x"),
+    ):
+        listener(event)
+    found = series(listener)
+    assert [found[f'eos_producer_opens_total{{reason="{r}"}}'] for r in ("first", "suspect", "over")] == [
+        1,
+        1,
+        1,
+    ]
+
+
+def test_open_sessions_follow_open_close_and_fence() -> None:
+    listener = MetricsListener()
+    for shard in ("a", "b", "c"):
+        listener(SessionOpened(shard, 0.1))
+    listener(SessionClosed("a"))
+    listener(Fenced("b", "x"))
+    listener(SessionClosed("b", "FencedError: x"))
+    assert series(listener)["eos_sessions_open"] == 1
+    assert listener.open_sessions == {"c"}
+
+
+def test_the_lag_of_a_partition_that_left_is_not_shown_any_more() -> None:
+    listener = MetricsListener()
+    listener(LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 0, P1: 0}))
+    listener(PartitionsRevoked(SHARD, [P0]))
+    assert [name for name in series(listener) if "eos_lag_records{" in name] == [
+        'eos_lag_records{partition="1",topic="in"}'
+    ]
+    listener(LagMeasured(SHARD, {P0: 5}, {P0: 1}))
+    assert [name for name in series(listener) if "eos_lag_records{" in name] == [
+        'eos_lag_records{partition="0",topic="in"}'
+    ]
+    listener(SessionClosed(SHARD))
+    assert not [name for name in series(listener) if "records{" in name]
+
+
+def test_a_closed_session_leaves_its_counts_but_no_turning_loop() -> None:
+    listener = MetricsListener()
+    for event in (SessionOpened(SHARD, 0.1), COMMITTED, LoopTurned(SHARD), SessionClosed(SHARD), COMMITTED):
+        listener(event)
+    found = series(listener)
+    assert found['eos_transactions_total{outcome="committed",shard="refunds.refunds.i.3"}'] == 2
+    listener(SessionClosed(SHARD))
+    assert not [name for name in series(listener) if "last_turn" in name]

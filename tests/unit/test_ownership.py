@@ -1,0 +1,181 @@
+"""OwnedOffsets: whoever committed last is found out, and one's own outcome is never guessed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.errors import FencedError
+from eos.kafka.consumer import Committed
+from eos.offsets import OffsetVector, Partition
+from eos.ownership import Outcome, OwnedOffsets
+from eos.stamps import OwnershipMode, Stamp
+
+CASES = settings(max_examples=100, deadline=None)
+
+P0, P1, P2 = (Partition("in", number) for number in range(3))
+Store = dict[Partition, Committed]
+
+partitions = st.sampled_from([P0, P1, P2])
+vectors = st.dictionaries(partitions, st.integers(0, 3), min_size=1).map(OffsetVector)
+
+
+def owner(shard: str = "#0") -> OwnedOffsets:
+    return OwnedOffsets(Stamp(OwnershipMode.GROUP, shard))
+
+
+def write(store: Store, offsets: OffsetVector, by: OwnedOffsets) -> None:
+    """What the coordinator does when it commits a transaction with these offsets."""
+    store.update({p: Committed(offset, str(by.stamp)) for p, offset in offsets.items()})
+
+
+def after(commits: list[OffsetVector]) -> tuple[OwnedOffsets, Store]:
+    """An owner of all three partitions that began with a group without offsets and made these commits."""
+    mine, store = owner(), Store()
+    mine.found(dict.fromkeys((P0, P1, P2)))
+    for offsets in commits:
+        mine.sent(offsets)
+        write(store, offsets, mine)
+        mine.ended(Outcome.COMMITTED)
+    return mine, store
+
+
+@given(st.lists(vectors, max_size=3), st.none() | vectors, st.booleans())
+@CASES
+def test_own_outcome_is_read_back_right(
+    commits: list[OffsetVector], unanswered: OffsetVector | None, happened: bool
+) -> None:
+    mine, store = after(commits)
+    before = dict(store)
+    if unanswered is not None:
+        mine.sent(unanswered)
+        if happened:
+            write(store, unanswered, mine)
+    outcome = mine.compare(store)
+    if unanswered is None or (not happened and {**before, **{}} != _with(before, unanswered, mine)):
+        assert outcome is Outcome.ABORTED
+    else:
+        # A commit of what is stored already, stamp included, cannot be told from none, and need not be.
+        assert outcome is Outcome.COMMITTED
+    mine.ended(outcome)
+    assert mine.compare(store) is Outcome.ABORTED
+    assert mine.pending is None
+
+
+def _with(store: Store, offsets: OffsetVector, by: OwnedOffsets) -> Store:
+    changed = dict(store)
+    write(changed, offsets, by)
+    return changed
+
+
+@given(
+    st.lists(vectors, max_size=3), st.none() | vectors, st.booleans(), vectors, st.sampled_from(["#0", "#1"])
+)
+@CASES
+def test_commit_of_a_rival_is_always_detected(
+    commits: list[OffsetVector], unanswered: OffsetVector | None, happened: bool, theirs: OffsetVector, shard: str
+) -> None:
+    """Even one of the very same offsets: the stamp differs."""
+    mine, store = after(commits)
+    if unanswered is not None:
+        mine.sent(unanswered)
+        if happened:
+            write(store, unanswered, mine)
+    write(store, theirs, owner(shard))
+    with pytest.raises(FencedError):
+        mine.compare(store)
+
+
+@given(vectors, vectors)
+@CASES
+def test_comparison_changes_nothing(committed: OffsetVector, unanswered: OffsetVector) -> None:
+    mine, store = after([committed])
+    mine.sent(unanswered)
+    first = mine.compare(store)
+    assert mine.compare(store) is first
+    assert mine.pending == unanswered
+
+
+@given(vectors.filter(lambda vector: len(vector) > 1), st.data())
+@CASES
+def test_half_a_transaction_is_the_work_of_another(unanswered: OffsetVector, data: st.DataObject) -> None:
+    """A transaction is atomic, so offsets that are stored in part cannot come from it alone."""
+    mine, store = after([])
+    some = data.draw(st.sets(st.sampled_from(sorted(unanswered)), min_size=1, max_size=len(unanswered) - 1))
+    mine.sent(unanswered)
+    write(store, unanswered.only(some), mine)
+    with pytest.raises(FencedError):
+        mine.compare(store)
+
+
+def test_offsets_that_vanished_are_the_work_of_another() -> None:
+    mine, store = after([OffsetVector({P0: 5})])
+    del store[P0]
+    with pytest.raises(FencedError, match=r"in\[0\].*stored nothing.*last committed offset 5"):
+        mine.compare(store)
+
+
+def test_partition_given_up_in_order_may_go_to_anybody() -> None:
+    mine, store = after([OffsetVector({P0: 5, P1: 5})])
+    mine.revoked([P1])
+    assert P1 not in mine.partitions
+    write(store, OffsetVector({P1: 9}), owner("#0"))
+    assert mine.compare(store) is Outcome.ABORTED
+
+
+def test_lost_partition_may_have_moved_to_another_shard() -> None:
+    mine, store = after([OffsetVector({P0: 5, P1: 5})])
+    mine.lost([P1])
+    write(store, OffsetVector({P1: 9}), owner("#1"))
+    assert mine.compare(store) is Outcome.ABORTED
+
+
+def test_lost_partition_under_our_own_shard_shows_a_replacement() -> None:
+    """SIGSTOP, a replacement under the same ordinal, SIGCONT: the zombie must not take the shard back."""
+    mine, store = after([OffsetVector({P0: 5})])
+    mine.lost([P0])
+    assert P0 in mine.partitions
+    write(store, OffsetVector({P0: 9}), owner("#0"))
+    with pytest.raises(FencedError):
+        mine.compare(store)
+
+
+def test_lost_partition_is_forgotten_once_the_shard_was_proved_ours() -> None:
+    mine, store = after([OffsetVector({P0: 5})])
+    mine.lost([P0])
+    mine.proved()
+    write(store, OffsetVector({P0: 9}), owner("#0"))
+    assert mine.compare(store) is Outcome.ABORTED
+    assert mine.partitions == {P1, P2}
+
+
+def test_partition_that_came_back_is_judged_by_what_was_found_then() -> None:
+    mine, store = after([OffsetVector({P0: 5})])
+    mine.lost([P0])
+    write(store, OffsetVector({P0: 9}), owner("#1"))
+    mine.found({P0: store[P0]})
+    assert mine.compare(store) is Outcome.ABORTED
+    write(store, OffsetVector({P0: 9}), owner("#1"))
+    with pytest.raises(FencedError):
+        mine.compare(store)
+
+
+@given(vectors, st.booleans())
+@CASES
+def test_losing_everything_while_a_commit_is_unanswered_accuses_nobody(
+    unanswered: OffsetVector, happened: bool
+) -> None:
+    mine, store = after([OffsetVector({P0: 1, P1: 1, P2: 1})])
+    mine.sent(unanswered)
+    if happened:
+        write(store, unanswered, mine)
+    mine.lost([P0, P1, P2])
+    assert mine.compare(store) is Outcome.ABORTED
+
+
+def test_aborted_offsets_are_not_taken_for_stored_ones() -> None:
+    mine, store = after([OffsetVector({P0: 5})])
+    mine.sent(OffsetVector({P0: 6}))
+    mine.ended(Outcome.ABORTED)
+    assert mine.compare(store) is Outcome.ABORTED

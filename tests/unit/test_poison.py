@@ -1,0 +1,139 @@
+"""The poison policy: one bad record never costs the good ones beside it, and is never lost unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.errors import TransformError, UsageError
+from eos.events import Event, RecordDeadLettered
+from eos.job import BoundTransform, Job
+from eos.offsets import Partition
+from eos.poison import PoisonFilter, Policy
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+
+POISON = b"poison"
+
+
+def records(*values: bytes) -> InputBatch:
+    return InputBatch.of([InputRecord("in", 2, 40 + i, None, value) for i, value in enumerate(values)])
+
+
+def per_record(record: InputRecord) -> list[OutputRecord]:
+    if record.value == POISON:
+        raise ValueError("no such currency")
+    return [OutputRecord("out", record.value), OutputRecord("audit", record.value)]
+
+
+def per_batch(batch: InputBatch) -> list[OutputBatch]:
+    if POISON in batch.values:
+        raise ValueError("no such currency")
+    return [OutputBatch("out", batch.values), OutputBatch("audit", batch.values)]
+
+
+def bound(*, batches: bool) -> BoundTransform:
+    shape = {"transform_batch": per_batch} if batches else {"transform": per_record}
+    return Job(name="j", inputs=["in"], outputs=["out", "audit"], dead_letters="dlq", **shape).bound()
+
+
+def filtered(policy: Policy, batch: InputBatch, *, batches: bool) -> tuple[list[OutputRecord], list[Event]]:
+    told: list[Event] = []
+
+    def tell(event: Event) -> None:
+        told.append(event)
+
+    outputs = PoisonFilter(bound(batches=batches), policy, shard="j.g.i.0", listener=tell).apply(batch)
+    flat: list[OutputRecord] = []
+    for output in outputs:
+        flat += list(output) if isinstance(output, OutputBatch) else [output]
+    return flat, told
+
+
+shapes = pytest.mark.parametrize("batches", [False, True], ids=["per record", "per batch"])
+
+
+@shapes
+def test_poison_under_stop_names_its_coordinates_and_its_cause(batches: bool) -> None:
+    with pytest.raises(TransformError, match=r"in\[2\] offset 41.*no such currency.*Fix") as raised:
+        filtered("stop", records(b"a", POISON, b"b"), batches=batches)
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("in", 2, 41)
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+@shapes
+def test_poison_under_dead_letter_goes_there_and_the_rest_goes_on(batches: bool) -> None:
+    outputs, told = filtered("dead-letter", records(b"a", POISON, b"b"), batches=batches)
+    assert [(o.topic, o.value) for o in outputs] == [
+        ("out", b"a"),
+        ("audit", b"a"),
+        ("dlq", POISON),
+        ("out", b"b"),
+        ("audit", b"b"),
+    ]
+    assert told == [
+        RecordDeadLettered("j.g.i.0", Partition("in", 2), 41, "ValueError: no such currency", skipped=False)
+    ]
+
+
+@shapes
+def test_poison_under_skip_is_dropped_but_told(batches: bool) -> None:
+    outputs, told = filtered("skip", records(POISON, b"b"), batches=batches)
+    assert [(o.topic, o.value) for o in outputs] == [("out", b"b"), ("audit", b"b")]
+    assert [(type(event), getattr(event, "skipped", None)) for event in told] == [(RecordDeadLettered, True)]
+
+
+@given(st.lists(st.sampled_from([b"a", b"b", POISON]), max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_both_shapes_give_the_same_records_per_topic_in_the_same_order(values: list[bytes]) -> None:
+    by_record, told = filtered("dead-letter", records(*values), batches=False)
+    by_batch, told_too = filtered("dead-letter", records(*values), batches=True)
+    for topic in ("out", "audit", "dlq"):
+        assert [o for o in by_record if o.topic == topic] == [o for o in by_batch if o.topic == topic]
+    assert told == told_too
+
+
+def test_batch_function_without_poison_is_called_once() -> None:
+    calls: list[int] = []
+
+    def counted(batch: InputBatch) -> list[OutputBatch]:
+        calls.append(len(batch))
+        return per_batch(batch)
+
+    job = Job(name="j", inputs=["in"], outputs=["out", "audit"], transform_batch=counted)
+    PoisonFilter(job.bound(), "stop", shard="", listener=lambda _: None).apply(records(b"a", b"b"))
+    assert calls == [2]
+
+
+@shapes
+@pytest.mark.parametrize("policy", ["stop", "dead-letter", "skip"])
+def test_undeclared_output_is_the_jobs_bug_and_no_poison(policy: Policy, batches: bool) -> None:
+    """Dead-lettering it would send every record of a wrong job to the dead-letter topic."""
+    shape = (
+        {"transform_batch": lambda _: [OutputBatch("elsewhere", [b"v"])]}
+        if batches
+        else {"transform": lambda _: [OutputRecord("elsewhere", b"v")]}
+    )
+    job = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape)
+    with pytest.raises(UsageError, match="not declared"):
+        PoisonFilter(job.bound(), policy, shard="", listener=lambda _: None).apply(records(b"a"))
+
+
+@shapes
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_signal_inside_a_transform_is_no_poison(signal: type[BaseException], batches: bool) -> None:
+    def interrupted(_: object) -> list[OutputRecord]:
+        raise signal
+
+    shape: dict[str, Any] = {"transform_batch": interrupted} if batches else {"transform": interrupted}
+    job = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape)
+    with pytest.raises(signal):
+        PoisonFilter(job.bound(), "dead-letter", shard="", listener=lambda _: None).apply(records(b"a"))
+
+
+def test_dead_letter_policy_without_a_topic_is_refused_before_the_first_record() -> None:
+    job = Job(name="j", inputs=["in"], outputs=["out"], transform=per_record)
+    with pytest.raises(UsageError, match="dead_letters"):
+        PoisonFilter(job.bound(), "dead-letter", shard="", listener=lambda _: None)
