@@ -15,6 +15,7 @@ help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 venv: $(INSTALLED) ## set up .venv with the locked dependencies (the other targets do it by themselves)
+	@:
 
 demo: $(INSTALLED) ## a real broker, the refunds job, a worker killed inside a transaction, and the proof
 	@$(BIN)/python -m jobs.demo

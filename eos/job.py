@@ -133,6 +133,35 @@ class BoundTransform:
             return outputs
         return [out for batch in self.batch(InputBatch.of([record])) for out in batch]
 
+    def records(
+        self, batch: InputBatch, failed: Callable[[InputRecord, Exception], Iterable[OutputRecord]]
+    ) -> list[OutputRecord]:
+        """The outputs of all records of a batch, one record after another.
+
+        Args:
+            batch: the input.
+            failed: what stands in for the outputs of a record whose transform raised.
+
+        Raises:
+            UsageError: an output is not what was declared.
+        """
+        apply = self.record if self._per_record is None else self._per_record
+        topics = self._job.written_topics
+        outputs: list[OutputRecord] = []
+        for record in batch:
+            try:
+                made = list(apply(record))
+            except UsageError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+                made = list(failed(record, error))
+            for output in made:
+                # The check by hand first: a call for each output would double this loop's cost.
+                if output.__class__ is not OutputRecord or output.topic not in topics:
+                    self._check(output, OutputRecord)
+            outputs += made
+        return outputs
+
     def require_dead_letters(self) -> str:
         """The job's dead-letter topic.
 

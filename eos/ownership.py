@@ -21,6 +21,7 @@ class Outcome(StrEnum):
 
     COMMITTED = "committed"
     ABORTED = "aborted"
+    UNKNOWN = "unknown"  # it carried no offsets, so nothing can tell
 
 
 class OwnedOffsets:

@@ -53,19 +53,7 @@ class PoisonFilter:
                 raise
             except Exception:  # noqa: BLE001, S110 - the user's code may raise anything; next, find the record
                 pass
-        return self._record_by_record(batch)
-
-    def _record_by_record(self, batch: InputBatch) -> list[OutputRecord]:
-        outputs: list[OutputRecord] = []
-        apply = self._transform.record
-        for record in batch:
-            try:
-                outputs += apply(record)
-            except UsageError:
-                raise
-            except Exception as error:  # noqa: BLE001 - as above
-                outputs += self._poison(record, error)
-        return outputs
+        return self._transform.records(batch, self._poison)
 
     def _poison(self, record: InputRecord, error: Exception) -> list[OutputRecord]:
         reason = f"{type(error).__name__}: {error}"

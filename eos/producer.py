@@ -11,6 +11,7 @@ from typing import Self
 from eos import retry
 from eos.calls import Call
 from eos.errors import (
+    CommitOutcomeUnknownError,
     EosError,
     FencedError,
     ReopenError,
@@ -92,6 +93,7 @@ class TransactionalProducer:
         self._open_transaction: Transaction | None = None
         self._owned: dict[str, OwnedOffsets] = {}  # by group
         self._used = False  # since the last init
+        self._unanswered = False  # a commit without offsets got no answer
         self._given_up = False
 
     @property
@@ -155,12 +157,7 @@ class TransactionalProducer:
             UsageError: the last transaction is still open, or the producer is closed.
             FencedError: another owner has the shard.
         """
-        if self._fence is not None:
-            raise FencedError(str(self._fence), code=self._fence.code) from self._fence
-        if self._state is ProducerState.CLOSED:
-            raise UsageError(f"{self!r}: it is closed")
-        if self._open_transaction is not None:
-            raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest")
+        self._require_usable()
         if self._state is ProducerState.NEW:
             self.open()
         if (
@@ -183,13 +180,17 @@ class TransactionalProducer:
         instead, and cannot settle a transaction that expired or stayed unanswered: it gives up.
 
         Returns:
-            What became of an unanswered commit (ABORTED if there was none).
+            What became of an unanswered commit (ABORTED if there was none, UNKNOWN if it carried no offsets).
 
         Raises:
             FencedError: another owner has the shard.
+            UsageError: a transaction is open, or the producer is not.
             ReopenError: the transactions carried no offsets, so nothing can tell; the producer is closed.
             UnavailableError: the cluster did not answer in time.
         """
+        self._require_usable()
+        if self._state is ProducerState.NEW:
+            raise UsageError(f"{self!r}: it is not open")
         reason = self._why or "reopened"
         try:
             if not self._owned:
@@ -198,13 +199,18 @@ class TransactionalProducer:
                 owned.compare(self._stored(group, owned, stable=False))
             self._drop_client()
             self._init(reason)
+            # Not ready before the comparison: if it cannot be made now, the next begin reopens again.
+            self._over(reason)
             outcomes = [
                 (owned, owned.compare(self._stored(group, owned, stable=True)))
                 for group, owned in self._owned.items()
             ]
         except FencedError as error:
             raise self._fenced(error) from error
-        result = Outcome.ABORTED
+        self._state = ProducerState.READY
+        self._why = ""
+        result = Outcome.UNKNOWN if self._unanswered else Outcome.ABORTED
+        self._unanswered = False
         for owned, outcome in outcomes:
             if owned.pending is not None:
                 result = outcome
@@ -255,8 +261,9 @@ class TransactionalProducer:
             self._settle(Outcome.ABORTED)
             self._listener(TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds))
         elif self._state is not ProducerState.FENCED:
-            self._state = ProducerState.OVER
-            self._why = _shown(errors)
+            self._over(_shown(errors))
+            if not transaction.offsets and any(isinstance(e, CommitOutcomeUnknownError) for e in errors):
+                self._unanswered = True  # and no offset shows what became of it
             if any(isinstance(error, TransactionExpiredError) for error in errors):
                 self._listener(TransactionExpired(self.transactional_id, transaction.seconds))
         if self._state is ProducerState.READY and client is not None and client.resend_reason:
@@ -290,8 +297,8 @@ class TransactionalProducer:
         Only after a transaction that ended cleanly: the abort of an expired one raises the epoch as well, and
         then a rival cannot be told from the coordinator.
         """
-        client = self._require_client()
-        before = client.identity(_IDENTITY_WAIT_S)
+        client = self._client  # None if an init has failed meanwhile
+        before = client.identity(_IDENTITY_WAIT_S) if client is not None else None
         if self._state is ProducerState.OVER or before is None:
             self.close()
             raise ReopenError(
@@ -341,6 +348,10 @@ class TransactionalProducer:
             if outcome is Outcome.COMMITTED:
                 owned.proved()
 
+    def _over(self, reason: str) -> None:
+        self._state = ProducerState.OVER
+        self._why = reason
+
     def _suspect(self, reason: str) -> None:
         self._state = ProducerState.SUSPECT
         self._why = reason
@@ -358,6 +369,14 @@ class TransactionalProducer:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def _require_usable(self) -> None:
+        if self._fence is not None:
+            raise FencedError(str(self._fence), code=self._fence.code) from self._fence
+        if self._state is ProducerState.CLOSED:
+            raise UsageError(f"{self!r}: it is closed")
+        if self._open_transaction is not None:
+            raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest")
 
     def _require_client(self) -> TransactionalClient:
         if self._client is None:

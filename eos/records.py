@@ -7,10 +7,10 @@ for, so a batch function pays for what it uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol, cast
 
 Header = tuple[str, bytes | None]
 Headers = tuple[Header, ...]
@@ -77,10 +77,20 @@ class InputBatch:
         return f"InputBatch({len(self)} records)"
 
     def __iter__(self) -> Iterator[InputRecord]:
-        return map(input_record, self._messages)
+        # By column, and past the constructor: half the cost of making one record after another.
+        columns = (
+            self.topics,
+            self.partitions,
+            self.offsets,
+            self.keys,
+            self.values,
+            self.headers,
+            self.timestamps_ms,
+        )
+        return map(_make_record, zip(*columns, strict=True))
 
     def __getitem__(self, index: int) -> InputRecord:
-        return input_record(self._messages[index])
+        return next(iter(InputBatch(self._messages[index : index + 1] or [self._messages[index]])))
 
     @cached_property
     def values(self) -> list[bytes | None]:
@@ -95,27 +105,27 @@ class InputBatch:
     @cached_property
     def topics(self) -> list[str]:
         """Topic names."""
-        return [m.topic() or "" for m in self._messages]
+        return [m.topic() for m in self._messages]  # type: ignore[misc] # consumed: never None
 
     @cached_property
     def partitions(self) -> list[int]:
         """Partition numbers."""
-        return [_known(m.partition()) for m in self._messages]
+        return [m.partition() for m in self._messages]  # type: ignore[misc] # consumed: never None
 
     @cached_property
     def offsets(self) -> list[int]:
         """Offsets of the records themselves (the next offset to read is one more)."""
-        return [_known(m.offset()) for m in self._messages]
+        return [m.offset() for m in self._messages]  # type: ignore[misc] # consumed: never None
 
     @cached_property
     def timestamps_ms(self) -> list[int | None]:
         """Record timestamps in milliseconds since the epoch."""
-        return [_timestamp_ms(m) for m in self._messages]
+        return [time if kind else None for kind, time in [m.timestamp() for m in self._messages]]
 
     @cached_property
     def headers(self) -> list[Headers]:
         """Headers as tuples of (name, value)."""
-        return [_headers(m) for m in self._messages]
+        return [_tuple(h) if h else () for h in [m.headers() for m in self._messages]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,36 +170,11 @@ class OutputBatch:
             )
 
 
-def input_record(message: ConsumedMessage) -> InputRecord:
-    """The record that a client's message holds."""
-    return InputRecord(
-        message.topic() or "",
-        _known(message.partition()),
-        _known(message.offset()),
-        message.key(),
-        message.value(),
-        _headers(message),
-        _timestamp_ms(message),
-    )
-
-
-def _known(number: int | None) -> int:
-    if number is None:  # a consumed record always has its coordinates; only a produced one may lack them
-        msg = "a message without coordinates is not a consumed record"
-        raise ValueError(msg)
-    return number
-
-
-def _headers(message: ConsumedMessage) -> Headers:
-    headers = message.headers()
-    if not headers:
-        return ()
+def _tuple(headers: Sequence[Header] | Mapping[str, bytes | None]) -> Headers:
     return tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers)
 
 
-def _timestamp_ms(message: ConsumedMessage) -> int | None:
-    kind, timestamp_ms = message.timestamp()
-    return timestamp_ms if kind else None  # kind 0 = TIMESTAMP_NOT_AVAILABLE
+_make_record = cast("Callable[[tuple[Any, ...]], InputRecord]", partial(tuple.__new__, InputRecord))
 
 
 class _RecordAsMessage:

@@ -39,7 +39,7 @@ class TransactionState(StrEnum):
 
 
 _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
-    TransactionState.NEW: frozenset({TransactionState.OPEN}),
+    TransactionState.NEW: frozenset({TransactionState.OPEN, TransactionState.UNRESOLVED}),
     TransactionState.OPEN: frozenset({TransactionState.COMMITTING, TransactionState.ABORTING}),
     TransactionState.COMMITTING: frozenset(
         {TransactionState.COMMITTED, TransactionState.ABORTING, TransactionState.UNRESOLVED}
@@ -49,6 +49,9 @@ _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.ABORTED: frozenset(),
     TransactionState.UNRESOLVED: frozenset(),
 }
+
+
+_BATCH_KEYS = frozenset({"value", "key", "partition", "timestamp"})
 
 
 class TransactionOwner(Protocol):
@@ -141,8 +144,12 @@ class Transaction:
     def begin(self) -> None:
         """Begin; local, no request is sent before the first record."""
         self._require(TransactionState.NEW, "begin")
-        self._client.begin()
         self._begun_at = time.monotonic()
+        try:
+            self._client.begin()
+        except BaseException as error:
+            self._end(TransactionState.UNRESOLVED, error)
+            raise
         self._move(TransactionState.OPEN)
 
     # --- filling ---------------------------------------------------------------------------------
@@ -191,7 +198,7 @@ class Transaction:
             batch: an OutputBatch of that topic, or dicts with value, key, partition, timestamp (ms).
 
         Raises:
-            UsageError: outside the block, or the batch is for another topic.
+            UsageError: outside the block, the batch is for another topic, or a dict has other keys.
             AbortableError: the transaction has failed; leaving the block aborts it.
         """
         self._require_open("produce_batch")
@@ -204,7 +211,7 @@ class Transaction:
                 return
             messages = _messages(batch)
         else:
-            messages = [dict(message) for message in batch]
+            messages = [_checked(message) for message in batch]
         self._produce_run(topic, messages)
         self._client.poll()
 
@@ -274,7 +281,7 @@ class Transaction:
             # A signal. Abort is not allowed any more, so the same commit is given a last short chance.
             try:
                 self._resume_commit(self._deadlines.abort_deadline_s)
-            except EosError as unanswered:
+            except BaseException as unanswered:
                 self._end(TransactionState.UNRESOLVED, unanswered)
                 raise error from unanswered
             self._committed(began)
@@ -357,6 +364,16 @@ def _messages(batch: OutputBatch) -> list[dict[str, Any]]:
     if batch.keys is None:
         return [{"value": value} for value in batch.values]
     return [{"value": value, "key": key} for value, key in zip(batch.values, batch.keys, strict=True)]
+
+
+def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
+    # librdkafka's batch call ignores what it does not know: headers would be lost without a word.
+    if unknown := message.keys() - _BATCH_KEYS:
+        raise UsageError(
+            f"produce_batch takes dicts with {', '.join(sorted(_BATCH_KEYS))}, not {', '.join(sorted(unknown))}; "
+            "an OutputBatch may have headers"
+        )
+    return dict(message)
 
 
 def _message(record: OutputRecord) -> dict[str, Any]:

@@ -32,7 +32,16 @@ CONTENDERS: Mapping[str, Contender] = {
         Contender("b", "raw_tuned", "a with fetch.queue.backoff.ms=2"),
         Contender("c", "raw_plain", "b without transactions (at least once at best)"),
         Contender("d", "raw_json", "b with orjson.loads and orjson.dumps per record"),
-        # eos contenders: bench/contenders/eos_*.py
+        Contender(
+            "eos",
+            "eos_batch",
+            "eos, batch function",
+            rate_targets={"a": 5.0, "b": 0.95, "c": 0.9},
+            cpu_targets={"b": 1.2},
+        ),
+        Contender("eos-record", "eos_record", "eos, function of one record", rate_targets={"b": 0.6}),
+        Contender("eos-json", "eos_json", "eos, batch function with the JSON of d", rate_targets={"d": 0.9}),
+        Contender("eos-2", "eos_workers", "eos, batch function, 2 workers"),
     )
 }
 

@@ -12,7 +12,7 @@ from eos.calls import Call
 from eos.errors import UnavailableError
 from eos.kafka.consumer import ConsumerClient
 from eos.offsets import OffsetVector, Partition, next_offset
-from eos.records import InputRecord, input_record
+from eos.records import InputBatch, InputRecord
 from eos.settings import Settings
 
 T = TypeVar("T")
@@ -129,8 +129,7 @@ class LogReader:
             if time.monotonic() >= self._deadline:
                 raise UnavailableError(f"not read to the end before the deadline: {_named(map(str, unread))}")
             fetched = self._committed.consume(_BATCH_RECORDS, _POLL_S)
-            for message in fetched.messages:
-                record = input_record(message)
+            for record in InputBatch(fetched.messages):
                 partition = Partition(record.topic, record.partition)
                 wanted = ranges[partition]
                 if record.offset < wanted.end:

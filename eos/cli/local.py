@@ -112,7 +112,9 @@ def status(directory: _Directory = None) -> None:
         state = "down" if broker.pid is None else "up"
         log = broker.log_path
         shown = log.relative_to(Path.cwd()) if log.is_relative_to(Path.cwd()) else log
-        table.add_row(str(broker.id), state, f"{broker.host}:{broker.port}", str(broker.pid or "-"), str(shown))
+        table.add_row(
+            str(broker.id), state, f"{broker.host}:{broker.port}", str(broker.pid or "-"), str(shown)
+        )
     Console().print(table)
     if any(broker.pid is None for broker in cluster.brokers):
         raise typer.Exit(int(ExitCode.UNAVAILABLE))

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 JobReference = Annotated[
     str, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
 ]
-Config = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file of settings.")
-]
+Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file of settings.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="One setting; may be repeated. Never a secret."),
 ]
 AppDir = Annotated[
     Path,
-    typer.Option("--app-dir", metavar="DIR", help="Where the job's module is found; this directory if not given."),
+    typer.Option(
+        "--app-dir", metavar="DIR", help="Where the job's module is found; this directory if not given."
+    ),
 ]
 Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
@@ -54,7 +54,9 @@ def load_settings(
     given = {name: value for name, value in (options or {}).items() if value is not None}
     overrides: dict[str, Any] = _assigned(assignments or ())
     if twice := sorted(given.keys() & overrides.keys()):
-        raise ConfigError(f"--set {twice[0]}=…: there is an option for it, and it is given too. Fix: keep one")
+        raise ConfigError(
+            f"--set {twice[0]}=…: there is an option for it, and it is given too. Fix: keep one"
+        )
     overrides |= given
     settings = Settings.load(config, overrides)
     if local:

@@ -71,7 +71,6 @@ def _run(
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    from eos.check import preflight
     from eos.observe import configure_logs
     from eos.worker import bind, load_job
 
@@ -85,6 +84,8 @@ def _run(
     folder = app_dir.absolute()
     job = load_job(reference, folder)
     bind(job, settings)
+    from eos.check import preflight  # only now: it takes longest to load
+
     for warning in preflight(job, settings):
         log.warning("preflight: %s", warning)
     code = _supervise(reference, folder, settings, until_caught_up=until_caught_up)
@@ -99,12 +100,13 @@ def _supervise(reference: str, app_dir: Path, settings: Settings, *, until_caugh
     from eos.supervisor import Plan, Restarted, run_workers
 
     board = Board(settings.for_worker(index).ordinal for index in range(settings.workers.count))
+    server = serve(board, settings.observe)
+    if server is not None:
+        log.info("metrics and health: %s", server.url)
     with (
-        serve(board, settings.observe) or nullcontext() as server,
+        server or nullcontext(),
         _progress(board, settings, until_caught_up=until_caught_up) as (update, workers),
     ):
-        if server is not None:
-            log.info("metrics and health: %s", server.url)
 
         def on_report(ordinal: int, report: object) -> None:
             if isinstance(report, bytes):

@@ -20,7 +20,7 @@ _MEANS = {
 
 def exit_codes(*codes: ExitCode) -> str:
     """The epilog of a help: these exit codes and their meaning."""
-    return "\n".join(["[bold]Exit codes[/bold]", *(f"  {int(code)}  {_MEANS[code]}" for code in codes)])
+    return "\n".join(["", "[bold]Exit codes[/bold]", *(f"  {int(code)}  {_MEANS[code]}" for code in codes)])
 
 
 def help_of(text: str) -> str:
@@ -35,4 +35,5 @@ def help_of(text: str) -> str:
             lines[-1] += f" {line}"
         else:
             lines.append(line)
-    return "\n".join(lines)
+    # typer dedents what follows the first paragraph by its second line, an example's; a blank line more is its second.
+    return "\n".join(lines).replace("\n\n", "\n\n\n", 1)

@@ -85,6 +85,8 @@ class TransactionalClient:
 
     def begin(self) -> None:
         """Begin a transaction; local, no request is sent."""
+        if self._closed:
+            raise UsageError("the producer of this transaction was closed")
         self._drain()
         # What broke while no transaction was open had no request of one in flight.
         self._watch.forget()
@@ -148,13 +150,16 @@ class TransactionalClient:
             refused = [(i, m["_error"]) for i, m in enumerate(part) if "_error" in m]
             error = refused[0][1]
             if error.code() != KafkaError._QUEUE_FULL:
-                raise classify(Call.PRODUCE, error, fatal=self._fatal, expired=self.expired)
+                # Records behind it were accepted: the transaction must not commit, even if this is caught.
+                self._failed_delivery = classify(Call.PRODUCE, error, fatal=self._fatal, expired=self.expired)
+                raise self._failed_delivery
             if [i for i, _ in refused] != list(range(accepted, len(part))):
                 message = (
                     f"{topic}: the producer's queue filled up in the middle of a batch; going on would reorder records. "
                     "Fix: lower transaction.max_bytes, or raise queue.buffering.max.kbytes in [kafka.producer]"
                 )
-                raise AbortableError(message, code="_QUEUE_FULL")
+                self._failed_delivery = AbortableError(message, code="_QUEUE_FULL")
+                raise self._failed_delivery
             part = [{k: v for k, v in m.items() if k != "_error"} for m in part[accepted:]]
             self._wait_for_room(deadline)
 

@@ -18,7 +18,9 @@ from prometheus_client.registry import Collector
 from eos.observe.health import Health, Verdict
 from eos.observe.relay import Family, Series, Snapshot, unpacked
 
-MAX_SILENCE_S = 60.0
+# One call of a turn may wait for the brokers until transaction.timeout.ms (60 s by default) without an event:
+# send_offsets is not cut into slices. An outage must not look like a loop that is stuck.
+MAX_SILENCE_S = 120.0
 _ADDED_UP = frozenset({"counter", "histogram"})
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]  # a sample's name and labels
@@ -83,7 +85,8 @@ class Board(Collector):
 
     Args:
         expected_workers: the ordinals that this parent runs.
-        max_silence_s: seconds without a sign of life after which a worker is unhealthy.
+        max_silence_s: seconds without a sign of life after which a worker is unhealthy; more than
+            transaction.timeout.ms.
         clock: seconds, monotonic.
     """
 

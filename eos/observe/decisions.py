@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -102,20 +103,21 @@ class LogListener:
         self._write("warning", "producer suspect, rebuilt before the next begin", event, reason=event.reason)
 
     def _committed(self, event: TransactionCommitted) -> None:
-        known = self._positions.get(event.shard, {})
-        self._write(
-            "debug",
-            "transaction committed",
-            event,
-            records_in=event.records_in,
-            records_out=event.records_out,
-            ranges=_listed(
-                f"{partition} [{known.get(partition, '?')}, {end})"
-                for partition, end in event.offsets.items()
-            ),
-            seconds=_rounded(event.seconds),
-            commit_seconds=_rounded(event.commit_seconds),
-        )
+        if self._log.is_enabled_for(logging.DEBUG):  # many per second, and the ranges cost to write out
+            known = self._positions.get(event.shard, {})
+            self._write(
+                "debug",
+                "transaction committed",
+                event,
+                records_in=event.records_in,
+                records_out=event.records_out,
+                ranges=_listed(
+                    f"{partition} [{known.get(partition, '?')}, {end})"
+                    for partition, end in event.offsets.items()
+                ),
+                seconds=_rounded(event.seconds),
+                commit_seconds=_rounded(event.commit_seconds),
+            )
         self._remember(event.shard, event.offsets)
 
     def _aborted(self, event: TransactionAborted) -> None:

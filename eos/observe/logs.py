@@ -81,7 +81,9 @@ class FromLogging(logging.Handler):
         if isinstance(record.msg, BaseException):
             message = shown_error(record.msg)
         named = {} if record.name.partition(".")[0] == "eos" else {"logger": record.name}
-        level = min(logging.CRITICAL, max(logging.DEBUG, record.levelno // 10 * 10))  # structlog knows no others
+        level = min(
+            logging.CRITICAL, max(logging.DEBUG, record.levelno // 10 * 10)
+        )  # structlog knows no others
         structlog.get_logger().log(level, message, exc_info=record.exc_info or None, **named)
 
 
@@ -119,6 +121,7 @@ def _json() -> list[Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _unquoted_traceback,
         _without_secrets,
+        _head_first,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
 
@@ -137,6 +140,10 @@ def _unquoted_traceback(_logger: WrappedLogger, _method: str, fields: EventDict)
 
 def _without_secrets(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
     return {name: hidden(str(name), value) for name, value in fields.items()}
+
+
+def _head_first(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    return {**{name: fields.pop(name) for name in ("timestamp", "level", "event")}, **fields}
 
 
 def _version(distribution: str) -> str:

@@ -132,7 +132,8 @@ class MetricsListener:
         self._sessions = Gauge("eos_sessions_open", "Sessions that are open.", registry=registry)
         self._last_turn = Gauge(
             "eos_last_turn_timestamp_seconds",
-            "When the loop turned last, since the epoch.",
+            "When the shard's loop turned last, since the epoch.",
+            ["shard"],
             registry=registry,
         )
         self.counted: Mapping[type[Event], Callable[[Any], None]] = {

@@ -213,18 +213,19 @@ def test_a_report_of_many_shards_fits_into_a_pipe(relay: Callable[..., Relay]) -
 # --- the pipe ----------------------------------------------------------------------------------------
 
 
-def test_a_parent_that_does_not_read_never_blocks_the_loop() -> None:
+def test_a_parent_that_does_not_read_never_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eos.observe.relay._CLOSE_WAIT_S", 0.1)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     with receiver:
         relay = Relay(sender, 0, interval_s=0.0001)
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + 0.5
         slowest = 0.0
         while time.monotonic() < deadline:
             began = time.monotonic()
             relay(COMMITTED)
             slowest = max(slowest, time.monotonic() - began)
             time.sleep(0.001)
-        assert slowest < 0.5
+        assert slowest < 0.25
         began = time.monotonic()
         relay.close()
         assert time.monotonic() - began < 5
@@ -298,7 +299,7 @@ def board(clock: Clock) -> Board:
 
 @pytest.fixture
 def server(board: Board) -> Iterator[Server]:
-    running = serve(board, ObserveSettings(http_port=0), request_deadline_s=1.0)
+    running = serve(board, ObserveSettings(http_port=0), request_deadline_s=0.3)
     assert running is not None
     with running:
         yield running
@@ -326,7 +327,8 @@ def test_metrics_are_served_in_both_text_formats(
     assert plain["eos_transaction_seconds"].type == "histogram"
     status, content_type, body = get(f"{server.url}/metrics", accept="application/openmetrics-text")
     assert content_type.startswith("application/openmetrics-text")
-    assert {f.name for f in openmetrics_families(body)} == set(plain)
+    families = openmetrics_families(body)  # type: ignore[no-untyped-call]  # the package left it out there
+    assert {f.name for f in families} == set(plain)
 
 
 def test_healthz_and_readyz_say_what_is_missing(
@@ -369,12 +371,16 @@ def test_a_client_that_hangs_is_ended(server: Server, beginning: bytes) -> None:
 
 def test_a_client_that_drips_is_ended(server: Server) -> None:
     """Each byte would start a timeout of a single read anew."""
+
+    def drip() -> None:
+        while time.monotonic() - began < 10:
+            client.sendall(b"x")
+            time.sleep(0.05)
+
     with socket.create_connection((server.host, server.port), timeout=10) as client:
         began = time.monotonic()
-        with pytest.raises(OSError, match="reset|Broken pipe"):
-            while time.monotonic() - began < 10:
-                client.sendall(b"x")
-                time.sleep(0.05)
+        with pytest.raises(ConnectionError):
+            drip()
         assert time.monotonic() - began < 5
 
 
@@ -420,7 +426,7 @@ def test_a_failure_inside_an_answer_is_logged_and_the_next_one_is_served(
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(board, "collect", lambda: 1 / 0)
-        with pytest.raises(OSError, match="."):
+        with pytest.raises(OSError, match=r"closed|reset"):
             get(f"{server.url}/metrics")
     assert get(f"{server.url}/metrics")[0] == 200
     assert "ZeroDivisionError" in "".join(capsys.readouterr())

@@ -1,0 +1,204 @@
+"""Preflight: whether a cluster offers what a job needs, asked before its first transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
+
+from eos.calls import Call
+from eos.check.transactions import TransactionsView
+from eos.errors import ConfigError, EosError, UnavailableError
+from eos.job import Job
+from eos.kafka.admin import Admin, TopicShape
+from eos.retry import resume
+from eos.settings import Settings, check_broker_limits
+
+T = TypeVar("T")
+
+# KIP-447 came with 2.5: offsets that are only read when stable (OffsetFetch 7) and offset commits that carry the
+# member's generation (TxnOffsetCommit 3). librdkafka falls back to older requests without a word, and then a new
+# owner reads offsets that a pending transaction is about to move, and a dead member is not fenced. KIP-360 came with
+# it too: a producer recovers from a failed delivery by a new epoch (InitProducerId 3).
+OLDEST_BROKER = "2.5"
+_NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
+
+_SAFE_REPLICAS = 3
+_SAFE_IN_SYNC = 2
+# The brokers' own topics that a transaction is written to; they exist once they were used.
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+def preflight(job: Job, settings: Settings, *, deadline_s: float = 30.0) -> list[str]:
+    """Refuse to start on a cluster that does not fit; return warnings about one that is less safe than it could be.
+
+    It only reads. What the principal may not see (ACL DescribeConfigs) is not checked, and a warning says so.
+
+    Args:
+        job: the job.
+        settings: its settings.
+        deadline_s: seconds for all of it.
+
+    Raises:
+        UnavailableError: no broker answered in time.
+        ConfigError: topics are missing, transaction.timeout_ms is above the brokers' limit, the brokers are too old,
+            the credentials are refused, or, with ownership by partition, the group has live members.
+    """
+    deadline = time.monotonic() + deadline_s
+    cluster = _Cluster(settings, deadline)
+    brokers = cluster.brokers()
+    topics = sorted({*job.inputs, *job.written_topics})
+    shapes = cluster.ask(lambda left: cluster.admin.topics([*topics, *_INTERNAL], left))
+    if missing := [topic for topic in topics if topic not in shapes]:
+        raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
+    if settings.ownership.mode == "partition":
+        _refuse_live_members(job, settings, cluster)
+    return [
+        *_broker_limits(settings, cluster, brokers),
+        *_broker_version(settings, deadline),
+        *_durability(job, cluster, shapes),
+    ]
+
+
+class _Cluster:
+    """The admin client under one deadline."""
+
+    def __init__(self, settings: Settings, deadline: float) -> None:
+        self.admin = Admin(settings.client_config())
+        self._servers = settings.kafka.bootstrap_servers
+        self._deadline = deadline
+
+    def brokers(self) -> tuple[int, ...]:
+        try:
+            return self.ask(self.admin.brokers)
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"Kafka does not answer at {self._servers} (kafka.bootstrap_servers): {error}",
+                code=error.code,
+            ) from error
+
+    def ask(self, question: Callable[[float], T]) -> T:
+        return resume(Call.METADATA, question, deadline=self._deadline, slice_s=5.0)
+
+
+def _how_to_create(
+    missing: Collection[str],
+    job: Job,
+    settings: Settings,
+    shapes: Mapping[str, TopicShape],
+    brokers: int,
+) -> str:
+    # As many partitions as the input has is the usual choice; without an input the brokers' default decides.
+    partitions = max((shapes[topic].partitions for topic in job.inputs if topic in shapes), default=0)
+    options = f"--bootstrap-server {settings.kafka.bootstrap_servers}"
+    if settings.kafka.security_protocol != "PLAINTEXT":
+        options += " --command-config client.properties"
+    shape = f"--partitions {partitions} " if partitions else ""
+    shape += f"--replication-factor {min(_SAFE_REPLICAS, max(1, brokers))}"
+    commands = [f"  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing]
+    return "\n".join(
+        [
+            f"topics of the job {job.name!r} do not exist: {', '.join(missing)}. eos never creates topics. Fix:",
+            *commands,
+        ]
+    )
+
+
+def _refuse_live_members(job: Job, settings: Settings, cluster: _Cluster) -> None:
+    group = settings.group_for(job.name)
+    members = cluster.ask(lambda left: cluster.admin.live_members(group, left))
+    if members:
+        raise ConfigError(
+            f"group {group!r} has live members ({', '.join(members)}), and ownership.mode = 'partition' would commit "
+            "over their offsets unseen. Fix: stop them, or use a group of its own (EOS_GROUP)"
+        )
+
+
+def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[int]) -> Iterator[str]:
+    configs = cluster.ask(lambda left: cluster.admin.broker_configs(brokers, left))
+    limits = [
+        int(config["transaction.max.timeout.ms"])
+        for config in configs.values()
+        if "transaction.max.timeout.ms" in config
+    ]
+    if limits:
+        check_broker_limits(settings, min(limits))
+    if len(limits) < len(brokers):
+        yield (
+            "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster), so "
+            f"transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first transaction"
+        )
+
+
+def _broker_version(settings: Settings, deadline: float) -> Iterator[str]:
+    try:
+        with TransactionsView(settings, timeout_s=max(0.0, deadline - time.monotonic())) as view:
+            understood = view.api_versions()
+    except EosError as error:
+        # librdkafka has just talked to these brokers: what failed is this second client, which is no reason to stop.
+        yield f"the brokers' version could not be checked, and Apache Kafka {OLDEST_BROKER} or newer is needed: {error}"
+        return
+    check_broker_version(understood)
+
+
+def check_broker_version(understood: Mapping[str, int]) -> None:
+    """Compare the requests that a broker understands with those that the guarantee needs.
+
+    Args:
+        understood: the newest version of each request, by the request's name.
+
+    Raises:
+        ConfigError: the broker is older than `OLDEST_BROKER`.
+    """
+    lacking = [
+        f"{request} {understood.get(request, 'none')} < {needed}"
+        for request, needed in _NEEDED_REQUESTS.items()
+        if understood.get(request, -1) < needed
+    ]
+    if lacking:
+        raise ConfigError(
+            f"the brokers are older than Apache Kafka {OLDEST_BROKER} ({', '.join(lacking)}), and without KIP-447 "
+            "exactly-once has no fence. Fix: upgrade the brokers"
+        )
+
+
+def _durability(job: Job, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> Iterator[str]:
+    written = sorted({*job.written_topics, *(topic for topic in _INTERNAL if topic in shapes)})
+    configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
+    for topic in written:
+        yield from topic_warnings(
+            topic, shapes[topic], configs.get(topic, {}), is_output=topic not in _INTERNAL
+        )
+
+
+def topic_warnings(
+    topic: str, shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True
+) -> Iterator[str]:
+    """What about a topic makes committed records less safe, or verification impossible.
+
+    Args:
+        topic: its name.
+        shape: its partitions and replicas.
+        config: its configuration; empty if it could not be seen.
+        is_output: whether the job writes to it (the brokers' own topics are compacted by design).
+    """
+    if shape.replicas < _SAFE_REPLICAS:
+        yield (
+            f"{topic} has {shape.replicas} replica(s): a broker's disk that is lost takes committed records with it. "
+            f"Replication factor {_SAFE_REPLICAS} survives it"
+        )
+    in_sync = int(config.get("min.insync.replicas", _SAFE_IN_SYNC))
+    if in_sync < _SAFE_IN_SYNC:
+        yield (
+            f"{topic} has min.insync.replicas = {in_sync}: one broker alone may confirm a commit and then fail. "
+            f"Fix: min.insync.replicas = {_SAFE_IN_SYNC}"
+        )
+    if config.get("unclean.leader.election.enable") == "true":
+        yield (
+            f"{topic} has unclean.leader.election.enable = true: a replica that lags may become leader and drop "
+            "committed records. Fix: false"
+        )
+    if is_output and "compact" in config.get("cleanup.policy", ""):
+        yield (
+            f"{topic} is compacted: older records of a key disappear, which `eos verify` cannot tell from lost ones"
+        )

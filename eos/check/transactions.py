@@ -1,0 +1,239 @@
+"""Transactions as the brokers see them (KIP-664); the only door to kafka-python, since librdkafka has no such calls."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
+from eos.offsets import Partition
+from eos.settings import Settings
+
+T = TypeVar("T")
+
+_RETRY_STEP_S = 0.2
+_MIN_TIMEOUT_MS = (
+    1_000  # a broker's answer may take this long on a busy machine, whatever is left of the deadline
+)
+# What keeps records from read_committed readers: everything between begin and the last marker.
+_OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionState:
+    """What the coordinator knows of a transactional.id.
+
+    Attributes:
+        transactional_id: as in `eos.shards`.
+        state: the coordinator's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort …
+        producer_id, producer_epoch: a higher epoch (or another id) means that somebody initialised the id since.
+        timeout_ms: the transaction.timeout.ms of its producer.
+        started_ms: when the open transaction began, in milliseconds since the epoch; None if none is open.
+        partitions: of the open transaction.
+        coordinator: the id of the broker that coordinates it.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: frozenset[Partition]
+    coordinator: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds back read_committed readers."""
+        return self.state in _OPEN_STATES
+
+
+class TransactionsView:
+    """A read-only view of the cluster's transactions; use it as a context manager. Needs Apache Kafka 3.0 or newer.
+
+    Listing shows the ids that the principal may describe (ACL Describe on TransactionalId).
+
+    Args:
+        settings: where the cluster is.
+        timeout_s: seconds for connecting, and then for each call.
+
+    Raises:
+        ConfigError: the security settings have no counterpart in kafka-python, or the brokers refuse them.
+        UnavailableError: no broker answered in time.
+    """
+
+    def __init__(self, settings: Settings, *, timeout_s: float = 15.0) -> None:
+        self._servers = settings.kafka.bootstrap_servers
+        self._timeout_s = timeout_s
+        timeout_ms = max(_MIN_TIMEOUT_MS, int(timeout_s * 1000))
+        options = client_options(settings)
+        self._errors, admin = _kafka_python()
+        nets: list[Any] = []  # its constructor connects, and when that fails it leaves its thread running
+
+        def net(**config: Any) -> Any:
+            nets.append(admin.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**config))
+            return nets[-1]
+
+        try:
+            self._client = admin.KafkaAdminClient(
+                **options, kafka_client=net, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+            )
+        except (self._errors.KafkaError, OSError) as error:
+            for one in nets:
+                with contextlib.suppress(Exception):
+                    one.close()
+            raise self._classified(error, "connect") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def api_versions(self) -> dict[str, int]:
+        """The newest version of each request that the broker asked understands, by the request's name."""
+        return {api.name: newest for api, (_, newest) in self._client.api_versions().items()}
+
+    def transactional_ids(self, prefix: str = "") -> list[str]:
+        """The transactional.ids that the coordinators know, by prefix.
+
+        Raises:
+            ConfigError: access was refused, or the brokers are older than 3.0.
+            UnavailableError: no usable answer in time.
+        """
+        listings = self._call("list transactions", self._client.list_transactions)
+        return sorted(
+            one.transactional_id
+            for of_broker in listings.values()
+            for one in of_broker
+            if one.transactional_id.startswith(prefix)
+        )
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionState]:
+        """The state of each of these ids; those that no coordinator knows are left out.
+
+        Raises:
+            ConfigError: access was refused, or the brokers are older than 3.0.
+            UnavailableError: no usable answer in time.
+        """
+        wanted = list(transactional_ids)
+        try:
+            found = self._call("describe transactions", lambda: self._client.describe_transactions(wanted))
+        except _UnknownIdError:
+            if len(wanted) == 1:
+                return {}
+            # One unknown id fails the whole request.
+            return {name: state for one in wanted for name, state in self.describe([one]).items()}
+        return {name: _state(name, described) for name, described in found.items()}
+
+    def lingering(self, prefix: str = "") -> list[TransactionState]:
+        """The open transactions of ids with this prefix: of producers at work, or of dead ones until the timeout.
+
+        Raises:
+            ConfigError: access was refused, or the brokers are older than 3.0.
+            UnavailableError: no usable answer in time.
+        """
+        states = self.describe(self.transactional_ids(prefix)).values()
+        return sorted((one for one in states if one.is_open), key=lambda one: one.transactional_id)
+
+    def _call(self, name: str, call: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return call()
+            except (self._errors.KafkaError, OSError) as error:
+                classified = self._classified(error, name)
+                if not isinstance(classified, RetriableError):
+                    raise classified from error
+                if time.monotonic() >= deadline:
+                    raise UnavailableError(
+                        f"{name}: no usable answer in {self._timeout_s:g} s: {classified}"
+                    ) from error
+            time.sleep(_RETRY_STEP_S)
+
+    def _classified(self, error: Exception, call: str) -> EosError:
+        text = f"{call}: {type(error).__name__}: {error}"
+        if isinstance(error, self._errors.TransactionalIdNotFoundError):
+            return _UnknownIdError(text)
+        if isinstance(error, self._errors.SaslAuthenticationFailedError):
+            return ConfigError(f"{text}. Fix: kafka.security_protocol and the credentials")
+        if isinstance(error, self._errors.AuthorizationError):
+            return ConfigError(f"{text}. Fix: grant the principal Describe on its TransactionalId prefix")
+        if isinstance(error, self._errors.UnsupportedVersionError | self._errors.IncompatibleBrokerVersion):
+            return ConfigError(f"{text}: the brokers are older than Apache Kafka 3.0 (KIP-664)")
+        if call != "connect" and getattr(error, "retriable", False):
+            return RetriableError(text)
+        return UnavailableError(f"{text} (bootstrap servers: {self._servers})")
+
+
+class _UnknownIdError(EosError):
+    """No coordinator knows the transactional.id."""
+
+
+def _kafka_python() -> tuple[Any, Any]:
+    """kafka-python's errors and admin client: imported when needed, since that takes a while."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of importlib.resources, which it uses the old way
+        from kafka import admin, errors
+    # At its debug level it writes its configuration, password included; and its errors are raised anyway.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    return errors, admin
+
+
+def client_options(settings: Settings) -> dict[str, Any]:
+    """The settings in kafka-python's words. Holds secrets.
+
+    Raises:
+        ConfigError: no brokers are named, or the mechanism needs what cannot be handed over (OAUTHBEARER, GSSAPI).
+    """
+    theirs = settings.client_config()
+    mechanism = theirs.get("sasl.mechanism")
+    if mechanism is not None and mechanism not in _MECHANISMS:
+        raise ConfigError(
+            f"kafka.sasl_mechanism = {mechanism} cannot be used to look at transactions, only "
+            f"{', '.join(sorted(_MECHANISMS))}"
+        )
+    options = {
+        "bootstrap_servers": [server.strip() for server in theirs["bootstrap.servers"].split(",")],
+        "client_id": theirs.get("client.id"),
+        "security_protocol": theirs["security.protocol"],
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": theirs.get("sasl.username"),
+        "sasl_plain_password": theirs.get("sasl.password"),
+        "ssl_cafile": theirs.get("ssl.ca.location"),
+        "ssl_certfile": theirs.get("ssl.certificate.location"),
+        "ssl_keyfile": theirs.get("ssl.key.location"),
+        "ssl_password": theirs.get("ssl.key.password"),
+        "ssl_check_hostname": theirs.get("ssl.endpoint.identification.algorithm", "https") != "none",
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _state(name: str, described: Any) -> TransactionState:
+    state = str(described.state.value)
+    return TransactionState(
+        transactional_id=name,
+        state=state,
+        producer_id=described.producer_id,
+        producer_epoch=described.producer_epoch,
+        timeout_ms=described.transaction_timeout_ms,
+        # Of a transaction that has ended the coordinator still knows when it began.
+        started_ms=described.transaction_start_time_ms if state in _OPEN_STATES else None,
+        partitions=frozenset(Partition(p.topic, p.partition) for p in described.topic_partitions),
+        coordinator=described.coordinator_id,
+    )

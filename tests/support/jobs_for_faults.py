@@ -1,0 +1,298 @@
+"""A job of two outputs for fault tests, what it must make of its input, and child processes that run it.
+
+    python -m tests.support.jobs_for_faults shards  <settings as JSON>    one process, run_shards
+    python -m tests.support.jobs_for_faults workers <settings as JSON>    a supervisor with its workers
+
+The job's topics come from ``FAULTS_JOB`` (see :meth:`FaultJob.environment`), because workers import the job by its name.
+Every event is printed as ``<monotonic seconds> <pid> <event>``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from eos.errors import EosError
+from eos.events import Event, LagMeasured, Listener, LoopTurned
+from eos.exits import ExitCode, exit_code_of
+from eos.job import Job
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.settings import Settings
+from eos.supervisor import Plan, Restarted, run_workers
+from eos.worker import run_shards
+from tests.support.exactly_once import Comparison, Output, SeenRecord
+from tests.support.observer import assert_exactly_once, create_topics, unique
+from tests.support.processes import Child, running_module
+
+_MODULE = "tests.support.jobs_for_faults"
+_VARIABLE = "FAULTS_JOB"
+_REPOSITORY = Path(__file__).parents[2]
+_UNTOLD = (LoopTurned, LagMeasured)  # several a second
+
+
+@dataclass(frozen=True)
+class FaultJob:
+    """Names of a job that writes two outputs per record: one to ``out``, keyed alike, and one to ``audit``.
+
+    A value that begins with ``drop`` has no outputs, one that begins with ``poison`` raises.
+    """
+
+    inputs: tuple[str, ...]
+    out: str
+    audit: str
+    dead: str
+    name: str = field(default_factory=lambda: unique("job"))
+    batch: bool = False
+    pause_ms: float = 0.0  # per call of the transform
+
+    @property
+    def group(self) -> str:
+        return self.name
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        return (self.out, self.audit)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {_VARIABLE: json.dumps(asdict(self))}
+
+    def job(self) -> Job:
+        """The job for eos."""
+        shape: dict[str, Callable[..., Any]] = (
+            {"transform_batch": self._of_batch} if self.batch else {"transform": self._of_record}
+        )
+        return Job(
+            name=self.name, inputs=self.inputs, outputs=self.outputs, dead_letters=self.dead, **shape
+        )
+
+    def expected(self, record: SeenRecord) -> list[Output]:
+        """What the observer must find for an input record."""
+        value = record.value or b""
+        if value.startswith((b"drop", b"poison")):
+            return []
+        return [(self.out, record.key, b"out " + value), (self.audit, None, b"audit " + value)]
+
+    def check(self, bootstrap: str, *, timeout_s: float = 60) -> Comparison:
+        """Assert the invariant of exactly-once processing."""
+        return assert_exactly_once(
+            bootstrap, self.group, self.inputs, self.outputs, self.expected, timeout_s=timeout_s
+        )
+
+    def _of_record(self, record: InputRecord) -> list[OutputRecord]:
+        if self.pause_ms:
+            time.sleep(self.pause_ms / 1000)
+        value = record.value or b""
+        if value.startswith(b"poison"):
+            msg = f"{value!r} is poison"
+            raise ValueError(msg)
+        if value.startswith(b"drop"):
+            return []
+        return [
+            OutputRecord(self.out, b"out " + value, record.key),
+            OutputRecord(self.audit, b"audit " + value),
+        ]
+
+    def _of_batch(self, batch: InputBatch) -> list[OutputBatch]:
+        if self.pause_ms:
+            time.sleep(self.pause_ms / 1000)
+        kept = [(k, v or b"") for k, v in zip(batch.keys, batch.values, strict=True)]
+        if poison := [v for _, v in kept if v.startswith(b"poison")]:
+            msg = f"{poison[0]!r} is poison"
+            raise ValueError(msg)
+        kept = [(k, v) for k, v in kept if not v.startswith(b"drop")]
+        return [
+            OutputBatch(self.out, [b"out " + v for _, v in kept], [k for k, _ in kept]),
+            OutputBatch(self.audit, [b"audit " + v for _, v in kept]),
+        ]
+
+
+def fault_job(
+    bootstrap: str, *, partitions: int = 2, inputs: int = 1, rf: int = 1, **changes: Any
+) -> FaultJob:
+    """A job with fresh topics."""
+    sources = tuple(unique("in") for _ in range(inputs))
+    out, audit, dead = unique("out"), unique("audit"), unique("dead")
+    create_topics(bootstrap, {**dict.fromkeys(sources, partitions), out: 2, audit: 1, dead: 1}, rf)
+    return FaultJob(sources, out, audit, dead, **changes)
+
+
+def settings_for(bootstrap: str, **changes: object) -> Settings:
+    """Settings with short times; changes by dotted name, with ``__`` for the dot."""
+    return Settings.load(overrides=_overrides(bootstrap, changes), environ={})
+
+
+def _overrides(bootstrap: str, changes: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "kafka.bootstrap_servers": bootstrap,
+        "input.start": "earliest",
+        "transaction.timeout_ms": 20_000,
+        "shutdown.grace_ms": 10_000,
+        **{name.replace("__", "."): value for name, value in changes.items()},
+    }
+
+
+class Running:
+    """A job in a thread of this process."""
+
+    def __init__(self, job: Job, settings: Settings, *, until_caught_up: bool) -> None:
+        self.events: list[Event] = []
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(job, settings, until_caught_up), name="job", daemon=True
+        )
+        self._thread.start()
+
+    def told(self, kind: type[Event], *, timeout_s: float = 20, count: int = 1) -> list[Any]:
+        """The events of a kind, once there are so many."""
+        deadline = time.monotonic() + timeout_s
+        while len(found := [e for e in self.events if isinstance(e, kind)]) < count:
+            if self.error is not None:
+                raise self.error
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                msg = f"{len(found)} of {count} {kind.__name__}; last: {self.events[-5:]}"
+                raise TimeoutError(msg)
+            time.sleep(0.01)
+        return found
+
+    def ask_to_stop(self) -> None:
+        self._stop.set()
+
+    def wait(self, timeout_s: float = 40) -> None:
+        """Wait for the end; raises what the job raised."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            msg = f"the job still runs after {timeout_s:g} s; last: {self.events[-5:]}"
+            raise TimeoutError(msg)
+        if self.error is not None:
+            raise self.error
+
+    def stop(self, timeout_s: float = 40) -> None:
+        self.ask_to_stop()
+        self.wait(timeout_s)
+
+    def _run(self, job: Job, settings: Settings, until_caught_up: bool) -> None:  # noqa: FBT001
+        try:
+            run_shards(
+                job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen
+            )
+        except BaseException as error:  # noqa: BLE001 - raised to the test
+            self.error = error
+
+    def _listen(self, event: Event) -> None:
+        if not isinstance(event, _UNTOLD):
+            self.events.append(event)
+
+
+@contextlib.contextmanager
+def in_thread(job: FaultJob, settings: Settings, *, until_caught_up: bool = False) -> Iterator[Running]:
+    """Run a job in a thread; it has ended when the block is left."""
+    run = Running(job.job(), settings, until_caught_up=until_caught_up)
+    try:
+        yield run
+    finally:
+        run.ask_to_stop()
+        with contextlib.suppress(BaseException):
+            run.wait()
+
+
+def run_to_end(job: FaultJob, settings: Settings, *, timeout_s: float = 60) -> list[Event]:
+    """Run a job until it has caught up; returns its events."""
+    run = Running(job.job(), settings, until_caught_up=True)
+    try:
+        run.wait(timeout_s)
+    finally:
+        run.ask_to_stop()
+    return run.events
+
+
+@contextlib.contextmanager
+def in_process(
+    job: FaultJob,
+    bootstrap: str,
+    *,
+    kind: str = "shards",
+    until_caught_up: bool = False,
+    **changes: object,
+) -> Iterator[Child]:
+    """Run a job in a child process (``shards``), or in workers under a supervisor (``workers``)."""
+    told = {"until_caught_up": until_caught_up, "overrides": _overrides(bootstrap, changes)}
+    with running_module(_MODULE, kind, json.dumps(told), env=job.environment) as child:
+        yield child
+
+
+def told_at(line: str) -> float:
+    """When a printed event happened, in seconds of the monotonic clock."""
+    return float(line.split(" ", 1)[0])
+
+
+# --- in the child ------------------------------------------------------------------------------------
+
+
+def _job_of_environment() -> Job:
+    given = json.loads(os.environ[_VARIABLE])
+    given["inputs"] = tuple(given["inputs"])
+    return FaultJob(**given).job()
+
+
+def _print(event: object) -> None:
+    if not isinstance(event, _UNTOLD):
+        sys.stdout.write(f"{time.monotonic():.3f} {os.getpid()} {event}\n")
+        sys.stdout.flush()
+
+
+def _printing(reports: Connection, ordinal: int, settings: Settings) -> Listener:  # noqa: ARG001 - the plan's interface
+    return _print
+
+
+def _run_shards(settings: Settings, *, until_caught_up: bool) -> ExitCode:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run_shards(
+            _job_of_environment(), settings, stop=stop, until_caught_up=until_caught_up, listener=_print
+        )
+    except EosError as error:
+        _print(f"ended by {type(error).__name__}: {error}")
+        return exit_code_of(error)
+    return ExitCode.DONE
+
+
+def _run_workers(settings: Settings, *, until_caught_up: bool) -> ExitCode:
+    # The name is looked up on this module, which makes the job from the environment.
+    plan = Plan(f"{_MODULE}:fault", _REPOSITORY, settings, until_caught_up, _printing)
+
+    def tell_restart(restart: Restarted) -> None:
+        _print(restart)
+
+    return run_workers(plan, on_report=lambda *_: None, on_restart=tell_restart)
+
+
+def _main(arguments: Sequence[str]) -> int:
+    logging.basicConfig(level=logging.INFO)
+    kind, text = arguments
+    told = json.loads(text)
+    settings = Settings.load(overrides=told["overrides"], environ={})
+    run = {"shards": _run_shards, "workers": _run_workers}[kind]
+    return int(run(settings, until_caught_up=told["until_caught_up"]))
+
+
+if _VARIABLE in os.environ:
+    fault = _job_of_environment()  # what a worker's plan names
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""Preflight's rules: how old a broker may be, and which topics get a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.check.preflight import OLDEST_BROKER, check_broker_version, topic_warnings
+from eos.errors import ConfigError
+from eos.kafka.admin import TopicShape
+
+KAFKA_2_5 = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
+SAFE = TopicShape(partitions=4, replicas=3)
+
+
+def test_the_oldest_broker_is_accepted() -> None:
+    check_broker_version(KAFKA_2_5)
+
+
+@pytest.mark.parametrize("request_name", KAFKA_2_5)
+def test_a_broker_without_what_the_fences_need_is_refused(request_name: str) -> None:
+    older = {**KAFKA_2_5, request_name: KAFKA_2_5[request_name] - 1}
+    with pytest.raises(ConfigError, match=f"{OLDEST_BROKER}.*{request_name}"):
+        check_broker_version(older)
+
+
+def test_a_broker_without_transactions_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="InitProducerId none < 3"):
+        check_broker_version({"OffsetFetch": 7})
+
+
+def test_a_safe_topic_gets_no_warning() -> None:
+    config = {
+        "min.insync.replicas": "2",
+        "cleanup.policy": "delete",
+        "unclean.leader.election.enable": "false",
+    }
+    assert not list(topic_warnings("out", SAFE, config))
+
+
+def test_a_topic_whose_configuration_is_not_shown_is_judged_by_its_replicas() -> None:
+    assert not list(topic_warnings("out", SAFE, {}))
+    assert len(list(topic_warnings("out", TopicShape(4, 1), {}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"min.insync.replicas": "1"}, "min.insync.replicas = 1"),
+        ({"unclean.leader.election.enable": "true"}, "unclean"),
+        ({"cleanup.policy": "compact,delete"}, "compacted"),
+    ],
+)
+def test_each_risk_is_named(config: dict[str, str], said: str) -> None:
+    (warning,) = topic_warnings("out", SAFE, config)
+    assert said in warning
+    assert "out" in warning
+
+
+def test_the_brokers_own_topics_may_be_compacted() -> None:
+    assert not list(
+        topic_warnings("__transaction_state", SAFE, {"cleanup.policy": "compact"}, is_output=False)
+    )

@@ -1,0 +1,226 @@
+"""`eos run`, `verify` and `local`: what they ask the library for, and what they make of its answer."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eos.check.report import Example, InputCount, Kind, OutputCount, VerificationReport
+from eos.cli.progress import Figures
+from eos.events import LagMeasured, TransactionCommitted
+from eos.exits import ExitCode
+from eos.job import Job
+from eos.observe import Board, MetricsListener
+from eos.observe.relay import Snapshot, families_of, packed
+from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+from eos.supervisor import Plan, Restarted
+from tests.support.command_line import Eos, command_line
+
+_JOB = "tests.support.jobs_for_tests:copying"
+_LIMITED = "tests.support.jobs_for_tests:limited"
+_REPOSITORY = Path(__file__).parents[2]
+_APP_DIR = ("--app-dir", str(_REPOSITORY))
+
+
+@pytest.fixture
+def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
+    return command_line(monkeypatch, capsys)
+
+
+class _Supervisor:
+    """Stands for ``run_workers``: keeps its plan, plays what workers report, and ends with a code."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.code = ExitCode.DONE
+        self.reports: list[tuple[int, object]] = []
+
+    def run_workers(
+        self, plan: Plan, *, on_report: Callable[[int, object], None], on_restart: Callable[[Restarted], None]
+    ) -> ExitCode:
+        self.plan = plan
+        for ordinal, report in self.reports:
+            on_report(ordinal, report)
+        on_restart(Restarted(plan.settings.ordinal, 9))
+        return self.code
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
+    """No broker is asked, and this process keeps its logs."""
+
+    def preflight(job: Job, settings: Settings) -> list[str]:
+        return [f"{job.name} has one replica"]
+
+    standing_in = _Supervisor()
+    monkeypatch.setattr("eos.supervisor.run_workers", standing_in.run_workers)
+    monkeypatch.setattr("eos.check.preflight", preflight)
+    monkeypatch.setattr("eos.observe.configure_logs", lambda settings: None)
+    return standing_in
+
+
+def test_run_plans_what_its_options_say(eos: Eos, supervisor: _Supervisor) -> None:
+    ended = eos(
+        "run", _JOB, *_APP_DIR, "--workers", "2", "--start", "earliest", "--until-caught-up", "--adopt-offsets",
+        "--set", "transaction.interval_ms=50",
+    )  # fmt: skip
+    assert ended.code == ExitCode.DONE
+    plan = supervisor.plan
+    assert plan is not None
+    assert (plan.job, plan.app_dir, plan.until_caught_up) == (_JOB, _REPOSITORY, True)
+    settings = plan.settings
+    assert settings.workers.count == 2
+    assert settings.input.start == "earliest"
+    assert settings.ownership.adopt_offsets
+    assert settings.transaction.interval_ms == 50
+    assert pickle.loads(pickle.dumps(plan)).listener is plan.listener  # noqa: S301 - workers are spawned
+
+
+def test_run_leaves_to_the_settings_what_no_option_says(
+    eos: Eos, supervisor: _Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOS_WORKERS__COUNT", "3")
+    assert eos("run", _JOB, *_APP_DIR).code == ExitCode.DONE
+    assert supervisor.plan is not None
+    assert supervisor.plan.settings.workers.count == 3
+    assert supervisor.plan.settings.input.start == "fail"
+    assert not supervisor.plan.until_caught_up
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code is not ExitCode.DONE])
+def test_run_exits_with_the_workers_code_and_says_so(
+    eos: Eos, supervisor: _Supervisor, code: ExitCode
+) -> None:
+    supervisor.code = code
+    ended = eos("run", _JOB, *_APP_DIR)
+    assert ended.code == code
+    assert f"exit code {int(code)} ({code.name.lower().replace('_', ' ')})" in ended.err
+
+
+def test_run_logs_the_warnings_of_the_preflight(
+    eos: Eos, supervisor: _Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    eos("run", _JOB, *_APP_DIR)
+    assert "preflight: copying has one replica" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([_LIMITED], "job.most"),
+        ([_LIMITED, "--set", "job.most=many"], "job.most"),
+        ([_JOB, "--set", "job.most=3"], "most"),
+        (["tests.support.nowhere:job"], "tests.support.nowhere"),
+        ([_JOB, "--workers", "0"], "workers.count"),
+    ],
+)
+def test_run_starts_no_worker_for_a_wrong_job_or_setting(
+    eos: Eos, supervisor: _Supervisor, arguments: list[str], named: str
+) -> None:
+    ended = eos("run", *arguments, *_APP_DIR)
+    assert ended.code == ExitCode.CONFIGURATION
+    assert named in ended.err
+    assert supervisor.plan is None
+
+
+def test_run_takes_the_jobs_own_settings(eos: Eos, supervisor: _Supervisor) -> None:
+    assert eos("run", _LIMITED, *_APP_DIR, "--set", "job.most=3").code == ExitCode.DONE
+
+
+def test_progress_adds_up_what_workers_processed_and_have_left() -> None:
+    board = Board([0, 1])
+    figures = Figures(board)
+    assert figures.read() == (0, 0)
+    for ordinal in (0, 1):
+        board.take(ordinal, _report(ordinal, processed=0, lag=50))
+    assert figures.read() == (0, 100)
+    board.take(0, _report(0, processed=30, lag=50))  # the lag was not measured again
+    assert figures.read() == (30, 100)
+    board.take(0, _report(0, processed=50, lag=0))
+    assert figures.read() == (50, 100)
+    board.take(1, _report(1, processed=48, lag=0))  # of the 50 offsets two were markers
+    assert figures.read() == (98, 98)
+
+
+def _report(ordinal: int, *, processed: int, lag: int) -> bytes:
+    metrics = MetricsListener()
+    partition = Partition("t", ordinal)
+    metrics(LagMeasured("s", {partition: lag}, {partition: 0}))
+    metrics(TransactionCommitted("s", processed, 0, OffsetVector({partition: processed}), 0.1, 0.1))
+    return packed(Snapshot(f"process-{ordinal}", 0.0, 1, 1, False, families_of(metrics.registry)))
+
+
+_INPUT = Partition("t", 0)
+_EXACT = VerificationReport("g", (InputCount(_INPUT, 0, 10, 10),), (OutputCount("o", 10, 10),))
+_LOST = VerificationReport(
+    "g",
+    (InputCount(_INPUT, 0, 10, 10),),
+    (OutputCount("o", 10, 9, lost=1),),
+    examples=(
+        Example(Kind.LOST, _INPUT, 4, "its output in o was not found, " + "and it was looked for " * 5),
+    ),
+)
+_NOTHING = VerificationReport("g", (InputCount(_INPUT, 0, None, 0),), ())
+
+
+def _verify_gives(report: VerificationReport, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    calls: list[dict[str, object]] = []
+
+    def verify(job: Job, settings: Settings, **options: object) -> VerificationReport:
+        calls.append(options)
+        return report
+
+    monkeypatch.setattr("eos.check.verify", verify)
+    return calls
+
+
+def test_verify_of_an_exact_output_is_done(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    _verify_gives(_EXACT, monkeypatch)
+    ended = eos("verify", _JOB, *_APP_DIR)
+    assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    assert ended.out.split()[-1] == "yes"
+
+
+def test_verify_of_a_damaged_output_has_its_own_code_and_shows_where(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _verify_gives(_LOST, monkeypatch)
+    ended = eos("verify", _JOB, *_APP_DIR)
+    assert ended.code == ExitCode.NOT_EXACTLY_ONCE
+    assert str(_LOST.examples[0]) in ended.out.splitlines()  # whole, however wide
+
+
+def test_verify_says_when_there_was_nothing_to_compare(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    _verify_gives(_NOTHING, monkeypatch)
+    assert "nothing was compared" in eos("verify", _JOB, *_APP_DIR).err
+
+
+def test_verify_begins_where_it_is_told(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _verify_gives(_EXACT, monkeypatch)
+    eos("verify", _JOB, *_APP_DIR, "--input-from", "a.b:1=5", "--output-from", "o:0=7", "--deadline", "9")
+    (options,) = calls
+    assert options["input_from"] == {Partition("a.b", 1): 5}
+    assert options["output_from"] == {Partition("o", 0): 7}
+    assert options["deadline_s"] == 9
+    assert eos("verify", _JOB, *_APP_DIR, "--input-from", "a.b=5").code == ExitCode.CONFIGURATION
+
+
+def test_a_local_kafka_that_does_not_run_is_unavailable(eos: Eos, tmp_path: Path) -> None:
+    ended = eos("local", "status", "--directory", str(tmp_path))
+    assert (ended.code, ended.out) == (ExitCode.UNAVAILABLE, "")
+    assert str(tmp_path) in ended.err
+
+
+def test_stopping_what_does_not_run_is_done(eos: Eos, tmp_path: Path) -> None:
+    assert eos("local", "stop", "--directory", str(tmp_path)).code == ExitCode.DONE
+
+
+def test_a_local_kafka_has_one_broker_or_three(eos: Eos, tmp_path: Path) -> None:
+    ended = eos("local", "start", "--brokers", "2", "--directory", str(tmp_path))
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "local.brokers" in ended.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,94 @@
+"""How `eos` ends: one message on stderr and the documented exit code, whatever went wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos.errors import (
+    ConfigError,
+    EosError,
+    FencedError,
+    OffsetGapError,
+    RecordRefusedError,
+    TransformError,
+    UnavailableError,
+    UnclassifiedError,
+    UsageError,
+)
+from eos.cli.ending import end_with_code
+from eos.exits import ExitCode
+from tests.support.command_line import Eos, command_line
+
+_REPOSITORY = Path(__file__).parents[2]
+_ERRORS = [
+    (ConfigError("wrong"), ExitCode.CONFIGURATION),
+    (UsageError("wrong"), ExitCode.CONFIGURATION),
+    (FencedError("wrong"), ExitCode.FENCED),
+    (TransformError("wrong", topic="t", partition=0, offset=1), ExitCode.POISON),
+    (RecordRefusedError("wrong"), ExitCode.POISON),
+    (UnavailableError("wrong"), ExitCode.UNAVAILABLE),
+    (OffsetGapError("wrong"), ExitCode.OFFSET_GAP),
+    (UnclassifiedError("wrong"), ExitCode.UNEXPECTED),
+]
+
+
+@pytest.fixture
+def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
+    return command_line(monkeypatch, capsys)
+
+
+def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("eos.settings.Settings.load", load)
+
+
+@pytest.mark.parametrize(("error", "code"), _ERRORS, ids=lambda value: type(value).__name__)
+def test_an_error_is_one_line_and_its_own_exit_code(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch, error: EosError, code: ExitCode
+) -> None:
+    _fail_with(error, monkeypatch)
+    assert eos("config", "show") == (code, "", "eos: wrong\n")
+
+
+def test_debug_adds_the_place_where_the_error_was_raised(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_with(ConfigError("wrong"), monkeypatch)
+    assert "Traceback" in eos("--debug", "config", "show").err
+    assert "Traceback" not in eos("config", "show").err
+
+
+def test_the_log_level_debug_does_so_too(eos: Eos) -> None:
+    ended = eos("run", "nowhere:job", "--set", "observe.log_level=debug")
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "Traceback" in ended.err
+    assert "there is no module 'nowhere'" in ended.err.splitlines()[-1]
+
+
+def test_ctrl_c_exits_as_a_shell_expects(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_with(KeyboardInterrupt(), monkeypatch)
+    assert eos("config", "show") == (130, "", "")
+
+
+def test_a_module_that_cannot_be_imported_is_the_jobs_own_traceback(eos: Eos, tmp_path: Path) -> None:
+    (tmp_path / "broken_job.py").write_text("import no_such_dependency\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):  # Python prints it and exits with 1
+        end_with_code(["run", "broken_job:job", "--app-dir", str(tmp_path)])
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m eos.cli config describe | head -n 1",
+        shell=True,  # noqa: S602 - a pipe is what is tested; no input from outside
+        cwd=_REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""

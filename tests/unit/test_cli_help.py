@@ -1,0 +1,95 @@
+"""`eos --help`: it teaches, fits 80 columns, and loads no more than it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos.exits import ExitCode
+from tests.support.command_line import Eos, command_line
+
+_COMMANDS = [
+    "run",
+    "verify",
+    "shard-id",
+    "local start",
+    "local stop",
+    "local status",
+    "config show",
+    "config describe",
+]
+_COLUMNS = 80
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
+    return command_line(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_each_command_shows_an_example_and_its_exit_codes(eos: Eos, command: str) -> None:
+    ended = eos(*command.split(), "--help")
+    assert ended.code == ExitCode.DONE
+    assert f"  eos {command}" in ended.out
+    assert "Exit codes" in ended.out
+    assert all(len(line.rstrip()) <= _COLUMNS for line in ended.out.splitlines())
+
+
+def test_the_help_documents_every_exit_code(eos: Eos) -> None:
+    lines = [line.split() for line in eos("--help").out.splitlines()]
+    documented = {line[0] for line in lines if line and line[0].isdigit()}
+    assert documented == {str(int(code)) for code in ExitCode}
+
+
+def test_the_help_names_every_command_in_one_line_each(eos: Eos) -> None:
+    lines = eos("--help").out.splitlines()
+    for command in ("run", "verify", "shard-id", "local", "config"):
+        (line,) = (line for line in lines if line.startswith(f"│ {command} "))
+        assert line.rstrip(" │").endswith(".")
+
+
+def test_no_command_is_a_usage_error_and_shows_the_help(eos: Eos) -> None:
+    ended = eos()
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "Commands" in ended.out + ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["runn"], ["run"], ["run", "a:b", "--worker", "2"], ["run", "--start", "x"]]
+)
+def test_a_mistyped_command_line_exits_with_the_code_of_a_wrong_setting(
+    eos: Eos, arguments: list[str]
+) -> None:
+    ended = eos(*arguments)
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "Error" in ended.err
+
+
+def test_the_version_is_printed(eos: Eos) -> None:
+    ended = eos("--version")
+    assert (ended.code, ended.out.split()[0]) == (ExitCode.DONE, "eos")
+
+
+@pytest.mark.parametrize(
+    ("code", "unwanted"),
+    [
+        # A worker imports the console script's module, and its own part of the command.
+        ("import eos.cli, eos.cli.listening", ["typer", "rich", "eos.cli.app"]),
+        ("import eos.cli.app", ["rich.progress", "eos.observe", "eos.local", "eos.check", "pyspark"]),
+    ],
+)
+def test_start_up_loads_no_more_than_it_needs(code: str, unwanted: list[str]) -> None:
+    script = f"import sys; {code}; print([name for name in {unwanted!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=_REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]"
