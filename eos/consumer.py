@@ -87,7 +87,6 @@ class ReadCommittedConsumer:
         self._ended: set[Partition] = set()
         self._rewind_due = False
         self._callback_error: BaseException | None = None
-        self._assigned_once = False
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -163,8 +162,8 @@ class ReadCommittedConsumer:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every owned partition has been read to its LSO at least once since it was assigned."""
-        return self._assigned_once and self._ended >= self._resume.keys()
+        """Whether every owned partition, if any, has been read to its LSO at least once since it was assigned."""
+        return self._ended >= self._resume.keys()
 
     def positions(self) -> OffsetVector:
         """Per owned partition that was read from, the next offset to read."""
@@ -178,6 +177,10 @@ class ReadCommittedConsumer:
     def resume_positions(self) -> OffsetVector:
         """Where a rewind goes to."""
         return OffsetVector(self._resume)
+
+    def rewind_later(self) -> None:
+        """Rewind at the end of the fetch that runs now, or of the next; its records are read again."""
+        self._rewind_due = True
 
     def rewind(self) -> None:
         """Go back to the committed offsets of every owned partition, and drop what was fetched ahead."""
@@ -197,19 +200,16 @@ class ReadCommittedConsumer:
     def lag(self) -> LagMeasured:
         """Records from the position to the LSO, and from the LSO to the high watermark, per owned partition.
 
-        Asks the brokers; partitions that do not answer in time are left out.
+        As the last fetches brought them: nothing is asked; partitions that were not fetched yet are left out.
         """
         client = self._require_client()
-        positions = OffsetVector(self._resume).merged(self.positions())
         to_lso: dict[Partition, int] = {}
         distance: dict[Partition, int] = {}
-        for partition, position in positions.items():
-            try:
-                marks = client.watermarks(partition, _CALL_S)
-            except EosError:
-                continue
-            to_lso[partition] = max(0, marks.lso - position)
-            distance[partition] = max(0, marks.high - marks.lso)
+        for partition, position in OffsetVector(self._resume).merged(self.positions()).items():
+            marks = client.watermarks(partition)
+            if marks is not None:
+                to_lso[partition] = max(0, marks.lso - position)
+                distance[partition] = max(0, marks.high - marks.lso)
         return LagMeasured(self._shard, to_lso, distance)
 
     # --- rebalances; called by the client inside consume; must not raise -----------------------------
@@ -262,7 +262,6 @@ class ReadCommittedConsumer:
                 committed.offset if committed is not None else self._beginning_of_new(partition)
             )
             self._ended.discard(partition)
-        self._assigned_once = True
         if self._hooks is not None:
             self._hooks.on_assigned(stored)
         self._listener(
@@ -293,7 +292,12 @@ class ReadCommittedConsumer:
                 )
 
     def _refuse_live_members(self) -> None:
-        members = live_members(self._settings.client_config(), self._group, _CALL_S)
+        config = self._settings.client_config()
+
+        def ask(timeout_s: float) -> list[str]:
+            return live_members(config, self._group, timeout_s)
+
+        members = retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)
         if members:
             raise ConfigError(
                 f"group {self._group!r} has live members ({', '.join(members)}), and ownership.mode = 'partition' "

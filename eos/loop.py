@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from eos import retry
 from eos.calls import Call
+from eos.catchup import CatchUp
 from eos.errors import EosError
 from eos.events import CallRetried, Listener, LoopTurned
 from eos.job import BoundTransform
@@ -19,8 +21,9 @@ from eos.poison import PoisonFilter
 from eos.records import OutputBatch, OutputRecord
 from eos.session import Session
 from eos.settings import Settings
+from eos.shards import PartitionShard
 
-_IDLE_WAIT_S = 0.2  # how late a stop is noticed without input
+_IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commit stays unanswered
 _COMMIT_WAIT_S = 0.005  # how late a commit's return is noticed: a commit takes about that long
 _LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
 _LAG_EVERY_S = 10.0
@@ -34,7 +37,7 @@ class Loop:
         session: the shard's owner, not yet open.
         settings: limits of a transaction, poison policy, grace period.
         stop: set it to end the loop in order.
-        until_caught_up: end once every owned partition has been read to its LSO and committed.
+        until_caught_up: end once the group has processed and committed what the input holds at the beginning.
         listener: told what happens.
     """
 
@@ -60,6 +63,8 @@ class Loop:
         self._records = 0
         self._bytes = 0
         self._lag_at = 0.0
+        self._catch_up: CatchUp | None = None
+        self._done = False
 
     def run(self) -> None:
         """Open the session and loop until told to stop, or caught up.
@@ -67,10 +72,17 @@ class Loop:
         Raises:
             EosError: what ended it; see eos.exits for its exit code.
         """
-        with self._session:
+        with self._session, self._open_catch_up() as self._catch_up:
             while not self._ended():
                 retry.redo(self._until_commit, tell=self._tell)
             self._finish()
+
+    def _open_catch_up(self) -> AbstractContextManager[CatchUp | None]:
+        if not self._until_caught_up:
+            return nullcontext()
+        shard = self._session.shard
+        only = [shard.partition] if isinstance(shard, PartitionShard) else None
+        return CatchUp(self._settings, shard.group, self._session.topics, only)
 
     def _until_commit(self) -> None:
         """Turn until a commit has come back: failures are counted from one commit to the next."""
@@ -91,7 +103,10 @@ class Loop:
         if not (session.committing and self._due()):
             self._fetch()
         if session.committing and (session.commit_done() or self._due()):
-            session.join()
+            try:
+                session.join(_IDLE_WAIT_S)
+            except TimeoutError:
+                return False
             joined = True
         if not session.committing:
             if self._records:
@@ -102,6 +117,7 @@ class Loop:
             elif session.idle:
                 self._clear()  # a rebalance ended the transaction, or dropped what was staged
                 session.recommit_if_idle()
+                self._look_whether_caught_up()
         self._measure_lag()
         return joined
 
@@ -136,10 +152,13 @@ class Loop:
             or (self._until_caught_up and self._session.consumer.caught_up)
         )
 
+    def _look_whether_caught_up(self) -> None:
+        if self._catch_up is not None and self._session.consumer.caught_up:
+            self._session.commit_passed_markers()
+            self._done = self._catch_up.reached()
+
     def _ended(self) -> bool:
-        if self._stop.is_set():
-            return True
-        return self._until_caught_up and self._session.consumer.caught_up and self._session.idle
+        return self._stop.is_set() or self._done
 
     def _finish(self) -> None:
         """Commit what is there within the grace period; what is not answered by then is left to the next owner."""

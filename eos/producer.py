@@ -196,7 +196,7 @@ class TransactionalProducer:
             if not self._owned:
                 return self._reopen_by_epoch(reason)
             for group, owned in self._owned.items():
-                owned.compare(self._stored(group, owned, stable=False))
+                owned.look_for_rival(self._stored(group, owned, stable=False))
             self._drop_client()
             self._init(reason)
             # Not ready before the comparison: if it cannot be made now, the next begin reopens again.

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from eos.consumer import ReadCommittedConsumer
-from eos.errors import AbortableError, EosError, RebalancedError, ReopenError, UsageError
+from eos.errors import AbortableError, EosError, RebalancedError, ReopenError, RetriableError, UsageError
 from eos.events import LagMeasured, Listener, SessionClosed, SessionOpened, nobody
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
@@ -52,6 +51,7 @@ class Session:
         self, settings: Settings, shard: Shard, topics: Sequence[str], *, listener: Listener = nobody
     ) -> None:
         self.shard = shard
+        self.topics = tuple(topics)
         self._settings = settings
         self._listener = listener
         self._name = shard.transactional_id
@@ -182,13 +182,10 @@ class Session:
         if self._committing is None:
             return
         transaction, future = self._committing
-        try:
-            future.result(timeout_s)
-        except BaseException:
-            if future.done():
-                self._committing = None
-            raise
+        if not wait([future], timeout_s).done:
+            raise TimeoutError
         self._committing = None
+        future.result()
         self._committed(transaction.offsets)
 
     def give_up(self) -> None:
@@ -200,23 +197,30 @@ class Session:
 
         The group of an assigned consumer counts as empty, so offsets.retention.minutes runs (KIP-211).
         """
-        resume = self._consumer.resume_positions
         quiet_s = time.monotonic() - self._committed_at
-        if not isinstance(self.shard, PartitionShard) or quiet_s < self._settings.input.recommit_idle_after_s:
-            return
-        if self.idle and resume:
+        if isinstance(self.shard, PartitionShard) and quiet_s >= self._settings.input.recommit_idle_after_s:
+            self._commit_offsets(self._consumer.resume_positions)
+
+    def commit_passed_markers(self) -> None:
+        """Commit positions that have moved past control records and aborted records behind the last commit."""
+        resume = self._consumer.resume_positions
+        moved = {p: o for p, o in self._consumer.positions().items() if o > resume.get(p, o)}
+        self._commit_offsets(OffsetVector(moved))
+
+    def _commit_offsets(self, offsets: OffsetVector) -> None:
+        if self.idle and offsets:
             with self._producer.transaction() as transaction:
-                transaction.add_offsets(resume, self._consumer.group_metadata())
-            self._committed(resume)
+                transaction.add_offsets(offsets, self._consumer.group_metadata())
+            self._committed(offsets)
 
     def recover(self, error: EosError) -> None:
-        """After an AbortableError or a ReopenError: reopen if needed, rewind, and be ready to begin anew.
+        """After an error that lets one redo or reopen: reopen if needed, rewind, and be ready to begin anew.
 
         Raises:
             FencedError: the comparison after the reopen shows another owner.
             EosError: the error itself, where nothing can be gone on from.
         """
-        if not isinstance(error, (AbortableError, ReopenError)):
+        if not isinstance(error, (RetriableError, AbortableError, ReopenError)):
             raise error
         self._join_quietly()
         self._abort(error)
@@ -225,7 +229,7 @@ class Session:
         self._consumer.rewind()
 
     def lag(self) -> LagMeasured:
-        """Asks the brokers how far this session is behind."""
+        """How far this session is behind, as of its last fetches."""
         return self._consumer.lag()
 
     # --- rebalances; called by the consumer from inside fetch -----------------------------------------
@@ -299,9 +303,12 @@ class Session:
                 self._committed(pending)
 
     def _join_quietly(self) -> None:
-        # Its errors need no handling here: the transaction has ended and the producer's state says how.
-        with suppress(EosError):
+        # The transaction has ended, and the producer's state says how; if not well, its input is read again.
+        try:
             self.join()
+        except EosError:
+            self._drop()
+            self._consumer.rewind_later()
 
     def _abort(self, reason: BaseException) -> None:
         transaction, self._transaction = self._transaction, None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from eos import retry
 from eos.calls import Call
-from eos.errors import ConfigError, FencedError, RebalancedError
+from eos.errors import AbortableError, ConfigError, EosError, FencedError, RebalancedError, ReopenError
 from eos.events import Listener, StartPolicyApplied
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
@@ -39,6 +39,7 @@ def apply_start_policy(
         ConfigError: the policy is ``fail`` and a topic has no offsets, or a topic does not exist.
         UnavailableError: the cluster did not answer in time.
     """
+    last: EosError | None = None
     for _ in range(_MAX_TRIES):
         partitions, stored = _stored(settings, topics, reader)
         fresh = [topic for topic in topics if not any(p.topic == topic for p in stored)]
@@ -48,12 +49,13 @@ def apply_start_policy(
             raise ConfigError(_where_to_start(reader.group_id, fresh))
         try:
             _commit_first([p for p in partitions if p.topic in fresh], settings, reader, app, listener)
-        except FencedError:
-            continue  # another instance was faster; what it committed holds
+        except (FencedError, AbortableError, ReopenError) as error:
+            # Another instance was faster, or the commit failed or stayed unanswered: what is stored tells.
+            last = error
     raise ConfigError(
-        f"group {reader.group_id!r}: {_MAX_TRIES} other instances applied a start policy at the same time. "
+        f"group {reader.group_id!r}: no start policy could be applied in {_MAX_TRIES} tries; the last one: {last}. "
         "Fix: start one instance first"
-    )
+    ) from last
 
 
 def _commit_first(

@@ -51,7 +51,7 @@ _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
 }
 
 
-_BATCH_KEYS = frozenset({"value", "key", "partition", "timestamp"})
+_BATCH_KEYS = frozenset({"value", "key", "partition"})
 
 
 class TransactionOwner(Protocol):
@@ -195,7 +195,7 @@ class Transaction:
 
         Args:
             topic: where to; it must exist.
-            batch: an OutputBatch of that topic, or dicts with value, key, partition, timestamp (ms).
+            batch: an OutputBatch of that topic, or dicts with value, key and partition.
 
         Raises:
             UsageError: outside the block, the batch is for another topic, or a dict has other keys.
@@ -205,8 +205,7 @@ class Transaction:
         if isinstance(batch, OutputBatch):
             if batch.topic != topic:
                 raise UsageError(f"produce_batch({topic!r}) was given a batch for {batch.topic!r}")
-            if batch.headers is not None:
-                # librdkafka's batch call takes no headers.
+            if batch.headers is not None or batch.timestamps_ms is not None:
                 self.produce_records(batch)
                 return
             messages = _messages(batch)
@@ -216,16 +215,20 @@ class Transaction:
         self._client.poll()
 
     def produce_records(self, records: Iterable[OutputRecord]) -> None:
-        """Add records in order; per topic, records without headers go in batches."""
+        """Add records in order; per topic, those without headers and timestamp go in batches."""
         self._require_open("produce_records")
         runs: dict[str, list[dict[str, Any]]] = {}
         for record in records:
-            if not record.headers:
+            if not record.headers and record.timestamp_ms is None:
                 runs.setdefault(record.topic, []).append(_message(record))
                 continue
-            # librdkafka's batch call takes no headers; what came before in this topic goes before.
+            # librdkafka's batch call takes neither; what came before in this topic goes before.
             self._produce_run(record.topic, runs.pop(record.topic, []))
-            message = _message(record) | {"headers": list(record.headers)}
+            message = _message(record)
+            if record.headers:
+                message["headers"] = list(record.headers)
+            if record.timestamp_ms is not None:
+                message["timestamp"] = record.timestamp_ms
             self._client.produce(record.topic, message, deadline=self._deadline)
             self.records_out += 1
         for topic, run in runs.items():
@@ -314,7 +317,9 @@ class Transaction:
         return self._begun_at + self._deadlines.timeout_s
 
     def _send_offsets(self, offsets: OffsetVector, stamp: str, group: GroupMetadata) -> Callable[[], None]:
-        left_s = max(1.0, self._deadline - time.monotonic())
+        # librdkafka repeats it as long as it may, also for a partition that does not exist. Half of the time that is
+        # left, so that the abort after it comes before the transaction expires.
+        left_s = max(1.0, (self._deadline - time.monotonic()) / 2)
         return lambda: self._client.send_offsets(offsets, stamp, group, left_s)
 
     def _resume_commit(self, seconds: float) -> None:
@@ -359,7 +364,7 @@ class Transaction:
 
 
 def _messages(batch: OutputBatch) -> list[dict[str, Any]]:
-    if batch.timestamps_ms is not None or batch.partitions is not None:
+    if batch.partitions is not None:
         return [_message(record) for record in batch]
     if batch.keys is None:
         return [{"value": value} for value in batch.values]
@@ -367,19 +372,17 @@ def _messages(batch: OutputBatch) -> list[dict[str, Any]]:
 
 
 def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
-    # librdkafka's batch call ignores what it does not know: headers would be lost without a word.
+    # librdkafka's batch call ignores what it does not know: headers would be lost without a word. It refuses timestamps.
     if unknown := message.keys() - _BATCH_KEYS:
         raise UsageError(
             f"produce_batch takes dicts with {', '.join(sorted(_BATCH_KEYS))}, not {', '.join(sorted(unknown))}; "
-            "an OutputBatch may have headers"
+            "an OutputBatch may have headers and timestamps"
         )
     return dict(message)
 
 
 def _message(record: OutputRecord) -> dict[str, Any]:
     message: dict[str, Any] = {"value": record.value, "key": record.key}
-    if record.timestamp_ms is not None:
-        message["timestamp"] = record.timestamp_ms
     if record.partition is not None:
         message["partition"] = record.partition
     return message

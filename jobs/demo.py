@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eos.check.transactions import TransactionState, TransactionsView
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -35,7 +34,9 @@ from rich.progress import (
 from rich.table import Table
 
 from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
-from eos.check.verify import VerificationReport, verify
+from eos.check.report import VerificationReport
+from eos.check.transactions import TransactionsView
+from eos.check.verify import verify
 from eos.exits import ExitCode
 from eos.local import LocalKafka
 from eos.local.dump_log import Kind, dump_log
@@ -63,7 +64,7 @@ class Takeover:
 
     ordinal: int
     pid: int
-    before: TransactionState
+    open_partitions: int  # of its transaction, as the coordinator saw it while the worker stood still
     epochs_before: dict[str, int]
     seconds: float = 0.0
     epochs_after: dict[str, int] = field(default_factory=dict)
@@ -153,7 +154,7 @@ def _run_and_kill(
 ) -> tuple[Takeover | None, int]:
     task = progress.add_task(f"refunds processor, {WORKERS} workers", total=records)
     log_path = directory / "demo" / "refunds.log"
-    with _running(settings, log_path) as run:
+    with TransactionsView(settings) as view, _running(settings, log_path) as run:
         done = 0
         takeover: Takeover | None = None
         killed_at = 0.0
@@ -162,7 +163,7 @@ def _run_and_kill(
                 done += int(entry["records_in"])
                 progress.update(task, completed=min(done, records))
             if takeover is None and len(run.pids) == WORKERS and done >= records * _KILL_AFTER_SHARE:
-                takeover = _kill_inside_transaction(settings, run.pids)
+                takeover = _kill_inside_transaction(view, run.pids)
                 killed_at = time.monotonic()
                 progress.update(
                     task, description=f"killed worker {takeover.ordinal}; its replacement takes over"
@@ -171,7 +172,7 @@ def _run_and_kill(
                 takeover.seconds = time.monotonic() - killed_at
         code = run.process.wait(_RUN_DEADLINE_S)
         if takeover is not None:
-            takeover.epochs_after = _epochs(settings)
+            takeover.epochs_after = _epochs(view)
         if code:
             progress.console.print(f"[red]eos run ended with exit code {code}; its log: {log_path}[/]")
     return takeover, code
@@ -181,30 +182,30 @@ def _is_open(entry: Mapping[str, Any], takeover: Takeover) -> bool:
     return entry.get("event") == "session opened" and entry.get("id") == _shard_id(takeover.ordinal)
 
 
-def _kill_inside_transaction(settings: Settings, pids: Mapping[int, int]) -> Takeover:
+def _kill_inside_transaction(view: TransactionsView, pids: Mapping[int, int]) -> Takeover:
     """SIGSTOP a worker, look whether its transaction is open, and only then SIGKILL it."""
-    ordinal, pid = next(iter(sorted(pids.items())))
-    view = TransactionsView(settings)
-    before = view.describe([_shard_id(ordinal)])[_shard_id(ordinal)]
+    ordinal, pid = min(pids.items())
+    partitions = 0
     for _ in range(_CATCH_TRIES):
         os.kill(pid, signal.SIGSTOP)
-        before = view.describe([_shard_id(ordinal)])[_shard_id(ordinal)]
-        if before.is_ongoing:
+        state = view.describe([_shard_id(ordinal)])[_shard_id(ordinal)]
+        if state.state == "Ongoing":
+            partitions = len(state.partitions)
             break
         os.kill(pid, signal.SIGCONT)
         time.sleep(_CATCH_PAUSE_S)
-    epochs = _epochs(settings)
+    epochs = _epochs(view)
     os.kill(pid, signal.SIGKILL)
-    return Takeover(ordinal, pid, before, epochs)
+    return Takeover(ordinal, pid, partitions, epochs)
 
 
 def _shard_id(ordinal: int) -> str:
     return OrdinalShard(refunds.job.name, GROUP, ordinal).transactional_id
 
 
-def _epochs(settings: Settings) -> dict[str, int]:
-    ids = [_shard_id(ordinal) for ordinal in range(WORKERS)]
-    return {name: state.producer_epoch for name, state in TransactionsView(settings).describe(ids).items()}
+def _epochs(view: TransactionsView) -> dict[str, int]:
+    states = view.describe([_shard_id(ordinal) for ordinal in range(WORKERS)])
+    return {name: state.producer_epoch for name, state in states.items()}
 
 
 class _Run:
@@ -288,8 +289,8 @@ def _aborted_transactions(kafka: LocalKafka) -> int:
 def _verify(progress: Progress, settings: Settings) -> VerificationReport:
     task = progress.add_task("verify", total=None)
 
-    def tell(done: int, total: int) -> None:
-        progress.update(task, completed=done, total=total)
+    def tell(stage: str, done: int, total: int) -> None:
+        progress.update(task, description=f"verify: {stage}", completed=done, total=total)
 
     return verify(refunds.job, settings, deadline_s=_VERIFY_DEADLINE_S, progress=tell)
 
@@ -336,10 +337,10 @@ def _show_takeover(console: Console, takeover: Takeover, aborted: int) -> None:
     for name, epoch in sorted(takeover.epochs_before.items()):
         shards.add_row(name, str(epoch), str(takeover.epochs_after.get(name, "?")))
     console.print(shards)
-    state = "inside" if takeover.before.is_ongoing else "NOT inside"
+    state = "inside" if takeover.open_partitions else "NOT inside"
     console.print(
         f"worker {takeover.ordinal} (pid {takeover.pid}) got SIGKILL {state} a transaction with "
-        f"{len(takeover.before.partitions)} partitions; its replacement was open {takeover.seconds:.1f} s later"
+        f"{takeover.open_partitions} partitions; its replacement was open {takeover.seconds:.1f} s later"
     )
     console.print(f"transactions aborted by the takeover: {aborted}")
 

@@ -22,6 +22,7 @@ _POLL_S = 0.5
 _SETTLE_STEP_S = 0.1
 _CALL_SLICE_S = 5.0
 _PREFETCH_KIB = 16_384  # of librdkafka's queue, so that memory stays bounded whatever the size of the records
+_FETCH_WAIT_MS = 20  # the end of a log is told by an empty fetch, for which brokers wait 500 ms by default
 _NAMED = 5  # partitions in an error text
 
 
@@ -55,6 +56,7 @@ class LogReader:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "fetch.queue.backoff.ms": 2,  # the default lets a reader that catches up idle most of the time
+            "fetch.wait.max.ms": _FETCH_WAIT_MS,
             "queued.max.messages.kbytes": _PREFETCH_KIB,
         }
         self._committed = ConsumerClient({**options, "isolation.level": "read_committed"})
@@ -93,23 +95,19 @@ class LogReader:
         """
         # High watermark first: an LSO read afterwards that has reached it proves that nothing below it is open.
         wanted = {partition: self._range_of_everything(partition) for partition in partitions}
-        pending = dict.fromkeys(wanted, 0)
-        while True:
-            pending = {partition: self.stable_range(partition).end for partition in pending}
-            pending = {partition: lso for partition, lso in pending.items() if lso < wanted[partition].end}
-            if not pending:
-                return wanted
-            if time.monotonic() >= self._deadline:
-                raise UnavailableError(
-                    "the output is not settled: "
-                    + _named(
-                        f"{partition} (LSO {lso}, high watermark {wanted[partition].end})"
-                        for partition, lso in pending.items()
-                    )
-                    + ". A transaction is open there: its producer is at work, or it died and the coordinator "
-                    "ends the transaction after transaction.timeout.ms"
-                )
-            time.sleep(_SETTLE_STEP_S)
+        held_back: dict[Partition, int] = {}
+        pending = list(wanted)
+        while pending:
+            try:
+                lsos = {partition: self.stable_range(partition).end for partition in pending}
+            except UnavailableError as error:  # the deadline passed while asking once more
+                raise _unsettled(held_back, wanted) if held_back else error from None
+            held_back = {partition: lso for partition, lso in lsos.items() if lso < wanted[partition].end}
+            pending = list(held_back)
+            if pending and time.monotonic() >= self._deadline:
+                raise _unsettled(held_back, wanted)
+            time.sleep(_SETTLE_STEP_S if pending else 0)
+        return wanted
 
     def records(
         self, ranges: Mapping[Partition, Range], progress: Callable[[int, int], None]
@@ -153,6 +151,15 @@ class LogReader:
 
     def _call(self, call: Call, function: Callable[[float], T]) -> T:
         return retry.resume(call, function, deadline=self._deadline, slice_s=_CALL_SLICE_S)
+
+
+def _unsettled(lsos: Mapping[Partition, int], wanted: Mapping[Partition, Range]) -> UnavailableError:
+    return UnavailableError(
+        "the output is not settled: "
+        + _named(f"{p} (LSO {lso}, high watermark {wanted[p].end})" for p, lso in lsos.items())
+        + ". A transaction is open there: its producer is at work, or it died and the coordinator ends the "
+        "transaction after transaction.timeout.ms"
+    )
 
 
 def _named(partitions: Iterable[str]) -> str:

@@ -13,8 +13,10 @@ def listen(connection: Connection, ordinal: int, settings: Settings) -> Listener
 
     Picklable by its name, and apart from the command line, so that workers do not load that.
     """
-    from eos.observe import LogListener, Relay, configure_logs
+    from eos.kafka.version import librdkafka_version
+    from eos.observe import LogListener, Relay, configure_logs, log_start
 
     configure_logs(settings.observe)
+    log_start(librdkafka_version, ordinal=ordinal)
     least_sessions = max(1, len(settings.ownership.owned_partitions))
     return tell_all(LogListener(), Relay(connection, ordinal, expected_sessions=least_sessions))

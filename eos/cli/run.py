@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from eos.observe import Board
     from eos.settings import Settings
 
+_PREFLIGHT_S = 30.0
+
 log = logging.getLogger("eos.cli")
 
 _HELP = help_of(
@@ -51,6 +53,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _run(
+    *,
     reference: JobReference,
     config: Config = None,
     workers: Annotated[
@@ -86,7 +89,8 @@ def _run(
     bind(job, settings)
     from eos.check import preflight  # only now: it takes longest to load
 
-    for warning in preflight(job, settings):
+    deadline_s = min(_PREFLIGHT_S, settings.transaction.timeout_s)
+    for warning in preflight(job, settings, deadline_s=deadline_s):
         log.warning("preflight: %s", warning)
     code = _supervise(reference, folder, settings, until_caught_up=until_caught_up)
     if code is not ExitCode.DONE:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +11,10 @@ from eos.cli.options import AppDir, Assignments, Config, Local, load_settings
 from eos.cli.texts import exit_codes, help_of
 from eos.errors import ConfigError
 from eos.exits import ExitCode
-from pathlib import Path
+
+if TYPE_CHECKING:
+    from eos.job import Job
+    from eos.settings import Settings
 
 _HELP = help_of(
     """
@@ -38,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _shard_id(
+    *,
     reference: Annotated[
         str | None, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
     ] = None,
@@ -51,30 +56,23 @@ def _shard_id(
     local: Local = False,
     app_dir: AppDir = Path(),
 ) -> None:
+    from eos.worker import load_job
+
     if parse is not None:
         _print_parsed(parse)
         return
     if reference is None:
         raise ConfigError("shard-id needs a job, for example jobs.refunds:job, or --parse ID")
-    for transactional_id in _ids(reference, ordinal, partition, config, assignments, local, app_dir):
+    settings = load_settings(config, assignments, local=local)
+    for transactional_id in _ids(load_job(reference, app_dir.absolute()), settings, ordinal, partition):
         typer.echo(transactional_id)
 
 
-def _ids(
-    reference: str,
-    ordinal: int | None,
-    partition: str | None,
-    config: Path | None,
-    assignments: list[str] | None,
-    local: bool,
-    app_dir: Path,
-) -> list[str]:
+def _ids(job: Job, settings: Settings, ordinal: int | None, partition: str | None) -> list[str]:
     from eos.settings.tables import parse_partition
     from eos.shards import OrdinalShard, PartitionShard
-    from eos.worker import load_job, shards_of
+    from eos.worker import shards_of
 
-    settings = load_settings(config, assignments, local=local)
-    job = load_job(reference, app_dir.absolute())
     group = settings.group_for(job.name)
     if partition is not None:
         try:

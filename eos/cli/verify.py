@@ -58,6 +58,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _verify(
+    *,
     reference: JobReference,
     config: Config = None,
     local: Local = False,

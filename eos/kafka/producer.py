@@ -28,6 +28,7 @@ T = TypeVar("T")
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
 _FULL_QUEUE_WAIT_S = 0.05
 _FIRST_CONNECTION_S = 0.05
+_FATAL_EVENT_WAIT_S = 1.0
 
 
 class ProducerIdentity(NamedTuple):
@@ -80,7 +81,7 @@ class TransactionalClient:
         # to connect saves most of those waits (measured: 60 ms in 11 of 12 opens, without it in 7 of 12).
         connected_by = time.monotonic() + _FIRST_CONNECTION_S
         while (left_s := connected_by - time.monotonic()) > 0:
-            self._producer.poll(left_s)
+            self._serve(left_s)
         self._call(Call.INIT, self._producer.init_transactions, timeout_s)
 
     def begin(self) -> None:
@@ -151,6 +152,7 @@ class TransactionalClient:
             error = refused[0][1]
             if error.code() != KafkaError._QUEUE_FULL:
                 # Records behind it were accepted: the transaction must not commit, even if this is caught.
+                self._note_fatal(error)
                 self._failed_delivery = classify(Call.PRODUCE, error, fatal=self._fatal, expired=self.expired)
                 raise self._failed_delivery
             if [i for i, _ in refused] != list(range(accepted, len(part))):
@@ -169,11 +171,13 @@ class TransactionalClient:
         Raises:
             EosError: a record of the open transaction could not be delivered.
         """
-        self._producer.poll(0)
+        self._serve(0)
         self.check_deliveries()
 
     def check_deliveries(self) -> None:
-        """Raise the first failed delivery of the open transaction, if one is known."""
+        """Raise what has failed in the background, if anything: the instance, or the first delivery."""
+        if self._fatal is not None:
+            raise classify(Call.PRODUCE, self._fatal, expired=self.expired)
         if self._failed_delivery is not None:
             raise self._failed_delivery
 
@@ -193,7 +197,7 @@ class TransactionalClient:
         """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         while self._identity is None and time.monotonic() < deadline:
-            self._producer.poll(0.02)
+            self._serve(0.02)
         return self._identity
 
     def close(self) -> None:
@@ -227,8 +231,7 @@ class TransactionalClient:
 
     def _classified(self, call: Call, error: KafkaException) -> EosError:
         kafka_error: KafkaError = error.args[0]
-        if kafka_error.fatal() and self._fatal is None:
-            self._fatal = kafka_error
+        self._note_fatal(kafka_error)
         known = self._failed_delivery
         classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired)
         # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.
@@ -237,11 +240,31 @@ class TransactionalClient:
     def _drain(self) -> None:
         """Serve everything that waits: log lines and reports are handed over by poll, not before a call returns."""
         for _ in range(_MAX_DRAIN_POLLS):
-            if not self._producer.poll(0):
+            if not self._serve(0):
                 return
 
+    def _serve(self, timeout_s: float) -> int:
+        """Run waiting callbacks; returns how many events there were.
+
+        After a fatal error poll() itself raises it, once (measured with 2.16.1), whatever call is running.
+        """
+        try:
+            return self._producer.poll(timeout_s)
+        except KafkaException as error:
+            self._on_error(error.args[0])
+            return 1
+
+    def _note_fatal(self, error: KafkaError) -> None:
+        if error.fatal() and self._fatal is None:
+            self._fatal = error
+        if error.code() == KafkaError._FATAL:
+            # produce() says only that there is a fatal error; the event that holds it is on its way.
+            deadline = time.monotonic() + _FATAL_EVENT_WAIT_S
+            while self._fatal is None and time.monotonic() < deadline:
+                self._serve(0.02)
+
     def _wait_for_room(self, deadline: float) -> None:
-        self._producer.poll(_FULL_QUEUE_WAIT_S)
+        self._serve(_FULL_QUEUE_WAIT_S)
         self.check_deliveries()
         if time.monotonic() >= deadline:
             raise AbortableError(

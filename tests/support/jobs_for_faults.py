@@ -10,7 +10,6 @@ Every event is printed as ``<monotonic seconds> <pid> <event>``.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -74,9 +73,7 @@ class FaultJob:
         shape: dict[str, Callable[..., Any]] = (
             {"transform_batch": self._of_batch} if self.batch else {"transform": self._of_record}
         )
-        return Job(
-            name=self.name, inputs=self.inputs, outputs=self.outputs, dead_letters=self.dead, **shape
-        )
+        return Job(name=self.name, inputs=self.inputs, outputs=self.outputs, dead_letters=self.dead, **shape)
 
     def expected(self, record: SeenRecord) -> list[Output]:
         """What the observer must find for an input record."""
@@ -184,11 +181,9 @@ class Running:
         self.ask_to_stop()
         self.wait(timeout_s)
 
-    def _run(self, job: Job, settings: Settings, until_caught_up: bool) -> None:  # noqa: FBT001
+    def _run(self, job: Job, settings: Settings, until_caught_up: bool) -> None:
         try:
-            run_shards(
-                job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen
-            )
+            run_shards(job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen)
         except BaseException as error:  # noqa: BLE001 - raised to the test
             self.error = error
 
@@ -254,7 +249,7 @@ def _print(event: object) -> None:
         sys.stdout.flush()
 
 
-def _printing(reports: Connection, ordinal: int, settings: Settings) -> Listener:  # noqa: ARG001 - the plan's interface
+def _printing(reports: Connection, ordinal: int, settings: Settings) -> Listener:
     return _print
 
 

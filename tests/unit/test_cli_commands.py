@@ -53,13 +53,14 @@ class _Supervisor:
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
     """No broker is asked, and this process keeps its logs."""
 
-    def preflight(job: Job, settings: Settings) -> list[str]:
+    def preflight(job: Job, settings: Settings, *, deadline_s: float) -> list[str]:
+        assert deadline_s == 30
         return [f"{job.name} has one replica"]
 
     standing_in = _Supervisor()
     monkeypatch.setattr("eos.supervisor.run_workers", standing_in.run_workers)
     monkeypatch.setattr("eos.check.preflight", preflight)
-    monkeypatch.setattr("eos.observe.configure_logs", lambda settings: None)
+    monkeypatch.setattr("eos.observe.configure_logs", lambda _: None)
     return standing_in
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eos.cli.ending import end_with_code
 from eos.errors import (
     ConfigError,
     EosError,
@@ -19,7 +20,6 @@ from eos.errors import (
     UnclassifiedError,
     UsageError,
 )
-from eos.cli.ending import end_with_code
 from eos.exits import ExitCode
 from tests.support.command_line import Eos, command_line
 
@@ -81,14 +81,15 @@ def test_a_module_that_cannot_be_imported_is_the_jobs_own_traceback(eos: Eos, tm
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m eos.cli config describe | head -n 1",
-        shell=True,  # noqa: S602 - a pipe is what is tested; no input from outside
+    with subprocess.Popen(
+        [sys.executable, "-m", "eos.cli", "config", "describe"],
         cwd=_REPOSITORY,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=60,
-    )
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stderr == ""
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.wait(60)

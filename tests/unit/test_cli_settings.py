@@ -20,7 +20,7 @@ def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def _shown(eos: Eos, *arguments: str) -> dict[str, tuple[str, str]]:
-    """name -> (value, source)."""
+    """Per name, (value, source)."""
     ended = eos("config", "show", *arguments)
     assert ended.code == ExitCode.DONE
     split = [line.split(" = ", 1) for line in ended.out.splitlines()]
@@ -76,7 +76,14 @@ def test_a_secret_on_the_command_line_is_refused(eos: Eos, command: list[str], n
 def test_the_file_of_a_secret_may_be_named_on_the_command_line(eos: Eos, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(_SECRET)
-    ended = eos("config", "show", "--set", f"kafka.ssl_key_password_file={file}")
+    ended = eos(
+        "config",
+        "show",
+        "--set",
+        f"kafka.ssl_key_password_file={file}",
+        "--set",
+        "kafka.security_protocol=SSL",
+    )
     assert ended.code == ExitCode.DONE
     assert _SECRET not in ended.out + ended.err
 

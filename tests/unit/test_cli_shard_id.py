@@ -62,7 +62,16 @@ def test_an_id_is_parsed(eos: Eos, transactional_id: str, lines: list[str]) -> N
         ([_JOB, *_APP_DIR, "--partition", "topic"], "--partition"),
         ([_JOB, *_APP_DIR, "--ordinal", "20261121"], "20261121"),
         (
-            [_JOB, *_APP_DIR, "--set", "ownership.mode=partition", "--set", "ownership.instances=1"],
+            [
+                _JOB,
+                *_APP_DIR,
+                "--set",
+                "ownership.mode=partition",
+                "--set",
+                "ownership.instances=1",
+                "--set",
+                "ownership.ordinal=0",
+            ],
             "bootstrap_servers",
         ),
         (["tests.support.jobs_for_tests:nothing", *_APP_DIR], "copying, limited"),

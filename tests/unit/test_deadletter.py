@@ -36,7 +36,7 @@ def test_tombstone_without_key_or_time_stays_one() -> None:
 
 
 @given(st.text())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_same_input_gives_the_same_letter(reason: str) -> None:
     assert dead_letter(RECORD, reason, topic="dlq") == dead_letter(RECORD, reason, topic="dlq")
 

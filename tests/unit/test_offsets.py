@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eos.offsets import OffsetVector, Partition, next_offset
 
-CASES = settings(max_examples=50, deadline=None)
+CASES = settings(max_examples=25, deadline=None)
 
 partitions = st.builds(Partition, st.sampled_from(["in", "in.b"]), st.integers(0, 3))
 offsets = st.integers(0, 2**62)

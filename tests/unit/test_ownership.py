@@ -12,7 +12,7 @@ from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome, OwnedOffsets
 from eos.stamps import OwnershipMode, Stamp
 
-CASES = settings(max_examples=50, deadline=None)
+CASES = settings(max_examples=25, deadline=None)
 
 P0, P1, P2 = (Partition("in", number) for number in range(3))
 Store = dict[Partition, Committed]

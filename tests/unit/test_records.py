@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.records import Header, Headers, InputBatch, InputRecord, OutputBatch, OutputRecord, input_record
+from eos.records import Header, Headers, InputBatch, InputRecord, OutputBatch, OutputRecord
 
 CASES = settings(max_examples=25, deadline=None)
 
@@ -35,8 +35,6 @@ input_records = st.builds(
 class Message:
     """What a consumer hands over, with everything that may be absent absent."""
 
-    number: int | None = 0
-    at: int | None = 0
     given_headers: Sequence[Header] | Mapping[str, bytes | None] | None = None
     time: tuple[int, int] = (0, -1)
 
@@ -44,10 +42,10 @@ class Message:
         return "in"
 
     def partition(self) -> int | None:
-        return self.number
+        return 0
 
     def offset(self) -> int | None:
-        return self.at
+        return 0
 
     def key(self) -> bytes | None:
         return None
@@ -95,25 +93,29 @@ def test_batch_can_be_read_more_than_once() -> None:
 
 @pytest.mark.parametrize("given_headers", [None, [], {}])
 def test_message_without_headers_has_an_empty_tuple(given_headers: Any) -> None:
-    assert input_record(Message(given_headers=given_headers)).headers == ()
+    assert InputBatch([Message(given_headers=given_headers)])[0].headers == ()
 
 
 @pytest.mark.parametrize("given_headers", [[("a", b"1"), ("a", None)], {"a": b"1"}])
 def test_headers_are_pairs_in_either_form_of_the_client(given_headers: Any) -> None:
     expected = tuple(given_headers.items() if isinstance(given_headers, dict) else given_headers)
-    assert input_record(Message(given_headers=given_headers)).headers == expected
+    assert InputBatch([Message(given_headers=given_headers)])[0].headers == expected
 
 
 def test_timestamp_that_is_not_available_is_none_and_not_minus_one() -> None:
-    assert input_record(Message(time=(0, -1))).timestamp_ms is None
-    assert input_record(Message(time=(1, 0))).timestamp_ms == 0
+    assert InputBatch([Message(time=(0, -1))])[0].timestamp_ms is None
+    assert InputBatch([Message(time=(1, 0))])[0].timestamp_ms == 0
     assert InputBatch([Message(time=(2, 5))]).timestamps_ms == [5]
 
 
-@pytest.mark.parametrize("message", [Message(number=None), Message(at=None)])
-def test_message_without_coordinates_is_refused(message: Message) -> None:
-    with pytest.raises(ValueError, match="coordinates"):
-        input_record(message)
+def test_record_is_found_by_its_place_from_either_end() -> None:
+    records = [InputRecord("in", 0, offset, None, None) for offset in range(3)]
+    batch = InputBatch.of(records)
+    assert [batch[i] for i in (-3, -2, -1)] == records
+    assert type(batch[0]) is InputRecord
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            batch[outside]
 
 
 output_rows = st.tuples(payloads, payloads, header_lists, times_ms, st.none() | st.integers(0, 5))

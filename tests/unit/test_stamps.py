@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eos.stamps import OwnershipMode, Stamp
 
-CASES = settings(max_examples=50, deadline=None)
+CASES = settings(max_examples=25, deadline=None)
 
 shown_shards = st.from_regex(r"([A-Za-z0-9._-]{1,30}\[\d{1,3}\]|#\d{1,6}|start)", fullmatch=True)
 

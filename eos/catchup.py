@@ -1,0 +1,90 @@
+"""CatchUp: whether a group has processed everything that was in its input when the loop began."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import RetriableError
+from eos.kafka.consumer import ConsumerClient
+from eos.offsets import Partition
+from eos.settings import Settings
+
+_ASK_EVERY_S = 0.3
+_CALL_S = 5.0
+
+
+class CatchUp:
+    """The LSO of each input partition as of its making, held against the group's committed offsets.
+
+    An instance cannot judge by its own partitions: in a rebalance it has none for a moment, and if it left
+    then, a static member's partitions would wait for its session timeout.
+
+    Args:
+        settings: how to reach the cluster.
+        group: whose offsets count.
+        topics: the input topics, all partitions of which count …
+        only: … or just these.
+
+    Raises:
+        UnavailableError: the cluster did not answer in time.
+    """
+
+    def __init__(
+        self, settings: Settings, group: str, topics: Sequence[str], only: Sequence[Partition] | None = None
+    ) -> None:
+        # A client of its own: on the loop's, the questions would wait behind its fetches.
+        self._client = ConsumerClient(
+            {
+                **settings.client_config(),
+                "group.id": group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        deadline = time.monotonic() + settings.open_deadline_s
+
+        def partitions(timeout_s: float) -> Sequence[Partition]:
+            return only if only is not None else self._client.partitions_of(topics, timeout_s)
+
+        def end_of(partition: Partition) -> int:
+            def ask(timeout_s: float) -> int:
+                return self._client.stable_watermarks(partition, timeout_s)[1]
+
+            return retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)
+
+        try:
+            found = retry.resume(Call.METADATA, partitions, deadline=deadline, slice_s=_CALL_S)
+            self._ends = {partition: end_of(partition) for partition in found}
+        except BaseException:
+            self._client.close()
+            raise
+        self._reached = False
+        self._asked_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def reached(self) -> bool:
+        """Whether all of it is committed. Asks the cluster a few times per second at most."""
+        now = time.monotonic()
+        if not self._reached and now - self._asked_at >= _ASK_EVERY_S:
+            self._asked_at = now
+            try:
+                stored = self._client.committed(self._ends, _CALL_S)
+            except RetriableError:
+                return False  # asked again; also while a transaction is pending on the offsets
+            self._reached = all(
+                end == 0 or (partition in stored and stored[partition].offset >= end)
+                for partition, end in self._ends.items()
+            )
+        return self._reached

@@ -1,0 +1,162 @@
+"""Preflight on a real broker: what does not fit is refused before the first transaction, with its fix."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from eos.check import TransactionsView, preflight
+from eos.errors import ConfigError, UnavailableError
+from eos.job import Job
+from eos.kafka.admin import live_members
+from eos.offsets import Partition
+from eos.settings import Settings
+from tests.conftest import NewTopic
+from tests.support.observer import create_topics, unique
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+
+
+def settings(bootstrap: str, **more: object) -> Settings:
+    overrides = {name.replace("__", "."): value for name, value in more.items()}
+    return Settings.load(overrides={"kafka.bootstrap_servers": bootstrap, **overrides}, environ={})
+
+
+@pytest.fixture
+def job(topic: NewTopic) -> Job:
+    return Job(name="flight", inputs=[topic("in", 3)], outputs=[topic("out", 3)], transform=lambda _: [])
+
+
+def test_a_single_broker_fits_with_warnings(bootstrap: str, job: Job) -> None:
+    warnings = preflight(job, settings(bootstrap))
+    assert any(one.startswith(f"{job.outputs[0]} has 1 replica(s)") for one in warnings)
+    assert any("min.insync.replicas = 1" in one for one in warnings)
+    assert not any("could not be" in one for one in warnings)
+
+
+def test_missing_topics_come_with_the_commands_that_create_them(bootstrap: str, job: Job) -> None:
+    missing = [unique("missing"), unique("absent")]
+    incomplete = Job(name="j", inputs=job.inputs, outputs=missing, transform=lambda _: [])
+    with pytest.raises(ConfigError) as caught:
+        preflight(incomplete, settings(bootstrap))
+    for name in missing:
+        assert (
+            f"kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {name} "
+            "--partitions 3 --replication-factor 1"
+        ) in str(caught.value)
+
+
+def test_a_missing_dead_letter_topic_is_named(bootstrap: str, job: Job) -> None:
+    dead = unique("dead")
+    incomplete = Job(
+        name="j", inputs=job.inputs, outputs=job.outputs, transform=lambda _: [], dead_letters=dead
+    )
+    with pytest.raises(ConfigError, match=dead):
+        preflight(incomplete, settings(bootstrap))
+
+
+def test_asking_for_a_topic_does_not_create_it(bootstrap: str, job: Job) -> None:
+    missing = unique("missing")
+    incomplete = Job(name="j", inputs=[missing], outputs=job.outputs, transform=lambda _: [])
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=missing):
+            preflight(incomplete, settings(bootstrap))
+
+
+def test_a_transaction_timeout_above_the_brokers_maximum_is_refused(bootstrap: str, job: Job) -> None:
+    too_long = settings(
+        bootstrap, transaction__timeout_ms=1_000_000, ownership__max_poll_interval_ms=1_000_000
+    )
+    with pytest.raises(ConfigError, match=r"transaction\.timeout_ms.*transaction\.max\.timeout\.ms = 900000"):
+        preflight(job, too_long)
+
+
+def test_a_broker_that_is_away_is_unavailable_within_the_deadline(job: Job) -> None:
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match=re.escape("127.0.0.1:1 (kafka.bootstrap_servers)")):
+        preflight(job, settings("127.0.0.1:1"), deadline_s=1)
+    assert time.monotonic() - began < 5
+
+
+def test_a_compacted_output_gets_a_warning(bootstrap: str, job: Job) -> None:
+    compacted = unique("compacted")
+    create_topics(bootstrap, {compacted: 1}, config={"cleanup.policy": "compact"})
+    warnings = preflight(
+        Job(name="j", inputs=job.inputs, outputs=[compacted], transform=lambda _: []), settings(bootstrap)
+    )
+    assert any(f"{compacted} is compacted" in one for one in warnings)
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def member(request: pytest.FixtureRequest, bootstrap: str, job: Job) -> Iterator[str]:
+    """A group with a live member, under both protocols."""
+    group = unique("group")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "alive",
+            "group.protocol": request.param,
+        }
+    )
+    consumer.subscribe(list(job.inputs))
+    deadline = time.monotonic() + WAIT_S
+    while not consumer.assignment():
+        consumer.poll(0.1)
+        assert time.monotonic() < deadline
+    yield group
+    consumer.close()
+
+
+def test_live_members_are_no_match_for_ownership_by_partition(bootstrap: str, job: Job, member: str) -> None:
+    by_partition = settings(
+        bootstrap, group=member, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
+    )
+    with pytest.raises(ConfigError, match="live members \\(alive @"):
+        preflight(job, by_partition)
+    assert preflight(job, settings(bootstrap, group=member))  # by group: they are its peers
+
+
+def test_a_group_without_members_fits_ownership_by_partition(bootstrap: str, job: Job) -> None:
+    assert preflight(
+        job, settings(bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1)
+    )
+    assert live_members({"bootstrap.servers": bootstrap}, unique("nobody"), WAIT_S) == []
+
+
+def test_transactions_are_seen_with_their_epochs(
+    bootstrap: str, job: Job, names: Callable[[str], str]
+) -> None:
+    prefix = names("seen")
+    mine = f"{prefix}.one"
+
+    def initialised() -> Producer:
+        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": mine, "log_level": 0})
+        producer.init_transactions(WAIT_S)
+        return producer
+
+    with TransactionsView(settings(bootstrap)) as view:
+        assert view.describe([mine]) == {}
+        first = initialised()
+        before = view.describe([mine, f"{prefix}.unknown"])[mine]
+        assert not before.is_open
+        assert view.lingering(prefix) == []
+        first.begin_transaction()
+        first.produce(job.outputs[0], b"open", partition=1)
+        first.flush(WAIT_S)
+        (lingering,) = view.lingering(prefix)
+        assert lingering.state == "Ongoing"
+        assert lingering.partitions == {Partition(job.outputs[0], 1)}
+        assert lingering.started_ms is not None
+        assert view.transactional_ids(prefix) == [mine]
+        initialised()
+        after = view.describe([mine])[mine]
+        assert (after.producer_id, after.is_open) == (before.producer_id, False)
+        assert after.producer_epoch > before.producer_epoch
+        first.purge()

@@ -1,0 +1,407 @@
+"""Verification on a real broker: exact outputs pass, damaged ones are named, unsettled and deleted ones refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eos.check import Kind, VerificationReport, verify
+from eos.errors import ConfigError, OffsetGapError, UnavailableError, UsageError
+from eos.job import Job
+from eos.offsets import Partition
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.settings import Settings
+from tests.conftest import NewTopic
+from tests.support.observer import (
+    PlainRecord,
+    create_topics,
+    produce_plain,
+    read_committed,
+    unique,
+    watermarks,
+)
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+POISON = b"poison"
+
+
+class House(NamedTuple):
+    """A job with its topics, and the processing of its input by hand, right or wrong."""
+
+    bootstrap: str
+    job: Job
+    group: str
+
+    @property
+    def source(self) -> str:
+        return self.job.inputs[0]
+
+    def settings(self, policy: str = "dead-letter") -> Settings:
+        return Settings.load(
+            overrides={
+                "kafka.bootstrap_servers": self.bootstrap,
+                "group": self.group,
+                "poison.policy": policy,
+            },
+            environ={},
+        )
+
+    def verified(self, *, deadline_s: float = WAIT_S, policy: str = "dead-letter", **begins: Mapping[Partition, int]) -> VerificationReport:  # fmt: skip
+        return verify(self.job, self.settings(policy), deadline_s=deadline_s, **begins)  # type: ignore[arg-type] # the two mappings
+
+    def load(self, count: int) -> list[InputRecord]:
+        """Input in two partitions; every seventh record is poison."""
+        seen = produce_plain(
+            self.bootstrap,
+            self.source,
+            [
+                PlainRecord(
+                    POISON if i % 7 == 6 else b"v%d" % i, b"k%d" % (i % 5), i % 2, (("n", b"%d" % i),)
+                )
+                for i in range(count)
+            ],
+        )
+        return [InputRecord(*one) for one in seen]
+
+    def outputs(self, record: InputRecord) -> list[OutputRecord]:
+        transform = self.job.bound()
+        try:
+            return transform.record(record)
+        except ValueError as error:
+            return [transform.dead_letter(record, error)]
+
+    def producer(self, transaction_timeout_ms: int = 60_000) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": unique("by-hand"),
+                "transaction.timeout.ms": transaction_timeout_ms,
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(WAIT_S)
+        return producer
+
+    def commit(self, outputs: Sequence[OutputRecord], offsets: Mapping[int, int], producer: Producer | None = None) -> None:  # fmt: skip
+        producer = producer or self.producer()
+        producer.begin_transaction()
+        write(producer, outputs)
+        if offsets:
+            group = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+            positions = [TopicPartition(self.source, p, offset) for p, offset in offsets.items()]
+            producer.send_offsets_to_transaction(positions, group.consumer_group_metadata(), WAIT_S)
+            group.close()
+        producer.commit_transaction(WAIT_S)
+
+    def process(self, records: Sequence[InputRecord], batch: int = 25) -> None:
+        """Everything, exactly once, in transactions."""
+        producer = self.producer()
+        for start in range(0, len(records), batch):
+            part = records[start : start + batch]
+            offsets = {one.partition: one.offset + 1 for one in part}
+            self.commit([out for one in part for out in self.outputs(one)], offsets, producer)
+
+
+def write(producer: Producer, outputs: Sequence[OutputRecord]) -> None:
+    for out in outputs:
+        producer.produce(
+            out.topic, out.value, out.key, timestamp=out.timestamp_ms or 0, headers=list(out.headers)
+        )
+    producer.flush(WAIT_S)
+
+
+@pytest.fixture
+def house(bootstrap: str, topic: NewTopic, names: Callable[[str], str]) -> House:
+    source, doubled, audit, dead = topic("in", 2), topic("doubled", 3), topic("audit", 1), topic("dlq", 1)
+
+    def transform(record: InputRecord) -> Iterator[OutputRecord]:
+        yield OutputRecord(audit, b"seen " + (record.value or b""), record.key)
+        if record.value == POISON:
+            raise ValueError(record.value)
+        yield OutputRecord(doubled, (record.value or b"") * 2, record.key, record.headers)
+        yield OutputRecord(doubled, None, None, record.headers)
+
+    job = Job(name="house", inputs=[source], outputs=[doubled, audit], transform=transform, dead_letters=dead)
+    return House(bootstrap, job, names("group"))
+
+
+def kinds(report: VerificationReport) -> dict[Kind, int]:
+    return {kind: count for kind, count in report.differences.items() if count}
+
+
+def test_an_exact_output_passes(house: House) -> None:
+    records = house.load(100)
+    house.process(records[:70])
+    report = house.verified()
+    assert report.exactly_once, report
+    assert report.records == 70
+    assert report.expected == report.found == 10 + 3 * 60
+    assert {one.committed for one in report.inputs} == {35}
+    assert report.group == house.group
+
+
+def test_a_batch_function_is_verified_record_by_record(house: House) -> None:
+    def transform_batch(batch: InputBatch) -> list[OutputBatch]:
+        if POISON in batch.values:
+            raise ValueError(POISON)
+        doubled = house.job.outputs[0]
+        return [OutputBatch(doubled, [(value or b"") * 2 for value in batch.values], batch.keys)]
+
+    job = Job(
+        name="batches",
+        inputs=house.job.inputs,
+        outputs=house.job.outputs,
+        transform_batch=transform_batch,
+        dead_letters=house.job.dead_letters,
+    )
+    batches = house._replace(job=job)
+    batches.process(batches.load(30))
+    assert batches.verified().exactly_once
+
+
+def test_aborted_records_are_not_there(house: House) -> None:
+    records = house.load(20)
+    producer = house.producer()
+    producer.begin_transaction()
+    write(producer, [out for one in records for out in house.outputs(one)])
+    producer.abort_transaction(WAIT_S)
+    house.process(records)
+    assert house.verified().exactly_once
+
+
+def test_aborted_input_is_no_input(house: House) -> None:
+    house.load(6)
+    producer = house.producer()
+    producer.begin_transaction()
+    producer.produce(house.source, b"aborted", partition=0)
+    producer.flush(WAIT_S)
+    producer.abort_transaction(WAIT_S)
+    produced = produce_plain(house.bootstrap, house.source, [PlainRecord(b"last", b"k", 0)])
+    assert produced[0].offset == 5  # three records, the aborted one, its marker
+    house.process([InputRecord(*one) for one in read_committed(house.bootstrap, house.source)])
+    report = house.verified()
+    assert report.exactly_once
+    assert report.records == 7
+
+
+def test_an_idle_job_with_no_output_has_nothing_to_differ(house: House) -> None:
+    house.load(5)
+    report = house.verified()
+    assert report.exactly_once
+    assert report.records == report.found == 0
+    assert [one.committed for one in report.inputs] == [None, None]
+
+
+def test_a_transaction_without_its_outputs_is_lost(house: House) -> None:
+    records = house.load(20)
+    house.process(records[:10])
+    house.commit([], {0: 10, 1: 10})
+    report = house.verified()
+    assert kinds(report) == {Kind.LOST: len([out for one in records[10:] for out in house.outputs(one)])}
+
+
+def test_a_transaction_without_its_offsets_is_duplicated_by_its_retry(house: House) -> None:
+    records = house.load(20)
+    house.process(records)
+    house.commit([out for one in records[-4:] for out in house.outputs(one)], {})
+    report = house.verified()
+    assert kinds(report) == {Kind.DUPLICATED: sum(len(house.outputs(one)) for one in records[-4:])}
+
+
+def test_output_ahead_of_the_offsets_is_unexpected(house: House) -> None:
+    records = house.load(20)
+    house.process(records[:12])
+    house.commit([out for one in records[12:14] for out in house.outputs(one)], {})
+    report = house.verified()
+    assert Kind.UNEXPECTED in kinds(report)
+    assert Kind.LOST not in kinds(report)
+
+
+def test_part_of_a_transaction_is_torn(house: House) -> None:
+    records = house.load(6)
+    outputs = [out for one in records for out in house.outputs(one)]
+    audit = house.job.outputs[1]
+    house.commit([out for out in outputs if out.topic != audit], {0: 3, 1: 3})
+    report = house.verified()
+    assert kinds(report) == {Kind.LOST: 6, Kind.TORN: 6}
+    assert {one.partition.topic for one in report.examples} == {house.source}
+
+
+def test_outputs_in_the_wrong_order_are_reordered(house: House) -> None:
+    records = house.load(40)
+    outputs = [out for one in records for out in house.outputs(one)]
+    house.commit(outputs[::-1], {0: 20, 1: 20})
+    assert kinds(house.verified()).keys() == {Kind.REORDERED}
+
+
+def test_a_dead_letter_that_is_not_there_is_lost(house: House) -> None:
+    records = house.load(14)
+    outputs = [out for one in records for out in house.outputs(one)]
+    house.commit([out for out in outputs if out.topic != house.job.dead_letters], {0: 7, 1: 7})
+    report = house.verified()
+    assert kinds(report) == {Kind.LOST: 2}
+    assert {one.topic: one.lost for one in report.outputs}[house.job.dead_letters or ""] == 2
+
+
+def test_the_policy_stop_makes_poison_below_the_offset_a_failure(house: House) -> None:
+    records = house.load(8)
+    house.process(records)
+    report = house.verified(policy="stop")
+    assert kinds(report) == {Kind.FAILED: 1, Kind.UNEXPECTED: 1}
+    assert "ValueError" in str(report.examples[-1])
+
+
+def test_the_policy_skip_expects_nothing_for_poison(house: House) -> None:
+    records = house.load(8)
+    kept = [one for one in records if one.value != POISON]
+    house.commit([out for one in kept for out in house.outputs(one)], {0: 4, 1: 4})
+    assert house.verified(policy="skip").exactly_once
+
+
+def test_an_open_transaction_is_not_settled_and_named(house: House) -> None:
+    house.process(house.load(5))
+    producer = house.producer()
+    producer.begin_transaction()
+    producer.produce(house.job.outputs[1], b"open")
+    producer.flush(WAIT_S)
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match=r"not settled: audit.*\[0\] \(LSO"):
+        house.verified(deadline_s=2)
+    assert time.monotonic() - began < 10
+    producer.abort_transaction(WAIT_S)
+    assert house.verified().exactly_once
+
+
+def test_a_pending_offset_is_waited_for(house: House) -> None:
+    records = house.load(5)
+    house.process(records[:2])
+    producer = house.producer(transaction_timeout_ms=60_000)
+    producer.begin_transaction()
+    group = Consumer({"bootstrap.servers": house.bootstrap, "group.id": house.group})
+    producer.send_offsets_to_transaction(
+        [TopicPartition(house.source, 0, 2)], group.consumer_group_metadata(), WAIT_S
+    )
+    group.close()
+    with pytest.raises(UnavailableError, match="committed offsets"):
+        house.verified(deadline_s=2)
+    producer.abort_transaction(WAIT_S)
+    assert house.verified().exactly_once
+
+
+def test_a_broker_that_is_away_is_unavailable(house: House) -> None:
+    away = house._replace(bootstrap="127.0.0.1:1")
+    with pytest.raises(UnavailableError):
+        away.verified(deadline_s=1)
+
+
+def test_a_missing_topic_is_named(house: House) -> None:
+    missing = unique("missing")
+    job = Job(name="j", inputs=house.job.inputs, outputs=[missing], transform=lambda _: [])
+    with pytest.raises(ConfigError, match=missing):
+        house._replace(job=job).verified()
+
+
+def test_deleted_input_needs_a_beginning(house: House) -> None:
+    records = house.load(40)
+    house.process(records[:20])
+    ends = {Partition(one.topic, 0): one.found for one in house.verified().outputs}
+    assert ends
+    delete(house.bootstrap, TopicPartition(house.source, 0, 10))
+    delete(house.bootstrap, TopicPartition(house.source, 1, 10))
+    with pytest.raises(OffsetGapError, match="below offset 10"):
+        house.verified()
+    output_from = output_ends(house)
+    house.process(records[20:])
+    inputs = {Partition(house.source, p): 10 for p in range(2)}
+    report = house.verified(input_from=inputs, output_from=output_from)
+    assert report.exactly_once, report
+    assert report.records == 20
+    with pytest.raises(OffsetGapError, match="below offset 10"):
+        house.verified(input_from=dict.fromkeys(inputs, 9), output_from=output_from)
+
+
+def test_deleted_output_needs_a_beginning(house: House) -> None:
+    house.process(house.load(10))
+    delete(house.bootstrap, TopicPartition(house.job.outputs[1], 0, 3))
+    with pytest.raises(OffsetGapError, match=house.job.outputs[1]):
+        house.verified()
+
+
+def test_a_group_that_began_late_and_an_output_that_was_not_empty(house: House) -> None:
+    produce_plain(house.bootstrap, house.job.outputs[1], [b"of another time"])
+    records = house.load(20)
+    output_from = output_ends(house)
+    house.process(records[10:])
+    assert not house.verified().exactly_once
+    report = house.verified(
+        input_from={Partition(house.source, p): 5 for p in range(2)}, output_from=output_from
+    )
+    assert report.exactly_once
+
+
+def test_a_beginning_of_an_unknown_partition_is_refused(house: House) -> None:
+    house.load(1)
+    with pytest.raises(UsageError, match="no partition of the job"):
+        house.verified(input_from={Partition("other", 0): 1})
+
+
+def test_an_offset_beyond_the_input_is_a_problem(house: House) -> None:
+    house.process(house.load(4))
+    house.commit([], {0: 50})
+    report = house.verified()
+    assert not report.exactly_once
+    assert "beyond the end" in report.problems[0]
+
+
+def test_another_group_is_asked_about(house: House) -> None:
+    house.process(house.load(4))
+    report = verify(house.job, house.settings(), group=unique("other"), deadline_s=WAIT_S)
+    assert not report.exactly_once
+    assert "right group" in report.problems[0]
+
+
+def test_timestamps_of_the_broker_are_not_compared(house: House, names: Callable[[str], str]) -> None:
+    stamped = names("stamped")
+    create_topics(house.bootstrap, {stamped: 1}, config={"message.timestamp.type": "LogAppendTime"})
+    job = Job(
+        name="j",
+        inputs=house.job.inputs,
+        outputs=[stamped],
+        transform=lambda record: [OutputRecord(stamped, record.value, record.key, timestamp_ms=1_000)],
+    )
+    stamping = house._replace(job=job)
+    stamping.process(stamping.load(5))
+    assert stamping.verified().exactly_once
+
+
+def test_progress_is_told_to_the_end(house: House) -> None:
+    house.process(house.load(50))
+    told: dict[str, tuple[int, int]] = {}
+
+    def progress(stage: str, done: int, total: int) -> None:
+        told[stage] = (done, total)
+
+    verify(house.job, house.settings(), deadline_s=WAIT_S, progress=progress)
+    assert list(told) == ["input", "output", "compare"]
+    assert all(done == total > 0 for done, total in told.values())
+
+
+def delete(bootstrap: str, before: TopicPartition) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([before]).values():
+        deleted.result(WAIT_S)
+
+
+def output_ends(house: House) -> dict[Partition, int]:
+    return {
+        Partition(name, p): end
+        for name in house.job.written_topics
+        for p, (_, end) in watermarks(house.bootstrap, name).items()
+    }

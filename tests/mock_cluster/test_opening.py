@@ -1,0 +1,115 @@
+"""Opening a producer: what is waited out, what is refused at once, and what a fence does."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eos.errors import ConfigError, EosError, FencedError, UnavailableError
+from eos.events import CallRetried, Fenced, ProducerOpened
+from eos.producer import ProducerState
+from eos.settings import Settings
+from tests.mock_cluster.conftest import NewShard
+from tests.support.kafka_frames import ApiKey
+from tests.support.mock_cluster import MockCluster
+from tests.support.mock_shard import TXN_COORDINATOR
+
+E = KafkaError
+
+
+@pytest.mark.parametrize(
+    "code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.CONCURRENT_TRANSACTIONS, E.NOT_COORDINATOR, E._TRANSPORT]
+)
+def test_coordinator_that_is_not_ready_is_asked_again(
+    code: int, cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard()
+    cluster.push_errors(ApiKey.INIT_PRODUCER_ID, code)
+    shard.producer.open()
+    assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 2
+    assert len(shard.told_of(ProducerOpened)) == 1
+    shard.run()
+
+
+def test_init_that_outlasts_its_slice_is_resumed_and_not_sent_again(
+    cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard()
+    cluster.push_error_rtts(TXN_COORDINATOR, ApiKey.INIT_PRODUCER_ID, (0, 1500))
+    shard.producer.open()
+    assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
+    assert [retried.call for retried in shard.told_of(CallRetried)] == ["init"]
+    shard.run()
+
+
+def test_coordinator_that_is_down_is_awaited(cluster: MockCluster, new_shard: NewShard) -> None:
+    shard = new_shard()
+    cluster.broker_down(TXN_COORDINATOR)
+    back = threading.Timer(1.2, cluster.broker_up, [TXN_COORDINATOR])
+    back.start()
+    try:
+        shard.producer.open()
+    finally:
+        back.join()
+    assert shard.told_of(CallRetried)
+    shard.run()
+
+
+def test_cluster_that_stays_away_is_given_up_at_the_deadline_and_can_be_opened_later(
+    cluster: MockCluster, new_shard: NewShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Settings, "open_deadline_s", 1.2)
+    shard = new_shard()
+    cluster.broker_down()
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match="init: no usable answer"):
+        shard.producer.open()
+    assert 1.2 <= time.monotonic() - began < 4.0
+    assert shard.producer.state is ProducerState.NEW
+    cluster.broker_up()
+    monkeypatch.undo()
+    shard.run()
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [
+        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "TransactionalId"),
+        (E.CLUSTER_AUTHORIZATION_FAILED, "cluster"),
+        (E.INVALID_TRANSACTION_TIMEOUT, "transaction.timeout_ms"),
+    ],
+)
+def test_refusal_is_told_at_once_with_its_fix_and_without_a_retry(
+    code: int, fix: str, cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard()
+    cluster.push_errors(ApiKey.INIT_PRODUCER_ID, *[code] * 20)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=fix):
+        shard.producer.open()
+    assert time.monotonic() - began < 3.0
+    assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
+
+
+@pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED])
+def test_fence_at_init_is_final(code: int, cluster: MockCluster, new_shard: NewShard) -> None:
+    shard = new_shard()
+    cluster.push_errors(ApiKey.INIT_PRODUCER_ID, code)
+    with pytest.raises(FencedError):
+        shard.producer.open()
+    assert shard.producer.state is ProducerState.FENCED
+    assert len(shard.told_of(Fenced)) == 1
+    with pytest.raises(FencedError):
+        shard.producer.transaction()
+    assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
+
+
+def test_broker_without_transactions_is_refused_by_its_age(cluster: MockCluster, new_shard: NewShard) -> None:
+    cluster.set_api_versions(ApiKey.INIT_PRODUCER_ID, -1, -1)
+    with pytest.raises(EosError) as raised:
+        new_shard().producer.open()
+    assert isinstance(raised.value, ConfigError), raised.value
+    assert "2.5 or newer" in str(raised.value)

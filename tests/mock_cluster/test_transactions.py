@@ -1,0 +1,346 @@
+"""Accidents inside a transaction: what librdkafka hides, what is redone, what is resumed, what ends the producer."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eos.errors import (
+    AbortableError,
+    CommitOutcomeUnknownError,
+    ConfigError,
+    EosError,
+    FencedError,
+    RebalancedError,
+    RecordRefusedError,
+    ReopenError,
+)
+from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionAborted, TransactionCommitted
+from eos.ownership import Outcome
+from eos.producer import ProducerState
+from eos.transaction import TransactionState
+from tests.mock_cluster.conftest import NewShard
+from tests.support.kafka_frames import ApiKey
+from tests.support.mock_cluster import MockCluster
+from tests.support.mock_shard import GROUP_COORDINATOR, LEADER, TXN_COORDINATOR, MockShard
+
+E = KafkaError
+INIT, ADD_PARTITIONS, PRODUCE = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE
+ADD_OFFSETS, OFFSET_COMMIT, END = ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN
+PROMPT_S = 2.0  # an answer that waited for no deadline, on a busy machine
+
+
+# --- a broker's error while sending ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [E.TRANSACTION_ABORTABLE, E.UNKNOWN_PRODUCER_ID, E.UNKNOWN])
+@pytest.mark.parametrize("api", [ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, OFFSET_COMMIT, END])
+def test_abortable_error_is_redone_in_a_new_transaction(api: ApiKey, code: int, shard: MockShard) -> None:
+    shard.cluster.push_errors(api, code)
+    with pytest.raises(AbortableError):
+        shard.run(offset=5)
+    assert len(shard.told_of(TransactionAborted)) == 1
+    assert shard.run().state is TransactionState.COMMITTED
+
+
+def test_record_that_the_broker_refuses_is_told_as_such(shard: MockShard) -> None:
+    shard.cluster.push_errors(PRODUCE, E.MSG_SIZE_TOO_LARGE)
+    with pytest.raises(RecordRefusedError, match="out: .*message.max.bytes"):
+        shard.run(offset=5)
+    assert shard.run().state is TransactionState.COMMITTED
+
+
+def test_leader_that_moved_is_followed_without_an_abort(shard: MockShard) -> None:
+    shard.run()
+    shard.cluster.clear_requests()
+    shard.cluster.push_error_rtts(LEADER, PRODUCE, (E.NOT_LEADER_FOR_PARTITION, 0))
+    shard.cluster.partition_set_leader("out", 0, GROUP_COORDINATOR)
+    assert shard.run().state is TransactionState.COMMITTED
+    assert shard.cluster.requests(PRODUCE)[-1].broker_id == GROUP_COORDINATOR
+    assert len(shard.cluster.requests(END)) == 1
+    assert not shard.told_of(TransactionAborted)
+
+
+@pytest.mark.parametrize("code", [E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS, E.LEADER_NOT_AVAILABLE])
+def test_passing_error_of_the_leader_is_retried_by_the_client(code: int, shard: MockShard) -> None:
+    shard.cluster.push_errors(PRODUCE, code, code)
+    assert shard.run().state is TransactionState.COMMITTED
+    assert len(shard.cluster.requests(PRODUCE)) == 3
+
+
+def test_leader_that_stays_away_fails_the_transaction_within_its_timeout(
+    cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard(timeout_ms=1500)
+    shard.run()
+    cluster.broker_down(LEADER)
+    began = time.monotonic()
+    with pytest.raises((AbortableError, ReopenError)):
+        shard.run()
+    assert time.monotonic() - began < 1.5 + 3.0
+    cluster.broker_up(LEADER)
+    assert not shard.told_of(Fenced)
+
+
+def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(shard: MockShard) -> None:
+    """Between its two requests send_offsets finds the transaction failed, and answers _STATE."""
+    shard.cluster.push_error_rtts(LEADER, PRODUCE, (E.INVALID_RECORD, 150))
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, ADD_OFFSETS, (0, 500))
+    with pytest.raises(AbortableError):
+        shard.run(offset=5)
+    assert shard.run().state is TransactionState.COMMITTED
+
+
+# --- the commit --------------------------------------------------------------------------------------
+
+
+def test_slow_commit_is_resumed_and_committed_once(shard: MockShard) -> None:
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
+    assert shard.run(offset=5).state is TransactionState.COMMITTED
+    assert len(shard.cluster.requests(END)) == 1
+    assert [retried.call for retried in shard.told_of(CallRetried)] == ["commit"] * 2
+    assert len(shard.told_of(TransactionCommitted)) == 1
+
+
+@pytest.mark.parametrize(
+    "code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.CONCURRENT_TRANSACTIONS]
+)
+def test_coordinator_that_is_busy_is_asked_again(code: int, shard: MockShard) -> None:
+    shard.cluster.push_errors(END, code)
+    assert shard.run(offset=5).state is TransactionState.COMMITTED
+    assert len(shard.cluster.requests(END)) == 2
+
+
+def test_coordinator_that_moved_is_followed(shard: MockShard) -> None:
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (E.NOT_COORDINATOR, 0))
+    shard.cluster.coordinator_set("transaction", shard.producer.transactional_id, GROUP_COORDINATOR)
+    assert shard.run().state is TransactionState.COMMITTED
+    assert shard.cluster.requests(END)[-1].broker_id == GROUP_COORDINATOR
+    assert not shard.told_of(TransactionAborted)
+
+
+def test_coordinator_that_fails_over_finishes_the_commit(shard: MockShard) -> None:
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (E._TRANSPORT, 0))
+    shard.cluster.broker_down(TXN_COORDINATOR)
+    back = threading.Timer(1.2, shard.cluster.broker_up, [TXN_COORDINATOR])
+    back.start()
+    try:
+        assert shard.run().state is TransactionState.COMMITTED
+    finally:
+        back.join()
+    assert not shard.told_of(TransactionAborted)
+
+
+def test_resent_commit_makes_the_producer_suspect_and_the_next_begin_has_an_epoch_of_its_own(
+    shard: MockShard,
+) -> None:
+    """The first copy may still be on its way, and would end the next transaction of the same epoch."""
+    shard.cluster.push_errors(END, E._TRANSPORT)
+    assert shard.run().state is TransactionState.COMMITTED
+    assert len(shard.cluster.requests(END)) == 2
+    assert shard.producer.state is ProducerState.SUSPECT
+    assert len(shard.told_of(ProducerSuspect)) == 1
+    shard.cluster.clear_requests()
+    assert shard.run().state is TransactionState.COMMITTED
+    assert len(shard.cluster.requests(INIT)) == 1
+
+
+def test_commit_that_the_broker_answers_with_an_unknown_error_makes_the_producer_suspect(
+    shard: MockShard,
+) -> None:
+    """The client presents it as abortable although nobody knows what the coordinator will still do."""
+    shard.cluster.push_errors(END, E.UNKNOWN)
+    with pytest.raises(AbortableError):
+        shard.run()
+    shard.cluster.clear_requests()
+    assert shard.run().state is TransactionState.COMMITTED
+    assert len(shard.cluster.requests(INIT)) == 1
+
+
+def test_unanswered_commit_is_never_followed_by_an_abort(new_shard: NewShard) -> None:
+    shard = new_shard(commit_deadline_ms=1500)
+    shard.producer.open()
+    shard.cluster.clear_requests()
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 4000))
+    began = time.monotonic()
+    with pytest.raises(CommitOutcomeUnknownError, match="together or not at all"):
+        shard.run(offset=5)
+    assert 1.5 <= time.monotonic() - began < 1.5 + PROMPT_S
+    assert len(shard.cluster.requests(END)) == 1
+    assert shard.producer.state is ProducerState.OVER
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
+    happened: bool, new_shard: NewShard
+) -> None:
+    shard = new_shard(commit_deadline_ms=1100)
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
+    with pytest.raises(CommitOutcomeUnknownError):
+        shard.run(offset=5)
+    if happened:
+        shard.store(5, str(shard.producer.owned_offsets("g").stamp))
+    assert shard.producer.reopen() is (Outcome.COMMITTED if happened else Outcome.ABORTED)
+    assert shard.run().state is TransactionState.COMMITTED
+
+
+def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(new_shard: NewShard) -> None:
+    shard = new_shard(commit_deadline_ms=1100)
+    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
+    with pytest.raises(CommitOutcomeUnknownError):
+        shard.run(offset=5)
+    shard.store(5, "eos1 mode=group shard=#0 owner=rival")
+    inits = len(shard.cluster.requests(INIT))
+    with pytest.raises(FencedError):
+        shard.producer.reopen()
+    assert len(shard.cluster.requests(INIT)) == inits  # the rightful owner was not fenced
+
+
+# --- fences ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ADD_PARTITIONS, E.INVALID_PRODUCER_EPOCH),
+        (ADD_PARTITIONS, E.PRODUCER_FENCED),
+        (PRODUCE, E.INVALID_PRODUCER_EPOCH),
+        (ADD_OFFSETS, E.INVALID_PRODUCER_EPOCH),
+        (ADD_OFFSETS, E.PRODUCER_FENCED),  # flagged abortable, because librdkafka does not list it there
+        (OFFSET_COMMIT, E.INVALID_PRODUCER_EPOCH),
+        (OFFSET_COMMIT, E.PRODUCER_FENCED),  # likewise
+        (END, E.INVALID_PRODUCER_EPOCH),
+        (END, E.PRODUCER_FENCED),
+    ],
+)
+def test_fence_is_raised_at_once_and_at_every_later_use(api: ApiKey, code: int, shard: MockShard) -> None:
+    shard.cluster.push_errors(api, code)
+    began = time.monotonic()
+    with pytest.raises(FencedError):
+        shard.run(offset=5)
+    assert shard.producer.state is ProducerState.FENCED
+    assert len(shard.told_of(Fenced)) == 1
+    shard.cluster.clear_requests()
+    for _ in range(3):
+        with pytest.raises(FencedError):
+            shard.producer.transaction()
+        with pytest.raises(FencedError):
+            shard.producer.reopen()
+    shard.producer.close()
+    assert time.monotonic() - began < PROMPT_S
+    assert not shard.cluster.requests(INIT)
+
+
+def test_fence_is_seen_by_the_block_that_still_produces(shard: MockShard) -> None:
+    shard.cluster.push_errors(ADD_PARTITIONS, E.PRODUCER_FENCED)
+    began = time.monotonic()
+    with pytest.raises(FencedError), shard.producer.transaction() as transaction:
+        while time.monotonic() - began < PROMPT_S:
+            transaction.produce("out", b"v")
+            time.sleep(0.01)
+    assert time.monotonic() - began < PROMPT_S
+
+
+# --- the group moved on ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID])
+@pytest.mark.parametrize("api", [ADD_OFFSETS, OFFSET_COMMIT])
+def test_offsets_for_a_group_that_moved_on_abort_the_transaction(
+    api: ApiKey, code: int, shard: MockShard
+) -> None:
+    shard.cluster.push_errors(api, code)
+    with pytest.raises(RebalancedError):
+        shard.run(offset=5)
+    assert len(shard.cluster.requests(api)) == 1
+    assert shard.producer.state is not ProducerState.FENCED
+    assert shard.run().state is TransactionState.COMMITTED
+
+
+def test_offsets_without_an_answer_are_sent_once_and_aborted(new_shard: NewShard) -> None:
+    shard = new_shard(timeout_ms=1500)
+    shard.producer.open()
+    shard.cluster.clear_requests()
+    shard.cluster.push_error_rtts(GROUP_COORDINATOR, OFFSET_COMMIT, (0, 6000))
+    with pytest.raises((AbortableError, ReopenError)):
+        shard.run(offset=5)
+    assert len(shard.cluster.requests(OFFSET_COMMIT)) == 1
+    assert not shard.told_of(TransactionCommitted)
+
+
+# --- expiry of the transactional.id after idle days ----------------------------------------------------
+
+
+@pytest.mark.parametrize("api", [ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, OFFSET_COMMIT, END])
+def test_id_that_expired_while_idle_is_opened_again(api: ApiKey, shard: MockShard) -> None:
+    shard.run()
+    shard.cluster.push_errors(api, E.INVALID_PRODUCER_ID_MAPPING)
+    with pytest.raises((AbortableError, ReopenError)):
+        shard.run(offset=5)
+    assert shard.run().state is TransactionState.COMMITTED
+    assert not shard.told_of(Fenced)
+
+
+def test_id_that_expired_and_is_refused_its_new_epoch_is_opened_again(shard: MockShard) -> None:
+    """The abort asks for a new epoch with the old producer id, which the coordinator has forgotten: 90.
+
+    That is no rival: the transaction is young, but the producer id has been refused as unknown before.
+    """
+    shard.run()
+    shard.cluster.push_errors(ADD_PARTITIONS, E.INVALID_PRODUCER_ID_MAPPING)
+    shard.cluster.push_errors(INIT, E.PRODUCER_FENCED)
+    with pytest.raises((AbortableError, ReopenError)):
+        shard.run(offset=5)
+    assert shard.run().state is TransactionState.COMMITTED
+    assert not shard.told_of(Fenced)
+
+
+def test_producer_that_the_abort_cannot_save_is_opened_again(shard: MockShard) -> None:
+    """An abort that raced the first AddPartitions is answered INVALID_TXN_STATE, which is fatal to the instance."""
+    shard.cluster.push_errors(END, E.INVALID_TXN_STATE)
+    with pytest.raises(ZeroDivisionError) as raised, shard.producer.transaction() as transaction:
+        transaction.produce("out", b"v")
+        time.sleep(0.1)
+        raise ZeroDivisionError
+    assert any("INVALID_TXN_STATE" in note for note in raised.value.__notes__)
+    assert transaction.state is TransactionState.UNRESOLVED
+    assert shard.producer.state is ProducerState.OVER
+
+
+# --- access ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ADD_PARTITIONS, E.TOPIC_AUTHORIZATION_FAILED),
+        (ADD_PARTITIONS, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (ADD_PARTITIONS, E.CLUSTER_AUTHORIZATION_FAILED),
+        (PRODUCE, E.TOPIC_AUTHORIZATION_FAILED),
+        (ADD_OFFSETS, E.GROUP_AUTHORIZATION_FAILED),
+        (ADD_OFFSETS, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (OFFSET_COMMIT, E.GROUP_AUTHORIZATION_FAILED),
+        (OFFSET_COMMIT, E.TOPIC_AUTHORIZATION_FAILED),
+        (END, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_refused_access_is_a_matter_of_configuration_and_no_storm(
+    api: ApiKey, code: int, shard: MockShard
+) -> None:
+    shard.cluster.push_errors(api, *[code] * 20)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match="Fix: grant"):
+        shard.run(offset=5)
+    assert time.monotonic() - began < PROMPT_S
+    assert len(shard.cluster.requests(api)) <= 2  # EndTxn: the commit, and the abort after it
+
+
+def test_every_error_of_a_block_is_one_of_ours(shard: MockShard) -> None:
+    """A raw error of the client would pass every handler of the loop, fences included."""
+    shard.cluster.push_errors(END, E.INVALID_PRODUCER_EPOCH)
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the class is what is looked at
+        shard.run()
+    assert isinstance(raised.value, EosError), repr(raised.value)
