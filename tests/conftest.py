@@ -37,9 +37,8 @@ def proxy_port() -> int:
 def kafka(tmp_path_factory: pytest.TempPathFactory, proxy_port: int) -> Iterator[LocalKafka]:
     """One broker (id 1), started once per run; its jars are kept in the repository's ``.eos/jars``."""
     from eos.local import QUICK_START, LocalKafka
-    from eos.local.versions import KAFKA_VERSION
 
-    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos" / "jars"
     with LocalKafka(
         tmp_path_factory.mktemp("kafka"),
         heap_mb=HEAP_MB,

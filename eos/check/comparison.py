@@ -16,14 +16,14 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
 from eos.check.report import Differences, Example, Kind, OutputCount
 from eos.errors import UsageError
@@ -38,6 +38,8 @@ _CACHE_KIB = 16_384  # SQLite sorts in pieces of this size; a few are in memory 
 _KEYS_REMEMBERED = 65_536
 _HASH_BYTES = 8  # SQLite's integers. See `_Identities` for why 64 bits are enough
 _NONE = -1
+_FRAME = struct.Struct("<6q").pack  # partition, timestamp, number of headers; lengths of topic, key, value
+_HEADER = struct.Struct("<2q").pack  # lengths of name and value
 
 _SCHEMA = """
 CREATE TABLE expected (seq INTEGER PRIMARY KEY, id INT, lane INT, topic INT, source INT, offset INT, outputs INT);
@@ -178,7 +180,7 @@ class Comparison:
         if self._expecting:
             self._flush()
             self._expecting = False
-            if self._identities.ambiguous:
+            if self._identities.seal():
                 self._database.execute("CREATE INDEX expected_by_id ON expected (id)")
         self._found[record.topic] += 1
         self._rows.append(
@@ -272,13 +274,6 @@ class Comparison:
             )
 
 
-class _Claims(NamedTuple):
-    """What a transform may leave to the client, and therefore is part of an identity only where it is set."""
-
-    partition: bool
-    timestamp: bool
-
-
 class _Identities:
     """Hashes that stand for outputs, keyed anew for each comparison.
 
@@ -290,39 +285,41 @@ class _Identities:
     def __init__(self, broker_timestamps: Collection[str]) -> None:
         self._key = secrets.token_bytes(16)
         self._broker_timestamps = frozenset(broker_timestamps)
-        self._claims: dict[str, dict[_Claims, None]] = {}
+        # Per topic: whether its outputs set their partition and their timestamp, in every combination that occurs.
+        self._claims: defaultdict[str, set[tuple[bool, bool]]] = defaultdict(set)
+        self._sealed: dict[str, list[tuple[bool, bool]]] = {}
         self.lane = lru_cache(_KEYS_REMEMBERED)(self._lane)
 
-    @property
-    def ambiguous(self) -> bool:
-        """Whether outputs of one topic set their partition or timestamp and others of it do not."""
-        return any(len(claims) > 1 for claims in self._claims.values())
-
     def expected(self, output: OutputRecord) -> int:
-        timestamp_ms = None if output.topic in self._broker_timestamps else output.timestamp_ms
-        claims = _Claims(output.partition is not None, timestamp_ms is not None)
-        self._claims.setdefault(output.topic, {})[claims] = None
-        return self._hash(
-            output.topic, output.key, output.value, output.headers, output.partition, timestamp_ms
-        )
+        topic, value, key, headers, timestamp_ms, partition = output
+        if topic in self._broker_timestamps:
+            timestamp_ms = None
+        self._claims[topic].add((partition is not None, timestamp_ms is not None))
+        return self._hash(topic, _bytes(key), _bytes(value), headers, partition, timestamp_ms)
+
+    def seal(self) -> bool:
+        """End the expecting; true if outputs of one topic set their partition or timestamp and others of it do not."""
+        self._sealed = {topic: sorted(claims, reverse=True) for topic, claims in self._claims.items()}
+        return any(len(claims) > 1 for claims in self._sealed.values())
 
     def candidates(self, record: InputRecord) -> list[int]:
         """The identities that a found record may have, those with more claims first; rarely more than one."""
+        topic, partition, _, key, value, headers, timestamp_ms = record
         return [
             self._hash(
-                record.topic,
-                record.key,
-                record.value,
-                record.headers,
-                record.partition if claims.partition else None,
-                record.timestamp_ms if claims.timestamp else None,
+                topic,
+                key,
+                value,
+                headers,
+                partition if sets_partition else None,
+                timestamp_ms if sets_timestamp else None,
             )
-            for claims in sorted(self._claims.get(record.topic, {_Claims(False, False): None}), reverse=True)
+            for sets_partition, sets_timestamp in self._sealed.get(topic, [(False, False)])
         ]
 
     def _lane(self, topic: str, key: bytes | None) -> int | None:
         """Stands for the outputs among which order matters: those of one topic and key."""
-        return None if key is None else self._hash(topic, key, None, (), None, None)
+        return None if key is None else self._hash(topic, _bytes(key), None, (), None, None)
 
     def _hash(  # noqa: PLR0917 - the fields of a record, in their order
         self,
@@ -333,16 +330,34 @@ class _Identities:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> int:
-        fields: list[bytes | None] = [topic.encode(), _bytes(key), _bytes(value)]
-        for name, content in headers:
-            fields += (name.encode(), _bytes(content))
-        lengths = [_NONE if field is None else len(field) for field in fields]
-        claims = (_NONE if partition is None else partition, _NONE if timestamp_ms is None else timestamp_ms)
+        name = topic.encode()
         # Lengths first, so that no two different records are the same bytes.
-        frame = struct.pack(f"<qq{len(lengths)}q", *claims, *lengths)
-        content = b"".join([frame, *(field for field in fields if field)])
+        content = b"".join(
+            (
+                _FRAME(
+                    _NONE if partition is None else partition,
+                    _NONE if timestamp_ms is None else timestamp_ms,
+                    len(headers),
+                    len(name),
+                    _NONE if key is None else len(key),
+                    _NONE if value is None else len(value),
+                ),
+                name,
+                key or b"",
+                value or b"",
+                _framed(headers) if headers else b"",
+            )
+        )
         digest = blake2b(content, digest_size=_HASH_BYTES, key=self._key).digest()
         return int.from_bytes(digest, "little", signed=True)
+
+
+def _framed(headers: Headers) -> bytes:
+    parts = []
+    for text, content in headers:
+        name, value = text.encode(), _bytes(content)
+        parts += [_HEADER(len(name), _NONE if value is None else len(value)), name, value or b""]
+    return b"".join(parts)
 
 
 def _bytes(field: bytes | str | None) -> bytes | None:

@@ -55,6 +55,7 @@ def start(
         local.directory,
         local.brokers,
         kafka_home=local.kafka_home,
+        jars=local.jars,
         heap_mb=local.heap_mb,
         owned=False,
         progress=complain,

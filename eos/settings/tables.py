@@ -279,6 +279,9 @@ class LocalSettings(Table):
     kafka_home: Path | None = Field(
         default=None, description="an unpacked Kafka to use instead of fetched jars"
     )
+    jars: Path | None = Field(
+        default=None, description="where fetched jars are kept, for several directories to share"
+    )
     heap_mb: int | None = Field(
         default=None, ge=128, description="MiB of heap per broker; chosen if not given"
     )
