@@ -50,7 +50,7 @@ class ProducerState(StrEnum):
 
     NEW = "new"
     READY = "ready"
-    SUSPECT = "suspect"  # a resend cannot be excluded: reopened before the next begin
+    SUSPECT = "suspect"  # a resend cannot be excluded, or a record failed: reopened before the next begin
     OVER = "over"  # the instance cannot go on: reopened before the next begin
     FENCED = "fenced"
     CLOSED = "closed"
@@ -266,8 +266,8 @@ class TransactionalProducer:
                 self._unanswered = True  # and no offset shows what became of it
             if any(isinstance(error, TransactionExpiredError) for error in errors):
                 self._listener(TransactionExpired(self.transactional_id, transaction.seconds))
-        if self._state is ProducerState.READY and client is not None and client.resend_reason:
-            self._suspect(client.resend_reason)
+        if self._state is ProducerState.READY and client is not None and client.suspicion:
+            self._suspect(client.suspicion)
 
     # --- inside ------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
 from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
 from eos.check.report import VerificationReport
@@ -42,6 +40,7 @@ from eos.local import LocalKafka
 from eos.local.dump_log import Kind, dump_log
 from eos.local.topics import create_topics
 from jobs import refunds
+from jobs.demo_report import Takeover, show_report, show_takeover
 from jobs.settlements import load, settlements
 
 JOB = "jobs.refunds:job"
@@ -56,18 +55,6 @@ _RUN_DEADLINE_S = 240.0
 _VERIFY_DEADLINE_S = 120.0
 _CATCH_TRIES = 200
 _CATCH_PAUSE_S = 0.05
-
-
-@dataclass
-class Takeover:
-    """What the kill met, and what came after it."""
-
-    ordinal: int
-    pid: int
-    open_partitions: int  # of its transaction, as the coordinator saw it while the worker stood still
-    epochs_before: dict[str, int]
-    seconds: float = 0.0
-    epochs_after: dict[str, int] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -116,7 +103,9 @@ def _demonstrate(console: Console, records: int, directory: Path) -> ExitCode:
             aborted = _aborted_transactions(kafka)
             report = _verify(progress, settings)
     exactly_once = report.exactly_once and run_code == 0 and report.records == records
-    _show(console, report, takeover, aborted)
+    show_report(console, report)
+    if takeover is not None:
+        show_takeover(console, takeover, aborted)
     if not exactly_once or aborted < 1:
         console.print(
             "\n[bold red]NOT exactly once[/]" if not exactly_once else "\n[red]no transaction was aborted[/]"
@@ -293,56 +282,6 @@ def _verify(progress: Progress, settings: Settings) -> VerificationReport:
         progress.update(task, description=f"verify: {stage}", completed=done, total=total)
 
     return verify(refunds.job, settings, deadline_s=_VERIFY_DEADLINE_S, progress=tell)
-
-
-def _show(console: Console, report: VerificationReport, takeover: Takeover | None, aborted: int) -> None:
-    outputs = Table(
-        title="\noutput, read_committed, against the transform applied again", title_justify="left"
-    )
-    for name in ("topic", "expected", "found", "lost", "duplicated", "unexpected", "out of order"):
-        outputs.add_column(name, justify="left" if name == "topic" else "right")
-    for topic in report.outputs:
-        outputs.add_row(
-            topic.topic,
-            *(
-                f"{n:,}"
-                for n in (
-                    topic.expected,
-                    topic.found,
-                    topic.lost,
-                    topic.duplicated,
-                    topic.unexpected,
-                    topic.reordered,
-                )
-            ),
-        )
-    inputs = Table(title="\ninput", title_justify="left")
-    for name in ("partition", "committed offset", "records before it"):
-        inputs.add_column(name, justify="left" if name == "partition" else "right")
-    for partition in report.inputs:
-        inputs.add_row(str(partition.partition), f"{partition.committed or 0:,}", f"{partition.records:,}")
-    console.print(inputs)
-    console.print(outputs)
-    console.print(f"torn (some but not all outputs of a record): {report.torn:,}")
-    if takeover is not None:
-        _show_takeover(console, takeover, aborted)
-    for example in report.examples:
-        console.print(f"[red]{example}[/]")
-
-
-def _show_takeover(console: Console, takeover: Takeover, aborted: int) -> None:
-    shards = Table(title="\nthe accident", title_justify="left")
-    for name in ("transactional.id", "producer epoch before", "after"):
-        shards.add_column(name, justify="left" if name.startswith("trans") else "right")
-    for name, epoch in sorted(takeover.epochs_before.items()):
-        shards.add_row(name, str(epoch), str(takeover.epochs_after.get(name, "?")))
-    console.print(shards)
-    state = "inside" if takeover.open_partitions else "NOT inside"
-    console.print(
-        f"worker {takeover.ordinal} (pid {takeover.pid}) got SIGKILL {state} a transaction with "
-        f"{takeover.open_partitions} partitions; its replacement was open {takeover.seconds:.1f} s later"
-    )
-    console.print(f"transactions aborted by the takeover: {aborted}")
 
 
 def _progress(console: Console) -> Progress:

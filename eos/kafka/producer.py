@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from eos.calls import Call
-from eos.errors import AbortableError, ConfigError, EosError, UsageError
+from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, UsageError
 from eos.kafka.classify import classify, classify_delivery
 from eos.kafka.consumer import GroupMetadata
 from eos.kafka.resends import ResendWatch
@@ -127,7 +127,7 @@ class TransactionalClient:
             except BufferError:
                 self._wait_for_room(deadline)
             except KafkaException as error:
-                raise self._classified(Call.PRODUCE, error) from error
+                raise _naming(topic, self._classified(Call.PRODUCE, error)) from error
             else:
                 return
 
@@ -153,7 +153,8 @@ class TransactionalClient:
             if error.code() != KafkaError._QUEUE_FULL:
                 # Records behind it were accepted: the transaction must not commit, even if this is caught.
                 self._note_fatal(error)
-                self._failed_delivery = classify(Call.PRODUCE, error, fatal=self._fatal, expired=self.expired)
+                failed = classify(Call.PRODUCE, error, fatal=self._fatal, expired=self.expired)
+                self._failed_delivery = _naming(topic, failed)
                 raise self._failed_delivery
             if [i for i, _ in refused] != list(range(accepted, len(part))):
                 message = (
@@ -189,8 +190,14 @@ class TransactionalClient:
         return self._begun_at is not None and time.monotonic() - self._begun_at >= self._timeout_s
 
     @property
-    def resend_reason(self) -> str:
-        """Why a resend since the last begin cannot be excluded; "" if it can."""
+    def suspicion(self) -> str:
+        """Why the instance is not fit for another transaction since the last begin; "" if it is.
+
+        A resend cannot be excluded; or a record was not delivered: then librdkafka misses its sequence number,
+        and fails the next transaction with OUT_OF_ORDER_SEQUENCE_NUMBER (measured with 2.16).
+        """
+        if self._failed_delivery is not None:
+            return f"a record was not delivered: {self._failed_delivery}"
         return self._watch.reason
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
@@ -290,6 +297,15 @@ class TransactionalClient:
         if error.fatal() and self._fatal is None:
             self._fatal = error
         self._failed_delivery = classify_delivery(error, topic=str(message.topic()), expired=self.expired)
+
+
+def _naming(topic: str, error: EosError) -> EosError:
+    """A refusal by the client itself says nothing of the topic."""
+    return (
+        RecordRefusedError(f"{topic}: {error}", code=error.code)
+        if isinstance(error, RecordRefusedError)
+        else error
+    )
 
 
 def _reason(error: KafkaException) -> str:

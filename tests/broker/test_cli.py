@@ -206,7 +206,7 @@ def test_the_one_who_was_replaced_exits_as_fenced(eos: Eos, workplace: Workplace
 
 def test_a_broker_that_is_away_is_unavailable_in_bounded_time(eos: Eos) -> None:
     away = f"127.0.0.1:{free_port()}"
-    with eos("run", _JOB, EOS_KAFKA__BOOTSTRAP_SERVERS=away) as child:
+    with eos("run", _JOB, EOS_KAFKA__BOOTSTRAP_SERVERS=away, EOS_TRANSACTION__TIMEOUT_MS="2000") as child:
         shown = _ends_with(child, ExitCode.UNAVAILABLE)
     assert away in shown
     assert "Traceback" not in shown

@@ -39,6 +39,7 @@ def open_producer(bootstrap: str) -> Iterator[Callable[..., TransactionalProduce
         overrides: dict[str, Any] = {
             "kafka.bootstrap_servers": bootstrap,
             "kafka.producer": options or {},
+            "ownership.max_poll_interval_ms": 1_000_000,
             **{f"transaction.{name}": value for name, value in transaction.items()},
         }
         settings = Settings.load(overrides=overrides, environ={})
@@ -149,17 +150,14 @@ def test_full_queue_is_waited_out_and_keeps_the_order(
     assert visible(bootstrap, out) == [b"%d" % n for n in range(1000)]
 
 
-def test_batch_over_the_queues_bytes_aborts_rather_than_reorder(
+def test_batch_over_the_queues_bytes_is_waited_out_and_keeps_the_order(
     open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     """Only the number of records can be known before: the queue's bytes fill up in the middle of a batch."""
     out, producer = topic(), open_producer({"queue.buffering.max.kbytes": 64, "linger.ms": 100})
     values: list[bytes | None] = [(b"%d" % n).ljust(3000 if n % 3 else 30) for n in range(200)]
-    with pytest.raises(AbortableError, match=r"queue\.buffering\.max\.kbytes"), producer.transaction() as txn:
-        txn.produce_batch(out, OutputBatch(out, values))
     with producer.transaction() as txn:
-        for value in values:
-            txn.produce(out, value)
+        txn.produce_batch(out, OutputBatch(out, values))
     assert visible(bootstrap, out) == values
 
 
@@ -214,4 +212,4 @@ def test_timeout_above_the_brokers_maximum_is_a_config_error_that_names_it(
     open_producer: Callable[..., TransactionalProducer],
 ) -> None:
     with pytest.raises(ConfigError, match=r"transaction\.max\.timeout\.ms"):
-        open_producer(timeout_ms=900_001, interval_ms=100)
+        open_producer(timeout_ms=900_001)
