@@ -10,7 +10,15 @@ from typing import Protocol, Self
 from eos import retry
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UsageError
-from eos.events import LagMeasured, Listener, PartitionsAssigned, PartitionsRevoked, Rewound, nobody
+from eos.events import (
+    LagMeasured,
+    Listener,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Rewound,
+    StartPolicyApplied,
+    nobody,
+)
 from eos.kafka.admin import live_members
 from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
@@ -106,7 +114,7 @@ class ReadCommittedConsumer:
             if self._given is not None:
                 self._refuse_live_members()
             stored = apply_start_policy(
-                self._settings, self._topics, client, app=self._app, listener=self._listener
+                self._settings, self._topics, client, app=self._app, tell=self._started
             )
             self._check_mode(stored)
             self._client = client
@@ -245,6 +253,9 @@ class ReadCommittedConsumer:
             self._callback_error = self._callback_error or error
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _started(self, positions: OffsetVector) -> None:
+        self._listener(StartPolicyApplied(self._shard, positions, self._settings.input.start))
 
     def _take_over(self, partitions: Sequence[Partition]) -> None:
         client = self._require_client()

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from eos.deadletter import dead_letter
-from eos.errors import UsageError
+from eos.errors import EosError, UsageError
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 
 Transform = Callable[[InputRecord], Iterable[OutputRecord]]
@@ -151,7 +151,7 @@ class BoundTransform:
         for record in batch:
             try:
                 made = list(apply(record))
-            except UsageError:
+            except EosError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 made = list(failed(record, error))

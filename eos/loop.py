@@ -26,7 +26,10 @@ from eos.shards import PartitionShard
 _IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commit stays unanswered
 _COMMIT_WAIT_S = 0.005  # how late a commit's return is noticed: a commit takes about that long
 _LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
-_LAG_EVERY_S = 10.0
+_FIRST_FETCH = 100  # records, while nothing is known of the transform's cost
+_LAG_EVERY_S = 2.0  # as often as librdkafka's statistics come
+# A transform that turns out slow must not keep the loop from a stop, a rebalance or the end of the interval.
+_FIRST_FETCH_RECORDS = 100
 
 
 class Loop:
@@ -59,6 +62,8 @@ class Loop:
         self._listener = listener
         self._shard = session.shard.transactional_id
         self._filter = PoisonFilter(transform, settings.poison.policy, shard=self._shard, listener=listener)
+        self._fetch_records = min(_FIRST_FETCH_RECORDS, settings.input.fetch_records)
+        self._transform_s = 0.0  # per record, of the last batch
         self._first_at: float | None = None  # when the transaction's first record was fetched
         self._records = 0
         self._bytes = 0
@@ -124,15 +129,30 @@ class Loop:
     def _fetch(self) -> None:
         session = self._session
         room = max(1, self._limits.max_records - self._records)
-        batch = session.fetch(min(self._settings.input.fetch_records, room), self._wait_s(), _LINGER_S)
+        batch = session.fetch(min(self._fetch_records, room), self._wait_s(), _LINGER_S)
         if not batch:
             return
+        began = time.monotonic()
         if self._first_at is None:
-            self._first_at = time.monotonic()
+            self._first_at = began
         outputs = self._filter.apply(batch)
+        self._pace(len(batch), time.monotonic() - began)
         session.stage(outputs, len(batch))
         self._records += len(batch)
         self._bytes += _value_bytes(outputs)
+
+    def _pace(self, records: int, seconds: float) -> None:
+        """Fetch as many records at a time as the transform takes in an interval, and no more than is set."""
+        if seconds > self._limits.interval_s:
+            self._fetch_records = max(1, int(records * self._limits.interval_s / seconds))
+        elif records >= self._fetch_records:
+            self._fetch_records = min(2 * self._fetch_records, self._settings.input.fetch_records)
+
+    def _fetch_limit(self) -> int:
+        """So many records that a slow transform neither outlives the interval by far nor delays a stop."""
+        in_time = int(self._limits.interval_s / self._transform_s) if self._transform_s else _FIRST_FETCH
+        room = self._limits.max_records - self._records
+        return max(1, min(self._settings.input.fetch_records, room, in_time))
 
     def _wait_s(self) -> float:
         if self._session.committing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from eos.errors import TransformError, UsageError
+from eos.errors import EosError, TransformError
 from eos.events import Listener, RecordDeadLettered
 from eos.job import BoundTransform
 from eos.offsets import Partition
@@ -49,7 +49,7 @@ class PoisonFilter:
         if self._transform.takes_batches:
             try:
                 return self._transform.batch(batch)
-            except UsageError:
+            except EosError:
                 raise
             except Exception:  # noqa: BLE001, S110 - the user's code may raise anything; next, find the record
                 pass
@@ -59,7 +59,8 @@ class PoisonFilter:
         reason = f"{type(error).__name__}: {error}"
         if self._policy == "stop":
             raise TransformError(
-                f"{record.topic}[{record.partition}] offset {record.offset}: the transform raised {reason}. "
+                f"{record.topic}[{record.partition}] offset {record.offset}: the transform raised {type(error).__name__} "
+                "(its text may quote the record, so it is not shown). "
                 "Fix: the transform, or poison.policy = 'dead-letter' or 'skip'",
                 topic=record.topic,
                 partition=record.partition,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from eos import retry
 from eos.calls import Call
 from eos.errors import AbortableError, ConfigError, EosError, FencedError, RebalancedError, ReopenError
-from eos.events import Listener, StartPolicyApplied
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
@@ -16,13 +15,15 @@ from eos.settings import Settings
 from eos.shards import StartShard
 from eos.stamps import OwnershipMode, Stamp
 
+Tell = Callable[[OffsetVector], object]
+
 # Several instances may start a new group at the same moment; each try ends with one of them done.
 _MAX_TRIES = 5
 _CALL_S = 5.0
 
 
 def apply_start_policy(
-    settings: Settings, topics: Sequence[str], reader: ConsumerClient, *, app: str, listener: Listener
+    settings: Settings, topics: Sequence[str], reader: ConsumerClient, *, app: str, tell: Tell
 ) -> dict[Partition, Committed]:
     """Give every input topic without any committed offset its first ones, and return all committed offsets.
 
@@ -48,7 +49,7 @@ def apply_start_policy(
         if settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, fresh))
         try:
-            _commit_first([p for p in partitions if p.topic in fresh], settings, reader, app, listener)
+            _commit_first([p for p in partitions if p.topic in fresh], settings, reader, app, tell)
         except (FencedError, AbortableError, ReopenError) as error:
             # Another instance was faster, or the commit failed or stayed unanswered: what is stored tells.
             last = error
@@ -59,7 +60,7 @@ def apply_start_policy(
 
 
 def _commit_first(
-    partitions: Sequence[Partition], settings: Settings, reader: ConsumerClient, app: str, listener: Listener
+    partitions: Sequence[Partition], settings: Settings, reader: ConsumerClient, app: str, tell: Tell
 ) -> None:
     shard = StartShard(app, reader.group_id)
     with TransactionalProducer(settings, shard, stamp=Stamp(OwnershipMode.START, str(shard))) as producer:
@@ -70,15 +71,19 @@ def _commit_first(
         if not missing:
             return
         positions = OffsetVector({p: _first_offset(p, settings, reader) for p in missing})
+        # Of no member: the reader's own metadata would name its group.instance.id, whose last holder may be known still.
+        nobody = ConsumerClient(settings.consumer_config(reader.group_id, None))
         try:
             with producer.transaction() as txn:
-                txn.add_offsets(positions, reader.group_metadata())
+                txn.add_offsets(positions, nobody.group_metadata())
         except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
             raise ConfigError(
                 f"group {reader.group_id!r} has live members, and they read no {sorted({p.topic for p in missing})} yet. "
                 "Fix: stop them all before the first start with a new input topic",
             ) from error
-    listener(StartPolicyApplied(shard.transactional_id, positions, settings.input.start))
+        finally:
+            nobody.close()
+    tell(positions)
 
 
 def _first_offset(partition: Partition, settings: Settings, reader: ConsumerClient) -> int:

@@ -68,7 +68,12 @@ class _Worker:
             args=(self.plan, self.settings, theirs, their_lifeline),
             name=f"eos-worker-{self.ordinal}",
         )
-        process.start()
+        # Ctrl-C reaches the whole terminal group; until a worker has its own handler, only the parent shall answer.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         theirs.close()
         their_lifeline.close()
         self.process, self.reports, self.lifeline = process, reports, lifeline
@@ -79,7 +84,9 @@ class _Worker:
         """The exit code of the process, once it has ended; negative for a signal."""
         return None if self.process is None else self.process.exitcode
 
-    def release(self) -> None:
+    def release(self, on_report: Callable[[int, object], None]) -> None:
+        """Let go of an ended process; what it reported last is passed on."""
+        _drain(self, on_report)
         for pipe in (self.reports, self.lifeline):
             if pipe is not None:
                 pipe.close()
@@ -114,7 +121,7 @@ def run_workers(
             while any(w.process is not None or w.restart_at is not None for w in workers):
                 _pass_reports(workers, on_report)
                 for worker in workers:
-                    code = _look_after(worker, stopping=stop.is_set(), on_restart=on_restart)
+                    code = _look_after(worker, on_report, on_restart, stopping=stop.is_set())
                     if code is not ExitCode.DONE and result is ExitCode.DONE:
                         result = code
                         stop.set()
@@ -123,18 +130,24 @@ def run_workers(
                     _stop(workers, plan.settings.shutdown.grace_s, on_report)
                     break
         finally:
-            _kill(workers)
+            _kill(workers, on_report)
     return result
 
 
-def _look_after(worker: _Worker, *, stopping: bool, on_restart: Callable[[Restarted], None]) -> ExitCode:
+def _look_after(
+    worker: _Worker,
+    on_report: Callable[[int, object], None],
+    on_restart: Callable[[Restarted], None],
+    *,
+    stopping: bool,
+) -> ExitCode:
     if worker.restart_at is not None and not stopping and time.monotonic() >= worker.restart_at:
         worker.start()
     code = worker.ended()
     if code is None:
         return ExitCode.DONE
     ran_s = time.monotonic() - worker.started_at
-    worker.release()
+    worker.release(on_report)
     if code >= 0 or stopping:
         return _exit_code(code)
     limits = worker.settings.workers
@@ -165,12 +178,17 @@ def _pass_reports(workers: list[_Worker], on_report: Callable[[int, object], Non
         worker = pipes.get(ready) if isinstance(ready, Connection) else None
         if worker is None or worker.reports is None:
             continue
-        try:
-            while worker.reports.poll():
-                on_report(worker.ordinal, worker.reports.recv())
-        except (EOFError, OSError):
+        _drain(worker, on_report)
+
+
+def _drain(worker: _Worker, on_report: Callable[[int, object], None]) -> None:
+    try:
+        while worker.reports is not None and worker.reports.poll():
+            on_report(worker.ordinal, worker.reports.recv())
+    except (EOFError, OSError):
+        if worker.reports is not None:
             worker.reports.close()
-            worker.reports = None
+        worker.reports = None
 
 
 def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, object], None]) -> None:
@@ -188,11 +206,11 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
         _pass_reports(workers, on_report)
 
 
-def _kill(workers: list[_Worker]) -> None:
+def _kill(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:
     for worker in workers:
         if worker.process is not None and worker.process.is_alive():
             worker.process.kill()
-        worker.release()
+        worker.release(on_report)
 
 
 @contextmanager

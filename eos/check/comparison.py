@@ -17,7 +17,8 @@ import secrets
 import sqlite3
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -35,6 +36,7 @@ T = TypeVar("T")
 _EXAMPLES = 5  # of each kind
 _ROWS_PER_INSERT = 10_000
 _CACHE_KIB = 16_384  # SQLite sorts in pieces of this size; a few are in memory at once
+_STILL_WANTED_EVERY_S = 0.2
 _KEYS_REMEMBERED = 65_536
 _HASH_BYTES = 8  # SQLite's integers. See `_Identities` for why 64 bits are enough
 _NONE = -1
@@ -123,7 +125,9 @@ class Comparison:
         self._rows: list[tuple[int | None, ...]] = []
         self._expecting = True
         self._folder = TemporaryDirectory(prefix="eos-verify-", dir=directory)
-        self._database = sqlite3.connect(Path(self._folder.name) / "outputs.db", isolation_level=None)
+        self._database = sqlite3.connect(
+            Path(self._folder.name) / "outputs.db", isolation_level=None, check_same_thread=False
+        )
         for pragma in (
             "journal_mode = OFF",  # nothing here is worth recovering
             "synchronous = OFF",
@@ -194,10 +198,14 @@ class Comparison:
         if len(self._rows) >= _ROWS_PER_INSERT:
             self._flush()
 
-    def result(self) -> Differences:
-        """Compare; once, at the end."""
+    def result(self, still_wanted: Callable[[], None] = lambda: None) -> Differences:
+        """Compare; once, at the end.
+
+        Args:
+            still_wanted: called while it compares; what it raises ends the comparison.
+        """
         self._flush()
-        self._database.executescript(_SPECIAL + _MISSING + _SURPLUS + _REORDERED)
+        self._execute(_SPECIAL + _MISSING + _SURPLUS + _REORDERED, still_wanted)
         topics = list(self._topics)
         places = list(self._places)
         lost = self._count("SELECT topic, count(*) FROM missing GROUP BY topic")
@@ -242,6 +250,18 @@ class Comparison:
         )
         self._database.execute("COMMIT")
         self._rows.clear()
+
+    def _execute(self, script: str, still_wanted: Callable[[], None]) -> None:
+        """Beside this thread: a statement may take minutes, and this thread answers signals meanwhile."""
+        with ThreadPoolExecutor(1) as beside:
+            done = beside.submit(self._database.executescript, script)
+            try:
+                while not wait([done], _STILL_WANTED_EVERY_S).done:
+                    still_wanted()
+            except BaseException:
+                self._database.interrupt()
+                raise
+            done.result()
 
     def _count(self, query: str) -> Counter[int]:
         return Counter(dict(self._database.execute(query).fetchall()))

@@ -83,7 +83,7 @@ def verify(
         for record in reader.records(output_ranges, lambda done, total: progress("output", done, total)):
             comparison.found(record)
         progress("compare", 0, 1)
-        differences = comparison.result()
+        differences = comparison.result(lambda: _check(deadline))
         progress("compare", 1, 1)
     return VerificationReport(
         group=group,
@@ -96,6 +96,11 @@ def verify(
         problems=tuple(problems),
         examples=(*differences.examples, *outcome.examples),
     )
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise UnavailableError("all was read, but not compared, before the deadline")
 
 
 class _Snapshot(NamedTuple):

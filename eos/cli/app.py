@@ -38,6 +38,7 @@ def _print_version(asked: bool) -> None:
 
         First steps:
           eos local start
+          eos local topics jobs.refunds:job
           eos run jobs.refunds:job -c conf/refunds.toml --local --start earliest
           eos verify jobs.refunds:job -c conf/refunds.toml --local
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eos.cli.ending import complain
-from eos.cli.options import load_settings
+from eos.cli.options import AppDir, JobReference, load_settings
 from eos.cli.texts import exit_codes, help_of
+from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -119,6 +120,37 @@ def status(directory: _Directory = None) -> None:
     Console().print(table)
     if any(broker.pid is None for broker in cluster.brokers):
         raise typer.Exit(int(ExitCode.UNAVAILABLE))
+
+
+@_app.command(
+    help=help_of(
+        """
+        Create the topics of a job that are missing in a directory's Kafka.
+
+        Only here: on a cluster of yours, topics are your decision, and eos creates none.
+
+        Example:
+          eos local topics jobs.refunds:job --partitions 4
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+)
+def topics(
+    reference: JobReference,
+    partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of each.")] = 4,
+    directory: _Directory = None,
+    app_dir: AppDir = Path(),
+) -> None:
+    """Create the topics of a job."""
+    from eos.local.topics import create_topics
+    from eos.worker import load_job
+
+    job = load_job(reference, app_dir.absolute())
+    cluster, where = _attached(directory)
+    if cluster is None:
+        raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
+    for name in create_topics(cluster, dict.fromkeys(sorted({*job.inputs, *job.written_topics}), partitions)):
+        typer.echo(name)
 
 
 def _attached(directory: Path | None) -> tuple[LocalKafka | None, Path]:

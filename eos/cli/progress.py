@@ -35,7 +35,8 @@ def bar(board: Board) -> Iterator[Update]:
 
         def update() -> None:
             done, total = figures.read()
-            shown.update(task, completed=done, total=total or None)
+            # A full bar would say that all is done, but nobody has measured yet how much there is.
+            shown.update(task, completed=done, total=total if total > done else None)
 
         yield update
 

@@ -3,8 +3,8 @@
 librdkafka's documented order is abortable, then retriable, and *every unflagged error is fatal*
 (rdkafka.h, rd_kafka_txn_*; INTRODUCTION.md "Transactional producer"). Two things come before the flags:
 
-- ``_STATE`` is a caller's bug, except in produce(), where librdkafka also answers it for a transaction
-  that has failed in the background.
+- ``_STATE`` is a caller's bug, except in produce() and send_offsets, where librdkafka also answers it for a
+  transaction that has failed in the background.
 - A fatal state that this producer has shown before. After a fence librdkafka answers begin and abort
   with ``_CONFLICT``, flagged retriable, for ever (measured with 2.16): the flag alone would spin.
 

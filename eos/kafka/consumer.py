@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eos.calls import Call
-from eos.errors import ConfigError, EosError
+from eos.errors import ConfigError, EosError, UnclassifiedError
 from eos.kafka.classify import classify_consumer
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -115,6 +115,8 @@ class ConsumerClient:
         Raises:
             EosError: an error event of the consumer. Records that came with it were returned by the call before.
         """
+        if self._broken is not None:
+            raise self._broken
         event, self._error_event = self._error_event, None
         if event is not None:
             raise event
@@ -143,8 +145,10 @@ class ConsumerClient:
                 continue
             if error.code() == KafkaError._PARTITION_EOF:
                 ends.append(Partition(str(message.topic()), int(message.partition() or 0)))
+            elif error.code() == KafkaError._FATAL:
+                self._broken = _classify_fatal(error)
             elif self._error_event is None:
-                self._error_event = classify_consumer(Call.CONSUME, error)
+                self._error_event = classify_consumer(Call.CONSUME, _placed(error, message))
         return ends
 
     def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
@@ -228,15 +232,29 @@ class ConsumerClient:
             self._broken = classify_consumer(Call.CONSUME, error)
 
     def _on_statistics(self, text: str) -> None:
-        with suppress(
-            ValueError, KeyError, TypeError
-        ):  # what a callback raises would end the fetch it is served from
+        # What a callback raises would end the fetch that it is served from.
+        with suppress(ValueError, KeyError, TypeError):
             for topic, found in json.loads(text)["topics"].items():
                 for number, marks in found["partitions"].items():
                     if marks["ls_offset"] >= 0:
                         self._watermarks[Partition(topic, int(number))] = Watermarks(
                             marks["ls_offset"], marks["hi_offset"]
                         )
+
+
+def _classify_fatal(error: KafkaError) -> EosError:
+    """A consumer's fatal error comes as _FATAL, as a message; its text quotes the description of its code."""
+    if KafkaError(KafkaError.FENCED_INSTANCE_ID).str() in error.str():
+        return classify_consumer(Call.CONSUME, KafkaError(KafkaError.FENCED_INSTANCE_ID, error.str()))
+    return UnclassifiedError(f"{Call.CONSUME}: {error.name()}: {error.str()}", code=error.name())
+
+
+def _placed(error: KafkaError, message: Message) -> KafkaError:
+    """The error with the partition and offset that it is about, if it is about one."""
+    if message.topic() is None:
+        return error
+    where = f"{message.topic()}[{message.partition()}] offset {message.offset()}"
+    return KafkaError(error.code(), f"{where}: {error.str()}", error.fatal(), error.retriable())
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:

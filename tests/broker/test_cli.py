@@ -5,13 +5,14 @@ The command runs from a script like the one that pip writes, in a directory that
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
 from eos.exits import ExitCode
@@ -154,7 +155,13 @@ def test_the_start_policy_has_to_be_said_once(eos: Eos, workplace: Workplace) ->
     [
         ((_JOB,), {"EOS_TRANSACTION__INTERVALL_MS": "5"}, "EOS_TRANSACTION__INTERVAL_MS"),
         (
-            (_JOB, "--set", "transaction.timeout_ms=1000000", "--set", "ownership.max_poll_interval_ms=2000000"),
+            (
+                _JOB,
+                "--set",
+                "transaction.timeout_ms=1000000",
+                "--set",
+                "ownership.max_poll_interval_ms=2000000",
+            ),
             {},
             "transaction.max.timeout.ms",
         ),
@@ -215,9 +222,7 @@ def test_a_broker_that_is_away_is_unavailable_in_bounded_time(eos: Eos) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_job_in_order(eos: Eos, workplace: Workplace, number: signal.Signals) -> None:
     workplace.load(3_000)
-    with eos(
-        "run", _JOB, "--start", "earliest", "--workers", "2", TEST_SECONDS_PER_RECORD="0.002"
-    ) as child:
+    with eos("run", _JOB, "--start", "earliest", "--workers", "2", TEST_SECONDS_PER_RECORD="0.002") as child:
         workplace.wait_committed(100)
         workers = _workers(child)
         assert len(workers) == 2
@@ -245,9 +250,7 @@ def test_a_killed_worker_is_replaced_and_the_result_is_exact(eos: Eos, workplace
 
 def test_workers_end_when_their_parent_is_killed(eos: Eos, workplace: Workplace) -> None:
     workplace.load(3_000)
-    with eos(
-        "run", _JOB, "--start", "earliest", "--workers", "2", TEST_SECONDS_PER_RECORD="0.002"
-    ) as child:
+    with eos("run", _JOB, "--start", "earliest", "--workers", "2", TEST_SECONDS_PER_RECORD="0.002") as child:
         workplace.wait_committed(100)
         workers = _workers(child)
         assert len(workers) == 2
@@ -285,17 +288,20 @@ def test_the_ids_of_partitions_are_asked_of_the_cluster(eos: Eos, workplace: Wor
 def test_a_local_kafka_runs_until_it_is_stopped(eos: Eos, tmp_path: Path, bootstrap: str) -> None:
     del bootstrap  # its fixture has fetched the jars
     directory = ("--directory", str(tmp_path / "cluster"))
-    Path(directory[1]).mkdir()
-    (Path(directory[1]) / "jars").symlink_to(_REPOSITORY / ".eos" / "jars")
+    jars = {"EOS_LOCAL__JARS": os.environ.get("EOS_LOCAL__JARS", str(_REPOSITORY / ".eos" / "jars"))}
     try:
-        with eos("local", "start", *directory) as child:
+        with eos("local", "start", *directory, **jars) as child:
             _ends_with(child, ExitCode.DONE)
         servers = child.lines[-1]
         with eos("local", "status", *directory) as child:
             shown = _ends_with(child, ExitCode.DONE)
         assert servers in shown
         assert " up " in shown
-        observer.create_topics(servers, {"still-there": 1})
+        with eos("local", "topics", _JOB, *directory) as child:
+            _ends_with(child, ExitCode.DONE)
+        assert [line.partition(".")[2] for line in child.lines] == ["", "audit", "copies", "dlq"]
+        with eos("local", "topics", _JOB, *directory) as child:
+            assert _ends_with(child, ExitCode.DONE) == ""
         with eos("shard-id", _JOB, "--local", "--ordinal", "1", EOS_LOCAL__DIRECTORY=directory[1]) as child:
             assert servers in _ends_with(child, ExitCode.DONE)
     finally:

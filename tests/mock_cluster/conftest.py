@@ -1,43 +1,61 @@
-"""Brokers with fixed roles, and producers on them."""
+"""Mock clusters, and producers on them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer
 
+from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
-from tests.support.mock_shard import GROUP, GROUP_COORDINATOR, LEADER, MockShard
+from tests.support.mock_shard import MockShard
 
 NewShard = Callable[..., MockShard]
 
+_ordinals = itertools.count()
 
-@pytest.fixture
-def cluster() -> Iterator[MockCluster]:
-    """Three brokers: one leads both topics, one coordinates transactions, one the group."""
-    with MockCluster(brokers=3) as running:
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[MockCluster]:
+    """One broker in every role, kept for a module: the mock may take a second to notice a change of roles."""
+    with MockCluster(brokers=1) as running:
         for topic in ("in", "out"):
-            running.topic_create(topic, partitions=1, rf=3)
-            running.partition_set_leader(topic, 0, LEADER)
-        running.coordinator_set("group", GROUP, GROUP_COORDINATOR)
+            running.topic_create(topic, partitions=1, rf=1)
         yield running
 
 
 @pytest.fixture
-def new_shard(cluster: MockCluster) -> Iterator[NewShard]:
-    """A maker of shards; its options are settings of ``[transaction]``."""
-    group = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": GROUP, "log_level": 0})
+def cluster(shared_cluster: MockCluster) -> Iterator[MockCluster]:
+    """One broker, with nothing left of the last test."""
+    yield shared_cluster
+    for api_key in ApiKey:
+        shared_cluster.clear_errors(api_key)
+    shared_cluster.clear_requests()
+
+
+@pytest.fixture
+def three_brokers() -> Iterator[MockCluster]:
+    """Three brokers, for tests in which a role moves or only one of them goes away."""
+    with MockCluster(brokers=3) as running:
+        for topic in ("in", "out"):
+            running.topic_create(topic, partitions=1, rf=3)
+        yield running
+
+
+@pytest.fixture
+def new_shard(request: pytest.FixtureRequest) -> Iterator[NewShard]:
+    """A maker of shards, on ``cluster`` unless told otherwise; other options are settings of ``[transaction]``."""
     shards: list[MockShard] = []
 
-    def create(**transaction: object) -> MockShard:
-        shards.append(MockShard(cluster, group, len(shards), **transaction))
+    def create(on: MockCluster | None = None, **transaction: object) -> MockShard:
+        on = on or request.getfixturevalue("cluster")
+        shards.append(MockShard(on, next(_ordinals), **transaction))
         return shards[-1]
 
     yield create
     for shard in shards:
-        shard.producer.close()
-    group.close()
+        shard.close()
 
 
 @pytest.fixture

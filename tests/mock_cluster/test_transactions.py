@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from eos.errors import (
     AbortableError,
+    AbortTransaction,
     CommitOutcomeUnknownError,
     ConfigError,
     EosError,
@@ -21,11 +22,11 @@ from eos.errors import (
 from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionAborted, TransactionCommitted
 from eos.ownership import Outcome
 from eos.producer import ProducerState
-from eos.transaction import TransactionState
+from eos.transaction import Transaction, TransactionState
 from tests.mock_cluster.conftest import NewShard
 from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
-from tests.support.mock_shard import GROUP_COORDINATOR, LEADER, TXN_COORDINATOR, MockShard
+from tests.support.mock_shard import GROUP_COORDINATOR, TXN_COORDINATOR, MockShard
 
 E = KafkaError
 INIT, ADD_PARTITIONS, PRODUCE = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE
@@ -36,8 +37,19 @@ PROMPT_S = 2.0  # an answer that waited for no deadline, on a busy machine
 # --- a broker's error while sending ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [E.TRANSACTION_ABORTABLE, E.UNKNOWN_PRODUCER_ID, E.UNKNOWN])
-@pytest.mark.parametrize("api", [ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, OFFSET_COMMIT, END])
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ADD_PARTITIONS, E.TRANSACTION_ABORTABLE),
+        (PRODUCE, E.TRANSACTION_ABORTABLE),
+        (ADD_OFFSETS, E.TRANSACTION_ABORTABLE),
+        (OFFSET_COMMIT, E.TRANSACTION_ABORTABLE),
+        (END, E.TRANSACTION_ABORTABLE),
+        (ADD_PARTITIONS, E.UNKNOWN_PRODUCER_ID),
+        (PRODUCE, E.UNKNOWN_PRODUCER_ID),
+        (END, E.UNKNOWN_PRODUCER_ID),
+    ],
+)
 def test_abortable_error_is_redone_in_a_new_transaction(api: ApiKey, code: int, shard: MockShard) -> None:
     shard.cluster.push_errors(api, code)
     with pytest.raises(AbortableError):
@@ -48,15 +60,15 @@ def test_abortable_error_is_redone_in_a_new_transaction(api: ApiKey, code: int, 
 
 def test_record_that_the_broker_refuses_is_told_as_such(shard: MockShard) -> None:
     shard.cluster.push_errors(PRODUCE, E.MSG_SIZE_TOO_LARGE)
-    with pytest.raises(RecordRefusedError, match="out: .*message.max.bytes"):
+    with pytest.raises(RecordRefusedError, match=r"out: .*message\.max\.bytes"):
         shard.run(offset=5)
     assert shard.run().state is TransactionState.COMMITTED
 
 
-def test_leader_that_moved_is_followed_without_an_abort(shard: MockShard) -> None:
+def test_leader_that_moved_is_followed_without_an_abort(leader: int, shard: MockShard) -> None:
     shard.run()
     shard.cluster.clear_requests()
-    shard.cluster.push_error_rtts(LEADER, PRODUCE, (E.NOT_LEADER_FOR_PARTITION, 0))
+    shard.cluster.push_error_rtts(leader, PRODUCE, (E.NOT_LEADER_FOR_PARTITION, 0))
     shard.cluster.partition_set_leader("out", 0, GROUP_COORDINATOR)
     assert shard.run().state is TransactionState.COMMITTED
     assert shard.cluster.requests(PRODUCE)[-1].broker_id == GROUP_COORDINATOR
@@ -72,22 +84,24 @@ def test_passing_error_of_the_leader_is_retried_by_the_client(code: int, shard: 
 
 
 def test_leader_that_stays_away_fails_the_transaction_within_its_timeout(
-    cluster: MockCluster, new_shard: NewShard
+    cluster: MockCluster, leader: int, new_shard: NewShard
 ) -> None:
     shard = new_shard(timeout_ms=1500)
     shard.run()
-    cluster.broker_down(LEADER)
+    cluster.broker_down(leader)
     began = time.monotonic()
     with pytest.raises((AbortableError, ReopenError)):
         shard.run()
     assert time.monotonic() - began < 1.5 + 3.0
-    cluster.broker_up(LEADER)
+    cluster.broker_up(leader)
     assert not shard.told_of(Fenced)
 
 
-def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(shard: MockShard) -> None:
+def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(
+    leader: int, shard: MockShard
+) -> None:
     """Between its two requests send_offsets finds the transaction failed, and answers _STATE."""
-    shard.cluster.push_error_rtts(LEADER, PRODUCE, (E.INVALID_RECORD, 150))
+    shard.cluster.push_error_rtts(leader, PRODUCE, (E.INVALID_RECORD, 150))
     shard.cluster.push_error_rtts(TXN_COORDINATOR, ADD_OFFSETS, (0, 500))
     with pytest.raises(AbortableError):
         shard.run(offset=5)
@@ -139,25 +153,25 @@ def test_resent_commit_makes_the_producer_suspect_and_the_next_begin_has_an_epoc
 ) -> None:
     """The first copy may still be on its way, and would end the next transaction of the same epoch."""
     shard.cluster.push_errors(END, E._TRANSPORT)
-    assert shard.run().state is TransactionState.COMMITTED
+    assert shard.run(offset=5).state is TransactionState.COMMITTED
     assert len(shard.cluster.requests(END)) == 2
     assert shard.producer.state is ProducerState.SUSPECT
     assert len(shard.told_of(ProducerSuspect)) == 1
+    shard.store(5)
     shard.cluster.clear_requests()
     assert shard.run().state is TransactionState.COMMITTED
     assert len(shard.cluster.requests(INIT)) == 1
 
 
-def test_commit_that_the_broker_answers_with_an_unknown_error_makes_the_producer_suspect(
-    shard: MockShard,
+@pytest.mark.parametrize("code", [E.UNKNOWN, E.REQUEST_TIMED_OUT])
+def test_commit_answered_with_an_error_that_tells_nothing_makes_the_producer_suspect(
+    code: int, shard: MockShard
 ) -> None:
-    """The client presents it as abortable although nobody knows what the coordinator will still do."""
-    shard.cluster.push_errors(END, E.UNKNOWN)
+    """The client presents it as abortable, although nobody knows what the coordinator will still do."""
+    shard.cluster.push_errors(END, code)
     with pytest.raises(AbortableError):
         shard.run()
-    shard.cluster.clear_requests()
-    assert shard.run().state is TransactionState.COMMITTED
-    assert len(shard.cluster.requests(INIT)) == 1
+    assert shard.producer.state is ProducerState.SUSPECT
 
 
 def test_unanswered_commit_is_never_followed_by_an_abort(new_shard: NewShard) -> None:
@@ -182,7 +196,7 @@ def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
     if happened:
-        shard.store(5, str(shard.producer.owned_offsets("g").stamp))
+        shard.store(5)
     assert shard.producer.reopen() is (Outcome.COMMITTED if happened else Outcome.ABORTED)
     assert shard.run().state is TransactionState.COMMITTED
 
@@ -192,7 +206,7 @@ def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(new_shard: NewSha
     shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
-    shard.store(5, "eos1 mode=group shard=#0 owner=rival")
+    shard.store(5, by="eos1 mode=group shard=#0 owner=rival")
     inits = len(shard.cluster.requests(INIT))
     with pytest.raises(FencedError):
         shard.producer.reopen()
@@ -236,12 +250,34 @@ def test_fence_is_raised_at_once_and_at_every_later_use(api: ApiKey, code: int, 
 
 def test_fence_is_seen_by_the_block_that_still_produces(shard: MockShard) -> None:
     shard.cluster.push_errors(ADD_PARTITIONS, E.PRODUCER_FENCED)
-    began = time.monotonic()
-    with pytest.raises(FencedError), shard.producer.transaction() as transaction:
-        while time.monotonic() - began < PROMPT_S:
-            transaction.produce("out", b"v")
-            time.sleep(0.01)
-    assert time.monotonic() - began < PROMPT_S
+    with shard.producer.transaction() as transaction:
+        transaction.produce("out", b"v")
+        _until_sent(shard, ADD_PARTITIONS)
+        with pytest.raises(FencedError):
+            _produce_for_ever(transaction)
+        raise AbortTransaction
+    assert shard.producer.state is ProducerState.FENCED
+
+
+def _produce_for_ever(transaction: Transaction) -> None:
+    ends = time.monotonic() + PROMPT_S
+    while time.monotonic() < ends:
+        transaction.produce("out", b"v")
+        time.sleep(0.01)
+
+
+def _fail_inside(transaction: Transaction, shard: MockShard, error: Exception) -> None:
+    with transaction:
+        transaction.produce("out", b"v")
+        _until_sent(shard)
+        raise error
+
+
+def _until_sent(shard: MockShard, api: ApiKey = PRODUCE) -> None:
+    ends = time.monotonic() + PROMPT_S
+    while not shard.cluster.requests(api) and time.monotonic() < ends:
+        time.sleep(0.01)
+    time.sleep(0.05)  # and answered
 
 
 # --- the group moved on ------------------------------------------------------------------------------
@@ -284,28 +320,27 @@ def test_id_that_expired_while_idle_is_opened_again(api: ApiKey, shard: MockShar
     assert not shard.told_of(Fenced)
 
 
-def test_id_that_expired_and_is_refused_its_new_epoch_is_opened_again(shard: MockShard) -> None:
-    """The abort asks for a new epoch with the old producer id, which the coordinator has forgotten: 90.
-
-    That is no rival: the transaction is young, but the producer id has been refused as unknown before.
-    """
+def test_id_that_expired_and_is_known_again_under_another_producer_is_fenced(shard: MockShard) -> None:
+    """The abort asks for a new epoch of the old producer id. 90 means that somebody has initialised the id since."""
     shard.run()
     shard.cluster.push_errors(ADD_PARTITIONS, E.INVALID_PRODUCER_ID_MAPPING)
     shard.cluster.push_errors(INIT, E.PRODUCER_FENCED)
-    with pytest.raises((AbortableError, ReopenError)):
+    with pytest.raises(AbortableError):
         shard.run(offset=5)
-    assert shard.run().state is TransactionState.COMMITTED
-    assert not shard.told_of(Fenced)
+    with pytest.raises(FencedError):
+        shard.run()
+    assert len(shard.told_of(Fenced)) == 1
 
 
-def test_producer_that_the_abort_cannot_save_is_opened_again(shard: MockShard) -> None:
+def test_producer_that_the_abort_cannot_save_is_over_and_the_callers_error_goes_on(shard: MockShard) -> None:
     """An abort that raced the first AddPartitions is answered INVALID_TXN_STATE, which is fatal to the instance."""
     shard.cluster.push_errors(END, E.INVALID_TXN_STATE)
-    with pytest.raises(ZeroDivisionError) as raised, shard.producer.transaction() as transaction:
-        transaction.produce("out", b"v")
-        time.sleep(0.1)
-        raise ZeroDivisionError
-    assert any("INVALID_TXN_STATE" in note for note in raised.value.__notes__)
+    error = ZeroDivisionError()
+    transaction = shard.producer.transaction()
+    with pytest.raises(ZeroDivisionError) as raised:
+        _fail_inside(transaction, shard, error)
+    assert raised.value is error
+    assert any("INVALID_TXN_STATE" in note for note in error.__notes__)
     assert transaction.state is TransactionState.UNRESOLVED
     assert shard.producer.state is ProducerState.OVER
 

@@ -216,6 +216,12 @@ def test_a_local_kafka_that_does_not_run_is_unavailable(eos: Eos, tmp_path: Path
     assert str(tmp_path) in ended.err
 
 
+def test_topics_are_created_nowhere_else_than_on_a_local_kafka(eos: Eos, tmp_path: Path) -> None:
+    ended = eos("local", "topics", _JOB, *_APP_DIR, "--directory", str(tmp_path))
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "eos local start" in ended.err
+
+
 def test_stopping_what_does_not_run_is_done(eos: Eos, tmp_path: Path) -> None:
     assert eos("local", "stop", "--directory", str(tmp_path)).code == ExitCode.DONE
 

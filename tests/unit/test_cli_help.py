@@ -18,6 +18,7 @@ _COMMANDS = [
     "local start",
     "local stop",
     "local status",
+    "local topics",
     "config show",
     "config describe",
 ]

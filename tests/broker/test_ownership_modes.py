@@ -1,0 +1,189 @@
+"""Who owns a partition: the given list, p mod instances, or the group; and the two modes do not mix."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+
+import pytest
+
+from eos.errors import ConfigError, FencedError
+from eos.events import PartitionsAssigned, SessionOpened, TransactionCommitted
+from eos.offsets import Partition
+from eos.worker import shards_of
+from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+
+pytestmark = pytest.mark.broker
+
+
+def spread(count: int, partitions: int) -> list[PlainRecord]:
+    return [PlainRecord(b"v%d" % i, partition=i % partitions) for i in range(count)]
+
+
+def test_partitions_by_list_are_owned_by_a_shard_each_and_no_others_are_read(bootstrap: str) -> None:
+    job = fault_job(bootstrap, partitions=4)
+    source = job.inputs[0]
+    produce_plain(bootstrap, source, spread(40, 4))
+
+    events = run_to_end(
+        job,
+        settings_for(
+            bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:1", f"{source}:3"]
+        ),
+    )
+
+    opened = {event.shard for event in events if isinstance(event, SessionOpened)}
+    assert opened == {f"{job.name}.{job.group}.p.{source}.{p}" for p in (1, 3)}
+    offsets = committed_offsets(bootstrap, job.group, [(source, p) for p in range(4)])
+    assert [offset for offset, _ in offsets.values()] == [0, 10, 0, 10]
+    assert [re.sub("owner=.*", "", stamp) for _, stamp in offsets.values()] == [
+        "eos1 mode=start shard=start ",
+        f"eos1 mode=partition shard={source}[1] ",
+        "eos1 mode=start shard=start ",
+        f"eos1 mode=partition shard={source}[3] ",
+    ]
+    assert job.check(bootstrap).processed == 20
+
+
+def test_instances_by_count_share_all_partitions_of_all_topics(bootstrap: str) -> None:
+    """p mod instances = ordinal; instances need not know of each other, and none is missing or doubled."""
+    job = fault_job(bootstrap, partitions=3, inputs=2)
+    for topic in job.inputs:
+        produce_plain(bootstrap, topic, spread(30, 3))
+    both = [
+        settings_for(
+            bootstrap, ownership__mode="partition", ownership__instances=2, ownership__ordinal=ordinal
+        )
+        for ordinal in range(2)
+    ]
+    shards = [{str(shard) for shard in shards_of(job.job(), settings)} for settings in both]
+    first, second = job.inputs
+    assert shards[0] == {f"{first}[0]", f"{first}[2]", f"{second}[0]", f"{second}[2]"}
+    assert shards[1] == {f"{first}[1]", f"{second}[1]"}
+
+    with ExitStack() as stack:
+        runs = [stack.enter_context(in_thread(job, settings, until_caught_up=True)) for settings in both]
+        for run in runs:
+            run.wait(40)
+    assert job.check(bootstrap).processed == 60
+
+
+def test_partition_that_does_not_exist_is_refused(bootstrap: str) -> None:
+    job = fault_job(bootstrap, partitions=2)
+    settings = settings_for(
+        bootstrap, ownership__mode="partition", ownership__partitions=[f"{job.inputs[0]}:2"]
+    )
+    with pytest.raises(ConfigError, match=rf"names {job.inputs[0]}\[2\]"):
+        run_to_end(job, settings)
+
+
+@pytest.mark.parametrize("first", ["group", "partition"])
+def test_offsets_of_the_other_mode_are_refused_until_they_are_adopted(bootstrap: str, first: str) -> None:
+    """A classic group accepts the offsets of an assigned consumer unchecked: neither mode fences the other."""
+    job = fault_job(bootstrap, partitions=1)
+    source = job.inputs[0]
+    modes = {
+        "group": settings_for(bootstrap, ownership__static_membership=False),
+        "partition": settings_for(
+            bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"]
+        ),
+    }
+    second = "partition" if first == "group" else "group"
+    produce_plain(bootstrap, source, [b"1"])
+    run_to_end(job, modes[first])
+    produce_plain(bootstrap, source, [b"2"])
+
+    with pytest.raises(ConfigError, match=f"mode = '{first}'.*runs with '{second}'.*--adopt-offsets"):
+        run_to_end(job, modes[second])
+    ownership = modes[second].ownership.model_copy(update={"adopt_offsets": True})
+    run_to_end(job, modes[second].model_copy(update={"ownership": ownership}))
+
+    assert job.check(bootstrap).processed == 2
+    run_to_end(job, modes[second])  # the stamps are its own now
+    with pytest.raises(ConfigError, match="--adopt-offsets"):
+        run_to_end(job, modes[first])
+
+
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+def test_partition_mode_refuses_a_group_with_live_members(bootstrap: str, protocol: str) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    group = settings_for(bootstrap, ownership__protocol=protocol, ownership__static_membership=False)
+    with in_thread(job, group) as run:
+        run.told(PartitionsAssigned)
+        with pytest.raises(ConfigError, match="has live members"):
+            run_to_end(
+                job,
+                settings_for(
+                    bootstrap,
+                    ownership__mode="partition",
+                    ownership__partitions=[f"{job.inputs[0]}:0"],
+                    ownership__adopt_offsets=True,
+                ),
+            )
+        run.stop()
+
+
+def test_partition_taken_over_by_another_instance_ends_its_former_owner(bootstrap: str) -> None:
+    """The transactional.id of a partition is the whole fence: whoever opens it fences whoever had it."""
+    job = fault_job(bootstrap, partitions=1)
+    source = job.inputs[0]
+    settings = settings_for(
+        bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"]
+    )
+    with in_thread(job, settings) as former:
+        produce_plain(bootstrap, source, [b"1"])
+        former.told(TransactionCommitted)
+        with in_thread(job, settings) as heir:
+            heir.told(PartitionsAssigned)
+            produce_plain(bootstrap, source, [b"2"])
+            with pytest.raises(FencedError):
+                former.wait(20)
+            heir.told(TransactionCommitted)
+            heir.stop()
+    assert job.check(bootstrap).processed == 2
+
+
+def test_several_shards_of_a_process_that_is_killed_are_taken_over_by_other_processes(bootstrap: str) -> None:
+    """Ownership may be dealt anew after a crash: each partition's own id ends what the dead process left."""
+    job = fault_job(bootstrap, partitions=4)
+    source = job.inputs[0]
+    produce_plain(bootstrap, source, spread(4_000, 4))
+    mode = {"ownership__mode": "partition", "transaction__max_records": 50, "transaction__interval_ms": 5_000}
+    everything = [f"{source}:{p}" for p in range(4)]
+    with in_process(job, bootstrap, **mode, ownership__partitions=everything) as child:
+        for p in range(4):
+            child.wait_line(rf"TransactionCommitted.*\.p\.{source}\.{p}'", 30)
+        child.kill()
+    with ExitStack() as stack:
+        heirs = [
+            stack.enter_context(
+                in_thread(
+                    job,
+                    settings_for(bootstrap, **mode, ownership__partitions=everything[half::2]),
+                    until_caught_up=True,
+                )
+            )
+            for half in range(2)
+        ]
+        for heir in heirs:
+            heir.wait(60)
+    assert job.check(bootstrap).processed == 4_000
+
+
+def test_group_reads_offsets_that_a_partition_owner_never_touched(bootstrap: str) -> None:
+    """The start policy's own offsets belong to no mode."""
+    job = fault_job(bootstrap, partitions=2)
+    source = job.inputs[0]
+    with in_thread(
+        job, settings_for(bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"])
+    ) as run:
+        run.told(PartitionsAssigned)
+        run.stop()
+    produce_plain(bootstrap, source, spread(10, 2))
+
+    events = run_to_end(job, settings_for(bootstrap))
+
+    (assigned,) = [e for e in events if isinstance(e, PartitionsAssigned)]
+    assert dict(assigned.positions) == {Partition(source, 0): 0, Partition(source, 1): 0}
+    assert job.check(bootstrap).processed == 10

@@ -1,0 +1,163 @@
+"""The start policy: asked for once, applied once, committed before anything is read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from eos.errors import ConfigError
+from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
+from tests.support.hold_proxy import Edge, HoldProxy
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+
+
+def offsets(bootstrap: str, job: FaultJob, partitions: int = 1) -> list[int | None]:
+    found = committed_offsets(bootstrap, job.group, [(t, p) for t in job.inputs for p in range(partitions)])
+    return [offset for offset, _ in found.values()]
+
+
+def applied(events: list[Event]) -> list[StartPolicyApplied]:
+    return [event for event in events if isinstance(event, StartPolicyApplied)]
+
+
+def test_nothing_says_where_to_start_so_the_job_does_not(bootstrap: str) -> None:
+    """The default. A silent `earliest` replays everything after the offsets have expired, `latest` skips."""
+    job = fault_job(bootstrap)
+    produce_plain(bootstrap, job.inputs[0], [b"1"])
+
+    with pytest.raises(ConfigError) as raised:
+        run_to_end(job, settings_for(bootstrap, input__start="fail"))
+
+    message = str(raised.value)
+    for part in (job.group, job.inputs[0], "--start earliest", "--start latest"):
+        assert part in message
+    assert offsets(bootstrap, job, 2) == [None, None]
+
+
+@pytest.mark.parametrize(("policy", "seen"), [("earliest", [b"audit old", b"audit new"]), ("latest", [b"audit new"])])
+def test_policy_says_where_a_new_group_begins(bootstrap: str, policy: str, seen: list[bytes]) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], [b"old"])
+    with in_thread(job, settings_for(bootstrap, input__start=policy)) as run:
+        run.told(PartitionsAssigned)
+        produce_plain(bootstrap, job.inputs[0], [b"new"])
+        run.told(TransactionCommitted)
+        run.stop()
+
+    assert [record.value for record in read_committed(bootstrap, job.audit)] == seen
+    assert offsets(bootstrap, job) == [2]
+
+
+def test_crash_after_the_start_and_before_the_first_commit_does_not_apply_it_again(
+    bootstrap: str, proxy: HoldProxy
+) -> None:
+    """`latest` proves it: applied again, it would skip what came in between."""
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], [b"old"])
+    with in_process(job, proxy.bootstrap_servers, input__start="latest") as child:
+        # The first commit of the job itself dies with the process; the start's is behind it.
+        child.wait_line("PartitionsAssigned", WAIT_S)
+        proxy.cut(ApiKey.END_TXN, Edge.REQUEST, then=lambda _: child.signal(9))
+        produce_plain(bootstrap, job.inputs[0], [b"in between"])
+        assert child.wait(WAIT_S) == -9
+
+    events = run_to_end(job, settings_for(bootstrap, input__start="latest"))
+
+    assert applied(events) == []
+    assert [record.value for record in read_committed(bootstrap, job.audit)] == [b"audit in between"]
+
+
+@pytest.mark.parametrize("edge", list(Edge), ids=lambda edge: edge.value)
+def test_crash_in_the_middle_of_the_start_leaves_all_partitions_with_an_offset_or_none(
+    bootstrap: str, proxy: HoldProxy, edge: Edge
+) -> None:
+    job = fault_job(bootstrap, partitions=3)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"%d" % p, partition=p) for p in range(3)])
+    quick = {"transaction__timeout_ms": 2_000}  # what is pending is waited for
+    with in_process(job, proxy.bootstrap_servers, **quick) as child:
+        proxy.cut(ApiKey.END_TXN, edge, then=lambda _: child.signal(9))
+        assert child.wait(WAIT_S) == -9
+
+    events = run_to_end(job, settings_for(bootstrap, **quick))
+
+    assert len(applied(events)) == (1 if edge is Edge.REQUEST else 0)
+    assert job.check(bootstrap).processed == 3
+
+
+def test_several_instances_start_a_new_group_at_once_and_one_of_them_applies_it(bootstrap: str) -> None:
+    job = fault_job(bootstrap, partitions=4)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"%d" % i, partition=i % 4) for i in range(40)])
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(
+                in_thread(job, settings_for(bootstrap, ownership__ordinal=i), until_caught_up=True)
+            )
+            for i in range(3)
+        ]
+        for run in runs:
+            run.wait(40)
+    assert len(applied([event for run in runs for event in run.events])) == 1
+    assert job.check(bootstrap).processed == 40
+
+
+def test_topic_that_is_added_to_a_started_job_needs_a_policy_of_its_own(bootstrap: str) -> None:
+    job = fault_job(bootstrap, partitions=1, inputs=2)
+    first, second = job.inputs
+    produce_plain(bootstrap, first, [b"1"])
+    produce_plain(bootstrap, second, [b"2"])
+    before = FaultJob((first,), job.out, job.audit, job.dead, job.name)
+    run_to_end(before, settings_for(bootstrap))
+
+    with pytest.raises(ConfigError, match=f"no committed offsets for {second}, "):
+        run_to_end(job, settings_for(bootstrap, input__start="fail"))
+    events = run_to_end(job, settings_for(bootstrap))
+
+    (start,) = applied(events)
+    assert [partition.topic for partition in start.positions] == [second]
+    assert job.check(bootstrap).processed == 2
+
+
+def test_offsets_of_a_plain_client_are_taken_over(bootstrap: str) -> None:
+    """A job that replaces another application goes on where that one ended; no policy is needed."""
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], [b"theirs", b"ours"])
+    plain = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
+    plain.commit(offsets=[TopicPartition(job.inputs[0], 0, 1)], asynchronous=False)
+    plain.close()
+
+    run_to_end(job, settings_for(bootstrap, input__start="fail"))
+
+    assert [record.value for record in read_committed(bootstrap, job.audit)] == [b"audit ours"]
+    assert offsets(bootstrap, job) == [2]
+
+
+def test_missing_input_topic_is_an_error_before_any_offset_is_written(bootstrap: str) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    wrong = FaultJob((*job.inputs, "missing-input"), job.out, job.audit, job.dead, job.name)
+
+    with pytest.raises(ConfigError, match="'missing-input' does not exist"):
+        run_to_end(wrong, settings_for(bootstrap))
+
+    assert offsets(bootstrap, job) == [None]
+
+
+def test_member_under_kip_848_is_live_while_a_new_topic_wants_a_start(bootstrap: str) -> None:
+    """A KIP-848 group refuses offsets from outside while it has members; the error says to stop them."""
+    job = fault_job(bootstrap, partitions=1, inputs=2)
+    before = FaultJob(job.inputs[:1], job.out, job.audit, job.dead, job.name)
+    settings = settings_for(bootstrap, ownership__protocol="consumer", ownership__static_membership=False)
+    with in_thread(before, settings) as run:
+        run.told(PartitionsAssigned)
+        with pytest.raises(ConfigError, match="has live members"):
+            run_to_end(job, settings)
+        run.stop()
+    run_to_end(job, settings)
+    assert job.check(bootstrap).processed == 0

@@ -1,0 +1,190 @@
+"""A process is stopped, another one takes its shard over and commits twice, then the first one wakes up.
+
+The zombie must get FencedError at its next use, nothing of it may be visible, the offsets must stay where
+the new owner left them, and the new owner must go on committing: also if the zombie believes itself
+suspect, in which case it would reopen its producer, and an init cannot be conditional.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eos import EosError, OrdinalShard, OutputRecord, Partition, PartitionShard, Settings, Shard
+from eos.session import Session
+from tests.support.observer import (
+    SeenRecord,
+    assert_exactly_once,
+    committed_offsets,
+    produce_plain,
+    unique,
+)
+from tests.support.processes import running
+
+if TYPE_CHECKING:
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+STEP = 10  # input records per transaction
+PROCESS_S = 30.0
+MODES = ["partition", "group"]
+
+OWNER = """
+import sys
+from tests.faults.test_zombies_paused import be_an_owner
+be_an_owner(*sys.argv[1:])
+"""
+
+
+def settings_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: int) -> Settings:
+    overrides: dict[str, Any] = {
+        "kafka.bootstrap_servers": bootstrap,
+        "group": group,
+        "input.start": "earliest",
+        "transaction.timeout_ms": timeout_ms,
+        "ownership.mode": mode,
+        "ownership.ordinal": 0,
+        "ownership.session_timeout_ms": 6000,
+    }
+    if mode == "partition":
+        overrides["ownership.partitions"] = [f"{source}:0"]
+    return Settings.load(overrides=overrides, environ={})
+
+
+def session_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000) -> Session:
+    shard: Shard = OrdinalShard("paused", group, 0)
+    if mode == "partition":
+        shard = PartitionShard("paused", group, Partition(source, 0))
+    return Session(settings_of(bootstrap, mode, group, source, timeout_ms), shard, [source])
+
+
+def fill(session: Session, out: str) -> None:
+    """Put the next records into a transaction, and leave it open."""
+    left, deadline = STEP, time.monotonic() + PROCESS_S
+    while left:
+        assert time.monotonic() < deadline
+        batch = session.fetch(left, 0.2, 0.01)
+        if batch:
+            session.stage([OutputRecord(out, record.value) for record in batch], len(batch))
+            left -= len(batch)
+    session.produce()
+
+
+def deliver(session: Session) -> None:
+    """Wait until the broker has the records of the open transaction."""
+    client = session._producer._client
+    assert client is not None
+    deadline = time.monotonic() + PROCESS_S
+    while len(client._producer) and time.monotonic() < deadline:
+        client.poll()
+        time.sleep(0.01)
+
+
+def commit(session: Session) -> None:
+    session.commit_soon()
+    session.join(PROCESS_S)
+
+
+def be_an_owner(
+    bootstrap: str, mode: str, group: str, source: str, out: str, where: str, timeout_ms: str, go_on: str
+) -> None:
+    """Commit once, stop ``where`` it is told, and go on when the file ``go_on`` is there."""
+    session = session_of(bootstrap, mode, group, source, int(timeout_ms))
+    session.open()
+    fill(session, out)
+    commit(session)
+    if where == "inside a transaction":
+        fill(session, out)
+        deliver(session)
+    else:
+        session._producer._suspect("a test")
+    print("ready", flush=True)  # noqa: T201 - what the test waits for
+    deadline = time.monotonic() + 2 * PROCESS_S
+    while not Path(go_on).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for _ in range(3):
+        try:
+            if not session.filling:
+                # Without a fetch, which would show the member of a group that it is fenced.
+                session.stage([OutputRecord(out, b"of the zombie")], 1)
+                session.produce()
+            commit(session)
+            print("committed", flush=True)  # noqa: T201
+        except EosError as error:
+            print(type(error).__name__, flush=True)  # noqa: T201
+            try:
+                session.recover(error)
+                print("recovered", flush=True)  # noqa: T201
+            except EosError as final:
+                print("ended by", type(final).__name__, flush=True)  # noqa: T201
+    session.close()
+
+
+@pytest.mark.parametrize("where", ["inside a transaction", "suspect between transactions"])
+@pytest.mark.parametrize("mode", MODES)
+def test_zombie_that_wakes_up_is_fenced_and_the_new_owner_goes_on(
+    bootstrap: str, topic: NewTopic, tmp_path: Path, mode: str, where: str
+) -> None:
+    source, out, group = topic("in"), topic("out"), unique("paused")
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(5 * STEP)])
+    go_on = tmp_path / "go-on"
+    with running(OWNER, bootstrap, mode, group, source, out, where, "60000", str(go_on)) as zombie:
+        zombie.wait_line("ready", PROCESS_S)
+        zombie.pause()
+        with session_of(bootstrap, mode, group, source) as owner:
+            for _ in range(2):
+                fill(owner, out)
+                commit(owner)
+            assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3 * STEP
+            zombie.resume()
+            go_on.touch()
+            zombie.wait_line("ended by FencedError", PROCESS_S)
+            assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3 * STEP
+            for _ in range(2):  # an owner that had been fenced would fail here
+                fill(owner, out)
+                commit(owner)
+            assert zombie.wait(PROCESS_S) == 0
+    said = zombie.lines[zombie.lines.index("ready") + 1 :]
+    assert said == ["FencedError", "ended by FencedError"] * 3
+    assert_every_input_once(bootstrap, group, source, out, 5 * STEP)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_zombie_whose_transaction_also_expired_is_fenced_by_the_comparison(
+    bootstrap: str, topic: NewTopic, tmp_path: Path, mode: str
+) -> None:
+    """Past transaction.timeout.ms the code of a fence proves nothing, so the zombie reopens, once, and compares."""
+    source, out, group = topic("in"), topic("out"), unique("paused")
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(4 * STEP)])
+    go_on = tmp_path / "go-on"
+    with running(
+        OWNER, bootstrap, mode, group, source, out, "inside a transaction", "1500", str(go_on)
+    ) as zombie:
+        zombie.wait_line("ready", PROCESS_S)
+        zombie.pause()
+        stopped_at = time.monotonic()
+        with session_of(bootstrap, mode, group, source) as owner:
+            for _ in range(2):
+                fill(owner, out)
+                commit(owner)
+            time.sleep(max(0.0, stopped_at + 1.6 - time.monotonic()))
+            zombie.resume()
+            go_on.touch()
+            assert zombie.wait(PROCESS_S) == 0
+            fill(owner, out)
+            commit(owner)
+    said = zombie.lines[zombie.lines.index("ready") + 1 :]
+    assert said[:2] == ["TransactionExpiredError", "ended by FencedError"]
+    assert "committed" not in said
+    assert_every_input_once(bootstrap, group, source, out, 4 * STEP)
+
+
+def assert_every_input_once(bootstrap: str, group: str, source: str, out: str, processed: int) -> None:
+    def same(record: SeenRecord) -> list[tuple[str, bytes | None, bytes | None]]:
+        return [(out, None, record.value)]
+
+    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == processed

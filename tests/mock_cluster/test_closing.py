@@ -1,0 +1,56 @@
+"""Closing a producer lets go of its instance: no thread, no connection and no resend of it stays behind."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eos.errors import EosError
+from tests.mock_cluster.conftest import NewShard
+from tests.support.kafka_frames import ApiKey
+from tests.support.mock_cluster import MockCluster
+
+_GONE_WITHIN_S = 5.0
+
+
+def threads() -> int:
+    """Threads of this process, librdkafka's included."""
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """What only the cyclic collector would free stays: when it runs is nobody's to say."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux shows them")
+@pytest.mark.parametrize("code", [0, KafkaError.TRANSACTION_ABORTABLE, KafkaError.INVALID_PRODUCER_EPOCH])
+def test_closed_producer_leaves_no_thread_behind(
+    code: int, cluster: MockCluster, new_shard: NewShard
+) -> None:
+    """Nor after an error, whose traceback holds the frames of the call that failed."""
+    before = threads()
+    shard = new_shard()
+    shard.producer.open()
+    assert threads() > before
+    if code:
+        cluster.push_errors(ApiKey.END_TXN, code)
+    try:
+        shard.run(offset=5)
+    except EosError:
+        assert code
+    shard.producer.close()
+    ends = time.monotonic() + _GONE_WITHIN_S
+    while threads() > before and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert threads() <= before
