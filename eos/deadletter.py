@@ -29,7 +29,7 @@ def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord
             (f"{_PREFIX}topic", record.topic.encode()),
             (f"{_PREFIX}partition", str(record.partition).encode()),
             (f"{_PREFIX}offset", str(record.offset).encode()),
-            (f"{_PREFIX}error", reason[:_MAX_REASON_CHARS].encode()),
+            (f"{_PREFIX}error", reason[:_MAX_REASON_CHARS].encode(errors="backslashreplace")),
         ),
         timestamp_ms=record.timestamp_ms,
     )

@@ -6,6 +6,7 @@ EosError
 ├── RetriableError              make the same call again, a bounded number of times
 ├── AbortableError              abort, rewind, begin anew
 │   ├── DeliveryError             a record of the transaction could not be delivered
+│   │   └── RecordRefusedError      … and would not be at the next try either: fix the record or the topic
 │   ├── RebalancedError           the group moved on while the transaction was open
 │   └── TransformError            the user's transform raised for a record
 ├── ReopenError                 this producer is over, the claim on the shard need not be: reopen, rewind, begin anew
@@ -13,6 +14,7 @@ EosError
 │   └── CommitOutcomeUnknownError reopen and read the committed offsets; then it is known
 ├── OffsetGapError              decide by hand: the position is no longer in the log
 └── FatalError                  stop
+    ├── UnavailableError          the cluster did not answer until the deadline; start again later
     ├── FencedError               another owner holds the shard
     └── UnclassifiedError         an error whose meaning nobody has stated
 

@@ -92,7 +92,7 @@ RULES: tuple[Rule, ...] = (
         frozenset({Call.COMMIT, Call.ABORT}),
         Action.RESUME,
         None,
-        0.0,
+        0.02,
         0.2,
         "the same commit (abort) is resumed, not repeated; after a timed-out commit nothing else may follow",
     ),

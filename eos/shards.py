@@ -26,6 +26,7 @@ _GROUP_SAFE = re.compile(r"[A-Za-z0-9_-]")
 # message that names nothing. Group names are escaped, which may triple them.
 _MAX_ID_CHARS = 1024
 _MAX_ORDINAL = 1_000_000
+_MAX_DIGITS = 10  # a partition number is a 32-bit integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def _not_ours(transactional_id: str) -> ConfigError:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 def _check_names(app: str, group: str) -> None:

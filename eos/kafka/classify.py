@@ -168,9 +168,9 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
 
 
 def _state_error(call: Call, error: KafkaError) -> EosError:
-    if call is Call.PRODUCE:
+    if call in (Call.PRODUCE, Call.SEND_OFFSETS):
         return AbortableError(
-            f"{_text(call, error)}: the transaction has failed before this record", code="_STATE"
+            f"{_text(call, error)}: the transaction has failed in the background", code="_STATE"
         )
     return UsageError(_text(call, error), code="_STATE")
 

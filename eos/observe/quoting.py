@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 from eos import errors
-from eos.errors import EosError
+from eos.errors import EosError, TransformError
 
 NOT_SHOWN = "(not shown: it may quote the record)"
 _MAX_CAUSES = 20
@@ -16,7 +16,9 @@ _NAMED = re.compile(r"(?![A-Z0-9_]+:)([A-Za-z_][\w.]*): ")
 
 # Texts of these classes are written in this package or by librdkafka: they hold no record.
 _OWN_TEXTS = frozenset(
-    name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, EosError)
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, EosError) and not issubclass(kind, TransformError)
 )
 
 
@@ -39,8 +41,11 @@ def class_only(text: str) -> str:
 
 
 def shown_error(error: BaseException) -> str:
-    """An exception as it may be logged."""
+    """An exception as it may be logged; for a record's, the coordinates under which it can be looked up."""
     name = type(error).__name__
+    if isinstance(error, TransformError):
+        cause = f" {type(error.__cause__).__name__}" if error.__cause__ else ""
+        return f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{cause}"
     return f"{name}: {error}" if isinstance(error, EosError) else name
 
 

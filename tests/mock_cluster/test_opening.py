@@ -15,9 +15,9 @@ from eos.settings import Settings
 from tests.mock_cluster.conftest import NewShard
 from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
-from tests.support.mock_shard import TXN_COORDINATOR
 
 E = KafkaError
+ONLY, COORDINATOR = 1, 2  # broker ids: of the single one, and of three
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,18 @@ def test_init_that_outlasts_its_slice_is_resumed_and_not_sent_again(
     cluster: MockCluster, new_shard: NewShard
 ) -> None:
     shard = new_shard()
-    cluster.push_error_rtts(TXN_COORDINATOR, ApiKey.INIT_PRODUCER_ID, (0, 1500))
+    cluster.push_error_rtts(ONLY, ApiKey.INIT_PRODUCER_ID, (0, 1500))
     shard.producer.open()
     assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
     assert [retried.call for retried in shard.told_of(CallRetried)] == ["init"]
     shard.run()
 
 
-def test_coordinator_that_is_down_is_awaited(cluster: MockCluster, new_shard: NewShard) -> None:
-    shard = new_shard()
-    cluster.broker_down(TXN_COORDINATOR)
-    back = threading.Timer(1.2, cluster.broker_up, [TXN_COORDINATOR])
+def test_coordinator_that_is_down_is_awaited(three_brokers: MockCluster, new_shard: NewShard) -> None:
+    shard = new_shard(on=three_brokers)
+    three_brokers.coordinator_set("transaction", shard.producer.transactional_id, COORDINATOR)
+    three_brokers.broker_down(COORDINATOR)
+    back = threading.Timer(1.2, three_brokers.broker_up, [COORDINATOR])
     back.start()
     try:
         shard.producer.open()
@@ -59,17 +60,17 @@ def test_coordinator_that_is_down_is_awaited(cluster: MockCluster, new_shard: Ne
 
 
 def test_cluster_that_stays_away_is_given_up_at_the_deadline_and_can_be_opened_later(
-    cluster: MockCluster, new_shard: NewShard, monkeypatch: pytest.MonkeyPatch
+    three_brokers: MockCluster, new_shard: NewShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Settings, "open_deadline_s", 1.2)
-    shard = new_shard()
-    cluster.broker_down()
+    shard = new_shard(on=three_brokers)
+    three_brokers.broker_down()
     began = time.monotonic()
     with pytest.raises(UnavailableError, match="init: no usable answer"):
         shard.producer.open()
     assert 1.2 <= time.monotonic() - began < 4.0
     assert shard.producer.state is ProducerState.NEW
-    cluster.broker_up()
+    three_brokers.broker_up()
     monkeypatch.undo()
     shard.run()
 
@@ -107,9 +108,11 @@ def test_fence_at_init_is_final(code: int, cluster: MockCluster, new_shard: NewS
     assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
 
 
-def test_broker_without_transactions_is_refused_by_its_age(cluster: MockCluster, new_shard: NewShard) -> None:
-    cluster.set_api_versions(ApiKey.INIT_PRODUCER_ID, -1, -1)
+def test_broker_without_transactions_is_refused_by_its_age(
+    three_brokers: MockCluster, new_shard: NewShard
+) -> None:
+    three_brokers.set_api_versions(ApiKey.INIT_PRODUCER_ID, -1, -1)
     with pytest.raises(EosError) as raised:
-        new_shard().producer.open()
+        new_shard(on=three_brokers).producer.open()
     assert isinstance(raised.value, ConfigError), raised.value
     assert "2.5 or newer" in str(raised.value)

@@ -26,11 +26,13 @@ from eos.transaction import Transaction, TransactionState
 from tests.mock_cluster.conftest import NewShard
 from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
-from tests.support.mock_shard import GROUP_COORDINATOR, TXN_COORDINATOR, MockShard
+from tests.support.mock_shard import MockShard
 
 E = KafkaError
 INIT, ADD_PARTITIONS, PRODUCE = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE
 ADD_OFFSETS, OFFSET_COMMIT, END = ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN
+ONLY = 1  # broker id of the single one
+LEADER, COORDINATOR, OTHER = 1, 2, 3  # and of three
 PROMPT_S = 2.0  # an answer that waited for no deadline, on a busy machine
 
 
@@ -65,14 +67,18 @@ def test_record_that_the_broker_refuses_is_told_as_such(shard: MockShard) -> Non
     assert shard.run().state is TransactionState.COMMITTED
 
 
-def test_leader_that_moved_is_followed_without_an_abort(leader: int, shard: MockShard) -> None:
+def test_leader_that_moved_is_followed_without_an_abort(
+    three_brokers: MockCluster, new_shard: NewShard
+) -> None:
+    three_brokers.partition_set_leader("out", 0, LEADER)
+    shard = new_shard(on=three_brokers)
     shard.run()
-    shard.cluster.clear_requests()
-    shard.cluster.push_error_rtts(leader, PRODUCE, (E.NOT_LEADER_FOR_PARTITION, 0))
-    shard.cluster.partition_set_leader("out", 0, GROUP_COORDINATOR)
+    three_brokers.clear_requests()
+    three_brokers.push_error_rtts(LEADER, PRODUCE, (E.NOT_LEADER_FOR_PARTITION, 0))
+    three_brokers.partition_set_leader("out", 0, OTHER)
     assert shard.run().state is TransactionState.COMMITTED
-    assert shard.cluster.requests(PRODUCE)[-1].broker_id == GROUP_COORDINATOR
-    assert len(shard.cluster.requests(END)) == 1
+    assert three_brokers.requests(PRODUCE)[-1].broker_id == OTHER
+    assert len(three_brokers.requests(END)) == 1
     assert not shard.told_of(TransactionAborted)
 
 
@@ -84,25 +90,25 @@ def test_passing_error_of_the_leader_is_retried_by_the_client(code: int, shard: 
 
 
 def test_leader_that_stays_away_fails_the_transaction_within_its_timeout(
-    cluster: MockCluster, leader: int, new_shard: NewShard
+    three_brokers: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(timeout_ms=1500)
+    shard = new_shard(on=three_brokers, timeout_ms=1500)
+    three_brokers.coordinator_set("transaction", shard.producer.transactional_id, COORDINATOR)
+    three_brokers.partition_set_leader("out", 0, LEADER)
     shard.run()
-    cluster.broker_down(leader)
+    three_brokers.broker_down(LEADER)
     began = time.monotonic()
     with pytest.raises((AbortableError, ReopenError)):
         shard.run()
     assert time.monotonic() - began < 1.5 + 3.0
-    cluster.broker_up(leader)
+    three_brokers.broker_up(LEADER)
     assert not shard.told_of(Fenced)
 
 
-def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(
-    leader: int, shard: MockShard
-) -> None:
+def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(shard: MockShard) -> None:
     """Between its two requests send_offsets finds the transaction failed, and answers _STATE."""
-    shard.cluster.push_error_rtts(leader, PRODUCE, (E.INVALID_RECORD, 150))
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, ADD_OFFSETS, (0, 500))
+    shard.cluster.push_error_rtts(ONLY, PRODUCE, (E.INVALID_RECORD, 150))
+    shard.cluster.push_error_rtts(ONLY, ADD_OFFSETS, (0, 500))
     with pytest.raises(AbortableError):
         shard.run(offset=5)
     assert shard.run().state is TransactionState.COMMITTED
@@ -112,7 +118,7 @@ def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(
 
 
 def test_slow_commit_is_resumed_and_committed_once(shard: MockShard) -> None:
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
+    shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     assert shard.run(offset=5).state is TransactionState.COMMITTED
     assert len(shard.cluster.requests(END)) == 1
     assert [retried.call for retried in shard.told_of(CallRetried)] == ["commit"] * 2
@@ -128,18 +134,26 @@ def test_coordinator_that_is_busy_is_asked_again(code: int, shard: MockShard) ->
     assert len(shard.cluster.requests(END)) == 2
 
 
-def test_coordinator_that_moved_is_followed(shard: MockShard) -> None:
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (E.NOT_COORDINATOR, 0))
-    shard.cluster.coordinator_set("transaction", shard.producer.transactional_id, GROUP_COORDINATOR)
+def test_coordinator_that_moved_is_followed(three_brokers: MockCluster, new_shard: NewShard) -> None:
+    shard = new_shard(on=three_brokers)
+    three_brokers.coordinator_set("transaction", shard.producer.transactional_id, COORDINATOR)
+    shard.producer.open()
+    three_brokers.push_error_rtts(COORDINATOR, END, (E.NOT_COORDINATOR, 0))
+    three_brokers.coordinator_set("transaction", shard.producer.transactional_id, OTHER)
     assert shard.run().state is TransactionState.COMMITTED
-    assert shard.cluster.requests(END)[-1].broker_id == GROUP_COORDINATOR
+    assert three_brokers.requests(END)[-1].broker_id == OTHER
     assert not shard.told_of(TransactionAborted)
 
 
-def test_coordinator_that_fails_over_finishes_the_commit(shard: MockShard) -> None:
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (E._TRANSPORT, 0))
-    shard.cluster.broker_down(TXN_COORDINATOR)
-    back = threading.Timer(1.2, shard.cluster.broker_up, [TXN_COORDINATOR])
+def test_coordinator_that_fails_over_finishes_the_commit(
+    three_brokers: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard(on=three_brokers)
+    three_brokers.coordinator_set("transaction", shard.producer.transactional_id, COORDINATOR)
+    shard.producer.open()
+    three_brokers.push_error_rtts(COORDINATOR, END, (E._TRANSPORT, 0))
+    three_brokers.broker_down(COORDINATOR)
+    back = threading.Timer(1.2, three_brokers.broker_up, [COORDINATOR])
     back.start()
     try:
         assert shard.run().state is TransactionState.COMMITTED
@@ -178,7 +192,7 @@ def test_unanswered_commit_is_never_followed_by_an_abort(new_shard: NewShard) ->
     shard = new_shard(commit_deadline_ms=1500)
     shard.producer.open()
     shard.cluster.clear_requests()
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 4000))
+    shard.cluster.push_error_rtts(ONLY, END, (0, 4000))
     began = time.monotonic()
     with pytest.raises(CommitOutcomeUnknownError, match="together or not at all"):
         shard.run(offset=5)
@@ -192,7 +206,7 @@ def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
     happened: bool, new_shard: NewShard
 ) -> None:
     shard = new_shard(commit_deadline_ms=1100)
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
+    shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
     if happened:
@@ -203,7 +217,7 @@ def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
 
 def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(new_shard: NewShard) -> None:
     shard = new_shard(commit_deadline_ms=1100)
-    shard.cluster.push_error_rtts(TXN_COORDINATOR, END, (0, 3000))
+    shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
     shard.store(5, by="eos1 mode=group shard=#0 owner=rival")
@@ -300,7 +314,7 @@ def test_offsets_without_an_answer_are_sent_once_and_aborted(new_shard: NewShard
     shard = new_shard(timeout_ms=1500)
     shard.producer.open()
     shard.cluster.clear_requests()
-    shard.cluster.push_error_rtts(GROUP_COORDINATOR, OFFSET_COMMIT, (0, 6000))
+    shard.cluster.push_error_rtts(ONLY, OFFSET_COMMIT, (0, 6000))
     with pytest.raises((AbortableError, ReopenError)):
         shard.run(offset=5)
     assert len(shard.cluster.requests(OFFSET_COMMIT)) == 1

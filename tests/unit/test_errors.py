@@ -25,8 +25,13 @@ from eos.errors import (
 )
 
 
+def public_children(kind: type[EosError]) -> list[type[EosError]]:
+    """A module may have a class of its own for inside; the tree is what this package raises."""
+    return [child for child in kind.__subclasses__() if child.__module__ == EosError.__module__]
+
+
 def tree(kind: type[EosError] = EosError) -> list[type[EosError]]:
-    return [kind, *(found for child in kind.__subclasses__() for found in tree(child))]
+    return [kind, *(found for child in public_children(kind) for found in tree(child))]
 
 
 def made(kind: type[EosError]) -> EosError:

@@ -57,7 +57,7 @@ shapes = pytest.mark.parametrize("batches", [False, True], ids=["per record", "p
 
 @shapes
 def test_poison_under_stop_names_its_coordinates_and_its_cause(batches: bool) -> None:
-    with pytest.raises(TransformError, match=r"in\[2\] offset 41.*no such currency.*Fix") as raised:
+    with pytest.raises(TransformError, match=r"in\[2\] offset 41.*ValueError.*Fix") as raised:
         filtered("stop", records(b"a", POISON, b"b"), batches=batches)
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("in", 2, 41)
     assert isinstance(raised.value.__cause__, ValueError)

@@ -67,7 +67,9 @@ def made(kind: type[EosError]) -> EosError:
 
 
 def every_class(kind: type[EosError] = EosError) -> set[type[EosError]]:
-    return {kind}.union(*(every_class(child) for child in kind.__subclasses__()))
+    return {kind}.union(
+        *(every_class(child) for child in kind.__subclasses__() if child.__module__ == EosError.__module__)
+    )
 
 
 def rules_of(*actions: Action) -> list[object]:

@@ -1,0 +1,274 @@
+"""Processes that die: at every edge of a transaction, again and again, with their parent, or in good order."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+
+import pytest
+
+from eos.events import PartitionsAssigned, TransactionAborted
+from eos.exits import ExitCode
+from tests.support.hold_proxy import Edge, Frame, HoldProxy
+from tests.support.jobs_for_faults import (
+    FaultJob,
+    fault_job,
+    in_process,
+    in_thread,
+    run_to_end,
+    settings_for,
+    told_at,
+)
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import PlainRecord, produce_plain, read_committed
+from tests.support.processes import Child
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 30.0
+KILLED = -signal.SIGKILL
+
+
+def load(bootstrap: str, job: FaultJob, count: int, *, partitions: int = 2, prefix: str = "v") -> None:
+    produce_plain(
+        bootstrap,
+        job.inputs[0],
+        [PlainRecord(f"{prefix}{i}".encode(), b"k%d" % (i % 50), i % partitions) for i in range(count)],
+    )
+
+
+def committed_records(child: Child) -> int:
+    return sum(int(n) for line in child.lines for n in re.findall(r"records_in=(\d+)", line))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("api", "edge"),
+    [
+        (ApiKey.INIT_PRODUCER_ID, Edge.REPLY),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REQUEST),
+        (ApiKey.PRODUCE, Edge.REPLY),
+        (ApiKey.ADD_OFFSETS_TO_TXN, Edge.REPLY),
+        (ApiKey.TXN_OFFSET_COMMIT, Edge.REQUEST),
+        (ApiKey.TXN_OFFSET_COMMIT, Edge.REPLY),
+        (ApiKey.END_TXN, Edge.REQUEST),
+        (ApiKey.END_TXN, Edge.REPLY),
+    ],
+    ids=lambda value: value.name.lower(),
+)
+def test_worker_killed_at_an_edge_of_a_request_is_replaced_without_a_trace(
+    bootstrap: str, proxy: HoldProxy, api: ApiKey, edge: Edge
+) -> None:
+    """Before, inside or after its commit: the replacement's init settles what was left, and the offsets tell."""
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 1_000)
+    shard = f"{job.name}.{job.group}.i.0"
+    with in_process(
+        job, proxy.bootstrap_servers, transaction__max_records=200, transaction__interval_ms=5_000
+    ) as child:
+
+        def of_the_shard(frame: Frame) -> bool:
+            return frame.transactional_id == shard
+
+        nth = 1 if api is ApiKey.INIT_PRODUCER_ID else 2
+        proxy.cut(api, edge, nth=nth, where=of_the_shard, then=lambda _: child.signal(signal.SIGKILL))
+        assert child.wait(WAIT_S) == KILLED
+
+    began = time.monotonic()
+    run_to_end(job, settings_for(bootstrap))
+
+    assert time.monotonic() - began < 8, "the replacement waited for a timeout"
+    assert job.check(bootstrap).processed == 1_000
+
+
+def test_worker_told_to_end_commits_what_is_open_and_exits_with_0(bootstrap: str) -> None:
+    job = fault_job(bootstrap, pause_ms=1)
+    load(bootstrap, job, 5_000)
+    with in_process(job, bootstrap, transaction__interval_ms=5_000, transaction__max_records=500) as child:
+        child.wait_line("TransactionCommitted", WAIT_S)
+        asked_at = time.monotonic()
+        child.terminate()
+        assert child.wait(10) == ExitCode.DONE
+        assert time.monotonic() - asked_at < 7
+        done = committed_records(child)
+    comparison = job.check(bootstrap)
+    assert comparison.processed == done
+    assert 500 <= done < 5_000
+
+
+def test_workers_killed_ten_times_over_100_000_records_lose_and_repeat_nothing(bootstrap: str) -> None:
+    """The supervisor starts each again under its ordinal; whom it hits and when is random."""
+    job = fault_job(bootstrap, partitions=4, batch=True, pause_ms=20)
+    load(bootstrap, job, 100_000, partitions=4)
+    rng = random.Random(7)
+    with in_process(
+        job,
+        bootstrap,
+        kind="workers",
+        until_caught_up=True,
+        workers__count=2,
+        workers__max_restarts=20,
+        workers__restart_backoff_ms=1,
+        input__fetch_records=200,
+        transaction__interval_ms=150,
+    ) as child:
+        kills = 0
+        while kills < 10:
+            line = child.wait_line("TransactionCommitted", WAIT_S, after=len(child.lines))
+            time.sleep(rng.uniform(0, 0.4))
+            pid = int(line.split()[1])
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            kills += 1
+        assert child.wait(90) == ExitCode.DONE
+        assert sum("Restarted(" in line for line in child.lines) == 10
+    assert job.check(bootstrap, timeout_s=90).processed == 100_000
+
+
+def test_worker_killed_too_often_ends_the_others_too(bootstrap: str) -> None:
+    job = fault_job(bootstrap)
+    with in_process(
+        job, bootstrap, kind="workers", workers__count=2, workers__max_restarts=1, workers__restart_backoff_ms=1
+    ) as child:
+        first = child.wait_line(rf"SessionOpened.*\.i\.0'", WAIT_S)
+        child.wait_line(r"SessionOpened.*\.i\.1'", WAIT_S)
+        seen = len(child.lines)
+        os.kill(int(first.split()[1]), signal.SIGKILL)
+        again = child.wait_line(r"SessionOpened.*\.i\.0'", WAIT_S, after=seen)
+        os.kill(int(again.split()[1]), signal.SIGKILL)
+        assert child.wait(WAIT_S) == ExitCode.UNEXPECTED
+        assert any("giving up" in line for line in child.lines)
+        assert sum("SessionClosed" in line for line in child.lines) == 1  # the other one's, in good order
+
+
+def test_fenced_worker_ends_all_workers_with_the_code_of_a_fence(bootstrap: str) -> None:
+    """A fence means that two instances run under one ordinal; a restart would only go on with the fight."""
+    job = fault_job(bootstrap)
+    with in_process(
+        job, bootstrap, kind="workers", workers__count=2, ownership__static_membership=False
+    ) as child:
+        for ordinal in range(2):
+            child.wait_line(rf"PartitionsAssigned.*\.i\.{ordinal}'.*\[", WAIT_S)
+        rival = settings_for(bootstrap, ownership__ordinal=1, ownership__static_membership=False)
+        with in_thread(job, rival) as run:
+            load(bootstrap, job, 200)
+            assert child.wait(WAIT_S) == ExitCode.FENCED
+            assert any("newer producer" in line or "another owner" in line for line in child.lines)
+            assert not any("Restarted(" in line for line in child.lines)
+            run.told(PartitionsAssigned)
+            _wait_for_outputs(bootstrap, job, 200)
+            run.stop()
+    assert job.check(bootstrap).processed == 200
+
+
+def test_poison_in_one_worker_ends_all_with_its_code(bootstrap: str) -> None:
+    job = fault_job(bootstrap)
+    with in_process(job, bootstrap, kind="workers", workers__count=2) as child:
+        child.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+        produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"poison", partition=1)])
+        assert child.wait(WAIT_S) == ExitCode.POISON
+        assert any(f"{job.inputs[0]}[1] offset 0" in line for line in child.lines)
+    assert job.check(bootstrap).processed == 0
+
+
+def test_workers_end_when_their_parent_is_killed(bootstrap: str) -> None:
+    """They hold a pipe whose end tells them; else they would go on unsupervised beside the next parent's."""
+    job = fault_job(bootstrap)
+    with in_process(job, bootstrap, kind="workers", workers__count=2) as child:
+        pids = {
+            int(child.wait_line(rf"SessionOpened.*\.i\.{ordinal}'", WAIT_S).split()[1])
+            for ordinal in range(2)
+        }
+        load(bootstrap, job, 100)
+        child.wait_line("TransactionCommitted", WAIT_S)
+        child.kill()
+        deadline = time.monotonic() + WAIT_S
+        while any(map(is_alive, pids)):
+            assert time.monotonic() < deadline, "the workers outlive their parent"
+            time.sleep(0.05)
+    run_to_end(job, settings_for(bootstrap))
+    assert job.check(bootstrap).processed == 100
+
+
+def test_supervisor_told_to_end_ends_its_workers_in_good_order(bootstrap: str) -> None:
+    job = fault_job(bootstrap, pause_ms=1)
+    load(bootstrap, job, 20_000)
+    with in_process(job, bootstrap, kind="workers", workers__count=2) as child:
+        child.wait_line("TransactionCommitted", WAIT_S)
+        child.terminate()
+        assert child.wait(WAIT_S) == ExitCode.DONE
+        assert sum("SessionClosed" in line for line in child.lines) == 2
+    assert 0 < job.check(bootstrap).processed < 20_000
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+def test_run_that_catches_up_ends_with_any_number_of_workers(bootstrap: str, workers: int) -> None:
+    """Also with more workers than partitions: one without any waits for the others, then ends."""
+    job = fault_job(bootstrap, partitions=2)
+    load(bootstrap, job, 2_000)
+    with in_process(
+        job, bootstrap, kind="workers", until_caught_up=True, workers__count=workers
+    ) as child:
+        assert child.wait(60) == ExitCode.DONE
+    assert job.check(bootstrap).processed == 2_000
+
+
+def test_replacement_of_a_killed_worker_owns_its_partitions_within_5_seconds(bootstrap: str) -> None:
+    """Static membership gives it the place of the dead one, and init ends what that one left open."""
+    job = fault_job(bootstrap, partitions=4)
+    long = {"transaction__interval_ms": 9_000}
+    with (
+        in_process(job, bootstrap, ownership__ordinal=0, **long) as victim,
+        in_process(job, bootstrap, ownership__ordinal=1, **long) as other,
+    ):
+        for child in (victim, other):
+            child.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+        time.sleep(3.5)  # the rebalance that the second one's joining took
+        load(bootstrap, job, 400, partitions=4)
+        time.sleep(0.5)  # both have a transaction open
+        victim.kill()
+        killed_at = time.monotonic()
+        with in_process(job, bootstrap, ownership__ordinal=0) as heir:
+            assigned = heir.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+            assert told_at(assigned) - killed_at < 5
+            heir.wait_line("TransactionCommitted", WAIT_S)
+            for child in (heir, other):
+                child.terminate()
+                assert child.wait(WAIT_S) == ExitCode.DONE
+    assert job.check(bootstrap).processed == 400
+
+
+def test_transaction_that_no_owner_comes_back_for_is_ended_by_the_coordinator(bootstrap: str) -> None:
+    """Nobody fences it, so the readers of its outputs wait for transaction.timeout.ms; no longer."""
+    job = fault_job(bootstrap, partitions=1)
+    load(bootstrap, job, 10, partitions=1)
+    short = {"transaction__timeout_ms": 2_000, "transaction__interval_ms": 1_000}
+    with in_process(job, bootstrap, **short, ownership__ordinal=0, ownership__static_membership=False) as child:
+        child.wait_line("PartitionsAssigned", WAIT_S)
+        time.sleep(0.5)
+        child.kill()
+    events = run_to_end(
+        job, settings_for(bootstrap, ownership__ordinal=1, ownership__session_timeout_ms=2_000), timeout_s=40
+    )
+    assert not [event for event in events if isinstance(event, TransactionAborted)]
+    assert job.check(bootstrap).processed == 10
+
+
+def _wait_for_outputs(bootstrap: str, job: FaultJob, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while len(read_committed(bootstrap, job.audit, settled=False)) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
