@@ -16,18 +16,31 @@ NewShard = Callable[..., MockShard]
 _ordinals = itertools.count()
 
 
+def running(brokers: int) -> Iterator[MockCluster]:
+    with MockCluster(brokers) as cluster:
+        for topic in ("in", "out"):
+            cluster.topic_create(topic, partitions=1, rf=brokers)
+        yield cluster
+
+
+# One broker in every role, kept for a module: the mock may take a second to notice a change of roles.
+# Errors and delays are pushed to two different ones, because a broker that was ever given delays for a
+# kind of request no longer looks at the errors of its cluster.
+
+
 @pytest.fixture(scope="module")
 def shared_cluster() -> Iterator[MockCluster]:
-    """One broker in every role, kept for a module: the mock may take a second to notice a change of roles."""
-    with MockCluster(brokers=1) as running:
-        for topic in ("in", "out"):
-            running.topic_create(topic, partitions=1, rf=1)
-        yield running
+    yield from running(brokers=1)
+
+
+@pytest.fixture(scope="module")
+def shared_slow_cluster() -> Iterator[MockCluster]:
+    yield from running(brokers=1)
 
 
 @pytest.fixture
 def cluster(shared_cluster: MockCluster) -> Iterator[MockCluster]:
-    """One broker, with nothing left of the last test."""
+    """One broker for ``push_errors``, with nothing left of the last test."""
     yield shared_cluster
     for api_key in ApiKey:
         shared_cluster.clear_errors(api_key)
@@ -35,12 +48,16 @@ def cluster(shared_cluster: MockCluster) -> Iterator[MockCluster]:
 
 
 @pytest.fixture
+def slow_cluster(shared_slow_cluster: MockCluster) -> Iterator[MockCluster]:
+    """One broker, with id 1, for ``push_error_rtts``; a test has to use up what it pushes."""
+    yield shared_slow_cluster
+    shared_slow_cluster.clear_requests()
+
+
+@pytest.fixture
 def three_brokers() -> Iterator[MockCluster]:
     """Three brokers, for tests in which a role moves or only one of them goes away."""
-    with MockCluster(brokers=3) as running:
-        for topic in ("in", "out"):
-            running.topic_create(topic, partitions=1, rf=3)
-        yield running
+    yield from running(brokers=3)
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ def test_closed_producer_leaves_no_thread_behind(
     code: int, cluster: MockCluster, new_shard: NewShard
 ) -> None:
     """Nor after an error, whose traceback holds the frames of the call that failed."""
-    before = threads()
     shard = new_shard()
+    before = threads()
     shard.producer.open()
     assert threads() > before
     if code:

@@ -35,12 +35,12 @@ def test_coordinator_that_is_not_ready_is_asked_again(
 
 
 def test_init_that_outlasts_its_slice_is_resumed_and_not_sent_again(
-    cluster: MockCluster, new_shard: NewShard
+    slow_cluster: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard()
-    cluster.push_error_rtts(ONLY, ApiKey.INIT_PRODUCER_ID, (0, 1500))
+    shard = new_shard(on=slow_cluster)
+    slow_cluster.push_error_rtts(ONLY, ApiKey.INIT_PRODUCER_ID, (0, 1500))
     shard.producer.open()
-    assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
+    assert len(slow_cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
     assert [retried.call for retried in shard.told_of(CallRetried)] == ["init"]
     shard.run()
 

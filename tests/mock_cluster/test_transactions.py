@@ -105,8 +105,11 @@ def test_leader_that_stays_away_fails_the_transaction_within_its_timeout(
     assert not shard.told_of(Fenced)
 
 
-def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(shard: MockShard) -> None:
+def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(
+    slow_cluster: MockCluster, new_shard: NewShard
+) -> None:
     """Between its two requests send_offsets finds the transaction failed, and answers _STATE."""
+    shard = new_shard(on=slow_cluster)
     shard.cluster.push_error_rtts(ONLY, PRODUCE, (E.INVALID_RECORD, 150))
     shard.cluster.push_error_rtts(ONLY, ADD_OFFSETS, (0, 500))
     with pytest.raises(AbortableError):
@@ -117,7 +120,8 @@ def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(sha
 # --- the commit --------------------------------------------------------------------------------------
 
 
-def test_slow_commit_is_resumed_and_committed_once(shard: MockShard) -> None:
+def test_slow_commit_is_resumed_and_committed_once(slow_cluster: MockCluster, new_shard: NewShard) -> None:
+    shard = new_shard(on=slow_cluster)
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     assert shard.run(offset=5).state is TransactionState.COMMITTED
     assert len(shard.cluster.requests(END)) == 1
@@ -188,8 +192,10 @@ def test_commit_answered_with_an_error_that_tells_nothing_makes_the_producer_sus
     assert shard.producer.state is ProducerState.SUSPECT
 
 
-def test_unanswered_commit_is_never_followed_by_an_abort(new_shard: NewShard) -> None:
-    shard = new_shard(commit_deadline_ms=1500)
+def test_unanswered_commit_is_never_followed_by_an_abort(
+    slow_cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard(on=slow_cluster, commit_deadline_ms=1500)
     shard.producer.open()
     shard.cluster.clear_requests()
     shard.cluster.push_error_rtts(ONLY, END, (0, 4000))
@@ -203,9 +209,9 @@ def test_unanswered_commit_is_never_followed_by_an_abort(new_shard: NewShard) ->
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
-    happened: bool, new_shard: NewShard
+    happened: bool, slow_cluster: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(commit_deadline_ms=1100)
+    shard = new_shard(on=slow_cluster, commit_deadline_ms=1100)
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
@@ -215,8 +221,10 @@ def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
     assert shard.run().state is TransactionState.COMMITTED
 
 
-def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(new_shard: NewShard) -> None:
-    shard = new_shard(commit_deadline_ms=1100)
+def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(
+    slow_cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard(on=slow_cluster, commit_deadline_ms=1100)
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
@@ -310,8 +318,10 @@ def test_offsets_for_a_group_that_moved_on_abort_the_transaction(
     assert shard.run().state is TransactionState.COMMITTED
 
 
-def test_offsets_without_an_answer_are_sent_once_and_aborted(new_shard: NewShard) -> None:
-    shard = new_shard(timeout_ms=1500)
+def test_offsets_without_an_answer_are_sent_once_and_aborted(
+    slow_cluster: MockCluster, new_shard: NewShard
+) -> None:
+    shard = new_shard(on=slow_cluster, timeout_ms=1500)
     shard.producer.open()
     shard.cluster.clear_requests()
     shard.cluster.push_error_rtts(ONLY, OFFSET_COMMIT, (0, 6000))

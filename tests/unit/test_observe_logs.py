@@ -366,12 +366,12 @@ def test_lines_of_the_standard_library_come_out_in_the_same_form(
     lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
     logging.getLogger("eos.supervisor").warning("worker %d was killed by signal %d", 1, 9)
-    logging.getLogger("kafka.client").info("chatter")
-    logging.getLogger("kafka.client").log(35, "50%% of %s", "it")
+    logging.getLogger("other.client").info("chatter")
+    logging.getLogger("other.client").log(35, "50%% of %s", "it")
     written = lines()
     assert [(line["level"], line["event"], line.get("logger")) for line in written] == [
         ("warning", "worker 1 was killed by signal 9", None),
-        ("warning", "50% of it", "kafka.client"),
+        ("warning", "50% of it", "other.client"),
     ]
 
 

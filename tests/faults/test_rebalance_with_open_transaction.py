@@ -1,0 +1,221 @@
+"""Partitions that leave in the middle of a transaction: its output and its offsets go together or not at all.
+
+Kafka accepts offsets of a partition that another live member owns, so no fence catches a loop that goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from eos.events import (
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Rewound,
+    TransactionAborted,
+    TransactionCommitted,
+)
+from eos.offsets import Partition
+from tests.support.hold_proxy import HoldProxy
+from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_process, in_thread, settings_for
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import (
+    PlainRecord,
+    produce_plain,
+    read_committed,
+    read_uncommitted,
+    unique,
+)
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+PROTOCOLS = ["cooperative", "consumer"]
+
+
+def wait_until(what: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def load(bootstrap: str, job: FaultJob, prefix: str, count: int, partitions: Iterable[int]) -> None:
+    chosen = list(partitions)
+    produce_plain(
+        bootstrap,
+        job.inputs[0],
+        [PlainRecord(f"{prefix}{i}".encode(), partition=chosen[i % len(chosen)]) for i in range(count)],
+    )
+
+
+def produced(bootstrap: str, job: FaultJob, count: int) -> Callable[[], bool]:
+    return lambda: len(read_uncommitted(bootstrap, job.audit)) >= count
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_partitions_revoked_with_their_output_produced_are_exact(bootstrap: str, protocol: str) -> None:
+    """The revoke ends the transaction, with the offsets of what leaves, before the next owner begins."""
+    job = fault_job(bootstrap, partitions=4)
+    changes: dict[str, object] = {
+        "ownership__protocol": protocol,
+        "ownership__static_membership": False,
+        "transaction__interval_ms": 9_000,
+    }
+    with in_thread(job, settings_for(bootstrap, **changes)) as first:
+        first.told(PartitionsAssigned)
+        load(bootstrap, job, "a", 400, range(4))
+        wait_until(produced(bootstrap, job, 400))
+        with in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as second:
+            (revoked,) = first.told(PartitionsRevoked)
+            assert not revoked.lost
+            assert len(revoked.partitions) == 2
+            (commit,) = [e for e in first.events if isinstance(e, TransactionCommitted)]
+            assert commit.records_in == 400
+            assert commit.seconds < 8
+            assert set(revoked.partitions) < set(commit.offsets)
+            wait_until(lambda: owned(second) == set(revoked.partitions))
+            load(bootstrap, job, "b", 400, range(4))
+            wait_until(produced(bootstrap, job, 800))
+            second.stop()
+        first.stop()
+    assert job.check(bootstrap).processed == 800
+
+
+def owned(run: Running) -> set[Partition]:
+    held: set[Partition] = set()
+    for event in run.events:
+        if isinstance(event, PartitionsAssigned):
+            held |= set(event.positions)
+        elif isinstance(event, PartitionsRevoked):
+            held -= set(event.partitions)
+    return held
+
+
+def test_commit_that_fails_while_partitions_come_is_done_again(bootstrap: str, proxy: HoldProxy) -> None:
+    """The generation moves on under a commit in flight, and the callback of the rebalance finds it failed.
+
+    Its input must be read again, although nothing was revoked and no fetch has failed.
+    """
+    job = fault_job(bootstrap)
+    source = job.inputs[0]
+    with in_thread(job, settings_for(proxy.bootstrap_servers)) as run:
+        run.told(PartitionsAssigned)
+        member = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": job.group,
+                "enable.auto.commit": False,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "log_level": 0,
+            }
+        )
+        member.subscribe([source])
+        wait_until(lambda: member.poll(0.1) is None and member.assignment())
+        (theirs,) = [p.partition for p in member.assignment()]
+        run.told(PartitionsRevoked)
+        assigned = len(run.told(PartitionsAssigned))
+        held = proxy.hold(ApiKey.TXN_OFFSET_COMMIT)
+        load(bootstrap, job, "a", 10, [1 - theirs])
+        held.wait_held(WAIT_S)
+        member.close()
+        # The rebalance is over for the coordinator when all have joined; then the held offsets are of the past.
+        wait_until(lambda: len(proxy.requests(ApiKey.SYNC_GROUP)) >= 3 or len(run.events) > 50, 8)
+        time.sleep(0.5)
+        held.release()
+        run.told(TransactionAborted)
+        run.told(PartitionsAssigned, count=assigned + 1)
+        load(bootstrap, job, "b", 10, range(2))
+        run.told(TransactionCommitted, count=2)
+        wait_until(produced(bootstrap, job, 30))
+        run.stop()
+    assert [event for event in run.events if isinstance(event, Rewound)]
+    assert job.check(bootstrap).processed == 20
+
+
+def test_owner_paused_beyond_its_session_does_no_harm_when_it_wakes_up(bootstrap: str) -> None:
+    """Lost, not revoked: another member has the partitions and has gone on; the sleeper's output is aborted."""
+    job = fault_job(bootstrap)
+    changes: dict[str, object] = {
+        "ownership__static_membership": False,
+        "ownership__session_timeout_ms": 2_000,
+    }
+    with in_process(job, bootstrap, transaction__interval_ms=9_000, **changes) as sleeper:
+        sleeper.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+        load(bootstrap, job, "a", 200, range(2))
+        wait_until(produced(bootstrap, job, 200))
+        sleeper.pause()
+        with in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as heir:
+            heir.told(PartitionsAssigned)
+            wait_until(lambda: len(owned(heir)) == 2)
+            load(bootstrap, job, "b", 200, range(2))
+            wait_until(lambda: sum(e.records_in for e in heir.told(TransactionCommitted)) == 400)
+            sleeper.resume()
+            sleeper.wait_line("lost=True", WAIT_S)
+            sleeper.wait_line("TransactionAborted", WAIT_S)
+            load(bootstrap, job, "c", 200, range(2))
+            sleeper.wait_line(r"PartitionsAssigned.*\[", WAIT_S, after=len(sleeper.lines) - 2)
+            sleeper.terminate()
+            assert sleeper.wait(WAIT_S) == 0
+            wait_until(lambda: len(owned(heir)) == 2)
+            wait_until(produced(bootstrap, job, 800))
+            heir.stop()
+    assert job.check(bootstrap).processed == 600
+
+
+def test_naive_loop_that_commits_only_what_it_still_owns_writes_duplicates(bootstrap: str) -> None:
+    """Why the revoke must end the transaction: the same accident without it, and without any error."""
+    job = fault_job(bootstrap)
+    source, group = job.inputs[0], unique("naive")
+    produce_plain(bootstrap, source, [PlainRecord(b"%d" % i, partition=i % 2) for i in range(20)])
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "log_level": 0,
+    }
+    first, second = Consumer(config), Consumer(config)
+    producers = [_transactional(bootstrap) for _ in range(2)]
+    try:
+        first.subscribe([source])
+        _copy(first, producers[0], job.out, 20)
+        second.subscribe([source])
+        wait_until(lambda: first.poll(0.1) is None and second.poll(0.1) is None and second.assignment())
+        _commit(first, producers[0])
+        _copy(second, producers[1], job.out, 10)
+        _commit(second, producers[1])
+    finally:
+        first.close()
+        second.close()
+    values = [record.value for record in read_committed(bootstrap, job.out)]
+    assert len(values) == 30
+    assert len(set(values)) == 20
+
+
+def _transactional(bootstrap: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("naive"), "log_level": 0})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    return producer
+
+
+def _copy(consumer: Consumer, producer: Producer, topic: str, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while count:
+        assert time.monotonic() < deadline
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            producer.produce(topic, message.value())
+            count -= 1
+
+
+def _commit(consumer: Consumer, producer: Producer) -> None:
+    owned_now: list[TopicPartition] = consumer.position(consumer.assignment())
+    known = [position for position in owned_now if position.offset >= 0]
+    producer.send_offsets_to_transaction(known, consumer.consumer_group_metadata(), WAIT_S)
+    producer.commit_transaction(WAIT_S)
