@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+import structlog
 
 from tests.support import observer
 from tests.support.hold_proxy import HoldProxy
@@ -23,6 +25,19 @@ class NewTopic(Protocol):
     """Create a topic with a fresh name that starts with ``name``; returns the name."""
 
     def __call__(self, name: str = "topic", partitions: int = 1) -> str: ...
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """The process's logging is as it was, whatever a test configured."""
+    loggers = [logging.getLogger(), logging.getLogger("eos")]
+    before = [(logger.level, list(logger.handlers), logger.disabled) for logger in loggers]
+    yield
+    for logger, (level, handlers, disabled) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.disabled = disabled
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -147,6 +147,7 @@ class Running:
     def __init__(self, job: Job, settings: Settings, *, until_caught_up: bool) -> None:
         self.events: list[Event] = []
         self.error: BaseException | None = None
+        self._others: list[Listener] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(job, settings, until_caught_up), name="job", daemon=True
@@ -187,7 +188,13 @@ class Running:
         except BaseException as error:  # noqa: BLE001 - raised to the test
             self.error = error
 
+    def also(self, listener: Listener) -> None:
+        """Tell another listener every event from now on, the frequent ones too."""
+        self._others.append(listener)
+
     def _listen(self, event: Event) -> None:
+        for other in self._others:
+            other(event)
         if not isinstance(event, _UNTOLD):
             self.events.append(event)
 

@@ -1,0 +1,140 @@
+"""The only broker goes away: killed, paused, for longer than the session, or never there; the loop comes back by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eos.errors import UnavailableError
+from eos.events import LoopTurned, TransactionCommitted
+from eos.exits import ExitCode
+from eos.local import QUICK_START, LocalKafka
+from eos.local.ports import free_port
+from eos.local.versions import KAFKA_VERSION
+from tests.support.jobs_for_faults import (
+    FaultJob,
+    Running,
+    fault_job,
+    in_process,
+    in_thread,
+    run_to_end,
+    settings_for,
+)
+from tests.support.observer import PlainRecord, produce_plain
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+BROKER = 1
+JARS = Path(__file__).parents[2] / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker that these tests may break."""
+    with LocalKafka(
+        tmp_path_factory.mktemp("outage"), heap_mb=512, jars=JARS, jvm_options=QUICK_START
+    ) as cluster:
+        yield cluster
+
+
+def load(cluster: LocalKafka, job: FaultJob, prefix: str, count: int = 2_000) -> None:
+    produce_plain(
+        cluster.bootstrap_servers,
+        job.inputs[0],
+        [PlainRecord(f"{prefix}{i}".encode(), partition=i % 2) for i in range(count)],
+    )
+
+
+def wait_for_commits(run: Running, records: int, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < records:
+        assert run.error is None, run.error
+        assert time.monotonic() < deadline, run.events[-5:]
+        time.sleep(0.05)
+
+
+def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka) -> None:
+    """Longer than the session timeout, so the member is gone as well."""
+    job = fault_job(own.bootstrap_servers, pause_ms=1)
+    load(own, job, "a", 4_000)
+    settings = settings_for(own.bootstrap_servers, ownership__session_timeout_ms=2_000)
+    with in_thread(job, settings) as run:
+        wait_for_commits(run, 500, 20)
+        own.kill_broker(BROKER)
+        time.sleep(4)
+        own.restart_broker(BROKER)
+        load(own, job, "b", 1_000)
+        wait_for_commits(run, 5_000, 60)
+        run.stop()
+    assert job.check(own.bootstrap_servers).processed == 5_000
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(15, marks=pytest.mark.slow)])
+def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(own: LocalKafka, seconds: float) -> None:
+    """Nobody answers and no connection breaks: requests are resent by the client, which makes it suspect."""
+    job = fault_job(own.bootstrap_servers, pause_ms=1)
+    load(own, job, "a", 4_000)
+    with in_thread(job, settings_for(own.bootstrap_servers)) as run:
+        turns: list[float] = []
+        run.also(lambda event: turns.append(time.monotonic()) if isinstance(event, LoopTurned) else None)
+        wait_for_commits(run, 500, 20)
+        own.pause_broker(BROKER)
+        try:
+            time.sleep(seconds)
+            assert time.monotonic() - turns[-1] < 2.5
+        finally:
+            own.resume_broker(BROKER)
+        load(own, job, "b", 1_000)
+        wait_for_commits(run, 5_000, 60)
+        run.stop()
+    assert job.check(own.bootstrap_servers).processed == 5_000
+
+
+def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka) -> None:
+    job = fault_job(own.bootstrap_servers)
+    load(own, job, "a", 100)
+    with in_thread(job, settings_for(own.bootstrap_servers)) as run:
+        wait_for_commits(run, 100, 20)
+        own.kill_broker(BROKER)
+        time.sleep(1)
+        own.restart_broker(BROKER)
+        load(own, job, "b", 100)
+        wait_for_commits(run, 200, 60)
+        run.stop()
+    assert job.check(own.bootstrap_servers).processed == 200
+
+
+def test_worker_told_to_end_during_an_outage_ends_and_leaves_the_rest_to_the_next(own: LocalKafka) -> None:
+    """The grace period is over before the broker is back; the open transaction is settled at the next start."""
+    job = fault_job(own.bootstrap_servers, pause_ms=1)
+    load(own, job, "a", 20_000)
+    with in_process(job, own.bootstrap_servers, kind="workers", shutdown__grace_ms=2_000) as child:
+        child.wait_line("TransactionCommitted", 30)
+        own.pause_broker(BROKER)
+        try:
+            time.sleep(1)
+            child.terminate()
+            asked_at = time.monotonic()
+            assert child.wait(20) == ExitCode.DONE
+            assert time.monotonic() - asked_at < 2 + 5 + 3  # the grace, the supervisor's margin, and its own end
+        finally:
+            own.resume_broker(BROKER)
+    run_to_end(job, settings_for(own.bootstrap_servers), timeout_s=90)
+    assert job.check(own.bootstrap_servers).processed == 20_000
+
+
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_broker_that_is_down_at_the_start_is_named_in_bounded_time(mode: str) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    job = FaultJob(("in",), "out", "audit", "dead")
+    ownership: dict[str, object] = (
+        {} if mode == "group" else {"ownership__mode": "partition", "ownership__partitions": ["in:0"]}
+    )
+    settings = settings_for(nowhere, transaction__timeout_ms=1_000, **ownership, transaction__interval_ms=100)
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match=nowhere):
+        run_to_end(job, settings, timeout_s=40)
+    assert time.monotonic() - began < 30

@@ -1,0 +1,503 @@
+"""A model of a shard: whatever fails, in whatever order, the output is f(input up to the committed offset).
+
+The producer and its transactions are real; the client below them is a fake that follows librdkafka's
+rules, and the broker behind it is a dozen lines of state. A rule of librdkafka that eos breaks (abort after
+a commit was sent, offsets sent twice, a begin on a suspect instance …) is a violation, whatever comes of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from eos.calls import Call
+from eos.errors import (
+    AbortableError,
+    AbortTransaction,
+    CommitOutcomeUnknownError,
+    EosError,
+    FencedError,
+    RebalancedError,
+    ReopenError,
+    RetriableError,
+    UsageError,
+)
+from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.producer import ProducerIdentity
+from eos.offsets import OffsetVector, Partition
+from eos.producer import ProducerState, TransactionalProducer
+from eos.settings import Settings
+from eos.shards import OrdinalShard
+from eos.stamps import OwnershipMode, Stamp
+from eos.transaction import Transaction, TransactionState
+
+INPUT = Partition("in", 0)
+GROUP = GroupMetadata("g", b"")
+SHARD = OrdinalShard("app", "g", 0)
+FINAL = {TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.UNRESOLVED}
+SETTINGS = Settings.load(
+    overrides={"kafka.bootstrap_servers": "nowhere:1", "transaction.timeout_ms": 5000}, environ={}
+)
+
+
+class Signal(BaseException):
+    """Stands in for a KeyboardInterrupt between two slices of a call; a real one would end the test run."""
+
+
+# What a call may meet besides success. "silent" gives no answer until the deadline, "interrupt" is a signal.
+FAULTS: dict[Call, list[str]] = {
+    Call.INIT: ["slow", "silent", "interrupt"],
+    Call.PRODUCE: ["abortable", "reopen"],
+    Call.SEND_OFFSETS: ["abortable", "rebalanced", "reopen"],
+    Call.COMMIT: ["slow", "silent", "abortable", "unknown, happened", "unknown, did not", "interrupt"],
+    Call.ABORT: ["slow", "silent", "reopen", "interrupt"],
+    Call.COMMITTED: ["slow", "silent", "interrupt"],
+}
+
+
+@dataclass
+class World:
+    """The broker, the clock, and the faults to come."""
+
+    now_s: float = 1000.0
+    epoch: int = 0
+    stored: Committed | None = None
+    visible: list[int] = field(default_factory=list)
+    faults: dict[Call, deque[str]] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    clients: int = 0
+
+    @property
+    def committed(self) -> int:
+        return self.stored.offset if self.stored is not None else 0
+
+    def commit(self, records: list[int], offsets: Mapping[Partition, int], stamp: str) -> None:
+        self.visible += records
+        if offsets:
+            self.stored = Committed(offsets[INPUT], stamp)
+
+    def meet(self, call: Call, timeout_s: float = 0.0) -> str:
+        """The fault that a call meets, if any; no answer costs it its timeout."""
+        coming = self.faults.get(call)
+        if not coming:
+            return ""
+        fault = coming[0]
+        if fault != "silent":
+            coming.popleft()
+        if fault in ("slow", "silent"):
+            self.now_s += timeout_s
+        return fault
+
+    # As the module ``time``.
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class FakeClient:
+    """TransactionalClient on the world, with librdkafka's states."""
+
+    def __init__(self, world: World) -> None:
+        world.clients += 1
+        self._world = world
+        self._state = "new"
+        self._epoch = -1
+        self._records: list[int] = []
+        self._offsets: dict[Partition, int] = {}
+        self._stamp = ""
+        self._failure: EosError | None = None
+        self.suspicion = ""
+
+    @property
+    def expired(self) -> bool:
+        return False
+
+    def init(self, timeout_s: float) -> None:
+        self._allowed(Call.INIT, "new")
+        self._unanswered(Call.INIT, self._world.meet(Call.INIT, timeout_s))
+        self._world.epoch += 1
+        self._epoch = self._world.epoch
+        self._state = "ready"
+
+    def begin(self) -> None:
+        self._allowed(Call.BEGIN, "ready")
+        if self.suspicion:
+            self._violated(f"a transaction begins on an instance that is not fit for it: {self.suspicion}")
+        self._state = "open"
+        self._records, self._offsets = [], {}
+
+    def produce(self, topic: str, message: Mapping[str, Any], *, deadline: float) -> None:
+        self._take([message])
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], *, deadline: float) -> None:
+        self._take(messages)
+
+    def _take(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        self.check_deliveries()
+        self._allowed(Call.PRODUCE, "open")
+        self._failing(Call.PRODUCE, self._world.meet(Call.PRODUCE))
+        self._records += [int(message["value"]) for message in messages]
+
+    def poll(self) -> None:
+        self.check_deliveries()
+
+    def check_deliveries(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def send_offsets(
+        self, offsets: Mapping[Partition, int], stamp: str, group: GroupMetadata, timeout_s: float
+    ) -> None:
+        self._allowed(Call.SEND_OFFSETS, "open")
+        if self._offsets:
+            self._violated("offsets are sent twice")
+        self._offsets, self._stamp = dict(offsets), stamp
+        self._fence(Call.SEND_OFFSETS)
+        self._failing(Call.SEND_OFFSETS, self._world.meet(Call.SEND_OFFSETS))
+
+    def commit(self, timeout_s: float) -> None:
+        self._allowed(Call.COMMIT, "open", "committing")
+        self.check_deliveries()
+        self._fence(Call.COMMIT)
+        self._state = "committing"
+        fault = self._world.meet(Call.COMMIT, timeout_s)
+        if fault.startswith("unknown"):
+            self._state = "fatal"
+            if fault == "unknown, happened":
+                self._world.commit(self._records, self._offsets, self._stamp)
+            raise CommitOutcomeUnknownError(fault)
+        if fault == "abortable":
+            self._state = "failed"
+        self._unanswered(Call.COMMIT, fault)
+        self._failing(Call.COMMIT, fault)
+        self._world.commit(self._records, self._offsets, self._stamp)
+        self._state = "ready"
+
+    def abort(self, timeout_s: float) -> None:
+        self._allowed(Call.ABORT, "open", "failed", "aborting", "fatal")
+        self._fence(Call.ABORT)
+        if self._state == "fatal":
+            raise ReopenError("fatal", code="INVALID_TXN_STATE")
+        self._state = "aborting"
+        fault = self._world.meet(Call.ABORT, timeout_s)
+        self._unanswered(Call.ABORT, fault)
+        self._failing(Call.ABORT, fault)
+        self._state = "ready"
+        if self._failure is not None:
+            self.suspicion = self.suspicion or "a record was not delivered"
+            self._failure = None
+
+    def identity(self, timeout_s: float) -> ProducerIdentity | None:
+        return ProducerIdentity(1, self._epoch)
+
+    def close(self) -> None:
+        self._state = "closed"
+
+    def _allowed(self, call: Call, *states: str) -> None:
+        if self._state not in states:
+            self._violated(f"{call} while the instance is {self._state}")
+            raise UsageError("_STATE")
+
+    def _violated(self, what: str) -> None:
+        self._world.violations.append(what)
+
+    def _fence(self, call: Call) -> None:
+        if self._epoch < self._world.epoch:
+            self._state = "fatal"
+            raise FencedError(f"{call}: fenced", code="_FENCED")
+
+    def _unanswered(self, call: Call, fault: str) -> None:
+        if fault in ("slow", "silent"):
+            raise RetriableError(f"{call}: no answer", code="_TIMED_OUT")
+        if fault == "interrupt":
+            raise Signal
+
+    def _failing(self, call: Call, fault: str) -> None:
+        if fault == "reopen":
+            self._state = "fatal"
+            raise ReopenError(f"{call}: over")
+        if fault in ("abortable", "rebalanced"):
+            error = (AbortableError if fault == "abortable" else RebalancedError)(f"{call}: failed")
+            if call is Call.PRODUCE:
+                self._failure = error
+            if self._state == "open":
+                self._state = "failed" if call is not Call.PRODUCE else "open"
+            raise error
+
+
+class FakeReader:
+    """ConsumerClient on the world, as far as a reopen asks it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
+        fault = self._world.meet(Call.COMMITTED, timeout_s)
+        if fault == "interrupt":
+            raise Signal
+        if fault:
+            raise RetriableError("no answer", code="_TIMED_OUT")
+        stored = self._world.stored
+        return {} if stored is None or INPUT not in set(partitions) else {INPUT: stored}
+
+    def close(self) -> None:
+        pass
+
+
+class ShardMachine(RuleBasedStateMachine):
+    """One owner of a shard that reads one partition, and rivals that come and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        patch = self.patch = pytest.MonkeyPatch()
+        patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
+        patch.setattr("eos.producer.ConsumerClient", lambda _: FakeReader(self.world))
+        for module in ("eos.producer", "eos.retry", "eos.transaction", "tenacity.nap"):
+            patch.setattr(f"{module}.time", self.world)
+        self.producer: TransactionalProducer
+        self.block: Transaction | None = None
+        self.finished: Transaction | None = None
+        self.filled: list[int] = []
+        self.rival: Stamp | None = None
+        self.rival_epoch = -1
+        self.position = 0  # what the owner believes
+        self.clients = 0
+        self.in_doubt = False
+
+    def teardown(self) -> None:
+        self.world.faults.clear()
+        self.producer.close()
+        self.patch.undo()
+
+    # --- the owner's life ------------------------------------------------------------------------------
+
+    @initialize()
+    def first_owner(self) -> None:
+        self._new_owner()
+
+    @precondition(
+        lambda self: (
+            self.block is None and self.producer.state in (ProducerState.FENCED, ProducerState.CLOSED)
+        )
+    )
+    @rule()
+    def next_owner_takes_over(self) -> None:
+        with pytest.raises((FencedError, UsageError)):
+            self.producer.transaction()
+        self.producer.close()
+        self._new_owner()
+
+    def _new_owner(self) -> None:
+        self.world.faults.clear()
+        self.producer = TransactionalProducer(SETTINGS, SHARD)
+        self.producer.open()
+        self.producer.owned_offsets("g").found({INPUT: self.world.stored})
+        self._rewound()
+
+    def _rewound(self) -> None:
+        self.position = self.world.committed
+        self.clients = self.world.clients
+        self.in_doubt = False
+
+    @precondition(lambda self: self.block is None and self.producer.state is not ProducerState.CLOSED)
+    @rule()
+    def begin(self) -> None:
+        was = self.producer.state
+        clients = self.world.clients
+        try:
+            block = self.producer.transaction()
+        except (EosError, Signal) as error:
+            # Only a reopen can fail here, and only for a reason.
+            assert was is not ProducerState.READY
+            if isinstance(error, FencedError):
+                assert self.producer.state is ProducerState.FENCED
+            return
+        assert was in (ProducerState.READY, ProducerState.SUSPECT, ProducerState.OVER)
+        # A producer that is not fit begins on an instance of its own, and one that is keeps its instance.
+        assert (self.world.clients > clients) == (was is not ProducerState.READY)
+        if self.world.clients > self.clients:
+            self._rewound()
+        assert not self.in_doubt
+        assert block.__enter__() is block
+        assert block.state is TransactionState.OPEN
+        self.block = block
+        self.filled = []
+
+    # --- inside a block --------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.block is not None)
+    @rule(count=st.integers(1, 3), batch=st.booleans())
+    def produce(self, count: int, batch: bool) -> None:
+        assert self.block is not None
+        start = self.position + len(self.filled)
+        values = [b"%d" % number for number in range(start, start + count)]
+        try:
+            if batch:
+                self.block.produce_batch("out", [{"value": value} for value in values])
+            else:
+                for value in values:
+                    self.block.produce("out", value)
+        except EosError as error:
+            self._leave(error)
+            return
+        self.filled += range(start, start + count)
+
+    @precondition(lambda self: self.block is not None)
+    @rule()
+    def blocks_do_not_nest(self) -> None:
+        with pytest.raises(UsageError, match="nest"):
+            self.producer.transaction()
+        with pytest.raises(UsageError):
+            self.producer.reopen()
+
+    @precondition(lambda self: self.block is not None)
+    @rule()
+    def add_offsets_twice(self) -> None:
+        assert self.block is not None
+        self._add_offsets()
+        with pytest.raises(UsageError, match="once per transaction"):
+            self.block.add_offsets(OffsetVector({INPUT: 0}), GROUP)
+        self._leave_normally()
+
+    @precondition(lambda self: self.block is not None)
+    @rule()
+    def commit(self) -> None:
+        self._add_offsets()
+        self._leave_normally()
+
+    @precondition(lambda self: self.block is not None)
+    @rule(kind=st.sampled_from([ValueError, KeyboardInterrupt, GeneratorExit, SystemExit, AbortTransaction]))
+    def raise_inside(self, kind: type[BaseException]) -> None:
+        self._leave(kind("from inside"))
+
+    def _add_offsets(self) -> None:
+        assert self.block is not None
+        self.block.add_offsets(OffsetVector({INPUT: self.position + len(self.filled)}), GROUP)
+
+    def _leave_normally(self) -> None:
+        block = self.block
+        assert block is not None
+        raised: BaseException | None = None
+        try:
+            assert block.__exit__(None, None, None) is False
+        except (EosError, Signal) as error:
+            raised = error
+        if raised is None:
+            assert block.state is TransactionState.COMMITTED
+        elif block.state is TransactionState.COMMITTED:
+            assert isinstance(raised, Signal)  # a signal came, and the commit was seen through
+        self._ended()
+
+    def _leave(self, error: BaseException) -> None:
+        """Leave the block as an exception does, which goes on untouched (or is the caller's quiet abort)."""
+        block = self.block
+        assert block is not None
+        try:
+            swallowed = block.__exit__(type(error), error, None)
+        except Signal:
+            assert block.state is TransactionState.UNRESOLVED  # a second signal, inside the abort
+        else:
+            assert swallowed is isinstance(error, AbortTransaction)
+        assert block.state in (TransactionState.ABORTED, TransactionState.UNRESOLVED)
+        self._ended()
+
+    def _ended(self) -> None:
+        block = self.finished = self.block
+        assert block is not None
+        assert block.state in FINAL
+        self.block = None
+        if block.state is TransactionState.COMMITTED:
+            self.position += len(self.filled)
+        elif block.state is TransactionState.UNRESOLVED:
+            assert self.producer.state in (ProducerState.OVER, ProducerState.FENCED)
+            self.in_doubt = self.producer.state is ProducerState.OVER
+        self.world.faults.clear()
+
+    @precondition(lambda self: self.finished is not None)
+    @rule()
+    def reuse_a_block(self) -> None:
+        block = self.finished
+        assert block is not None
+        for use in (
+            block.__enter__,
+            block.commit,
+            block.abort,
+            lambda: block.produce("out", b"0"),
+            lambda: block.produce_batch("out", [{"value": b"0"}]),
+            lambda: block.add_offsets(OffsetVector(), GROUP),
+        ):
+            with pytest.raises(UsageError):
+                use()
+        assert block.state in FINAL
+
+    # --- accidents -------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), call=st.sampled_from(sorted(FAULTS)))
+    def fault_is_coming(self, data: st.DataObject, call: Call) -> None:
+        faults = data.draw(st.lists(st.sampled_from(FAULTS[call]), min_size=1, max_size=3))
+        self.world.faults[call] = deque(faults)
+
+    @precondition(lambda self: self.block is not None)
+    @rule()
+    def client_resends(self) -> None:
+        client = self.producer._client
+        assert isinstance(client, FakeClient)
+        client.suspicion = "REQTMOUT"
+
+    @rule()
+    def rival_opens(self) -> None:
+        self.world.epoch += 1
+        self.rival_epoch = self.world.epoch
+        self.rival = Stamp(OwnershipMode.GROUP, str(SHARD))
+
+    @precondition(lambda self: self.rival is not None and self.rival_epoch == self.world.epoch)
+    @rule(count=st.integers(0, 2))
+    def rival_commits(self, count: int) -> None:
+        """It goes on from where the group stands, as a rightful owner does."""
+        start = self.world.committed
+        self.world.commit(list(range(start, start + count)), {INPUT: start + count}, str(self.rival))
+
+    # --- what always holds -----------------------------------------------------------------------------
+
+    @invariant()
+    def output_is_the_input_up_to_the_committed_offset(self) -> None:
+        """Nothing lost, nothing doubled, nothing torn, in order: whoever committed what."""
+        assert self.world.visible == list(range(self.world.committed))
+
+    @invariant()
+    def client_is_used_by_its_rules(self) -> None:
+        assert self.world.violations == []
+
+
+ShardMachine.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+TestShard = ShardMachine.TestCase
+
+
+def test_the_model_notices_a_client_that_is_used_against_its_rules() -> None:
+    """The machine is only worth what its fake can see."""
+    world = World()
+    client = FakeClient(world)
+    client.init(1.0)
+    client.begin()
+    world.faults[Call.COMMIT] = deque(["slow"])
+    with pytest.raises(RetriableError):
+        client.commit(1.0)
+    with pytest.raises(UsageError):
+        client.abort(1.0)
+    assert world.violations == ["abort while the instance is committing"]
