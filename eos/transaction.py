@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -17,6 +17,7 @@ from eos.errors import (
     AbortTransaction,
     CommitOutcomeUnknownError,
     EosError,
+    ReopenError,
     UnavailableError,
     UsageError,
 )
@@ -51,6 +52,8 @@ _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
 }
 
 
+# Seconds after its own timeout at which a call is given up.
+_OVERDUE_S = 5.0
 _BATCH_KEYS = frozenset({"value", "key"})
 
 
@@ -269,7 +272,7 @@ class Transaction:
             self._client.poll()
             if self._offsets and self._group is not None:
                 stamp = self._owner.offsets_sent(self._offsets, self._group.group_id)
-                _uninterrupted(self._send_offsets(self._offsets, stamp, self._group))
+                self._send_offsets(self._offsets, stamp, self._group)
         except BaseException as error:
             self.abort(error)
             raise
@@ -318,11 +321,11 @@ class Transaction:
     def _deadline(self) -> float:
         return self._begun_at + self._deadlines.timeout_s
 
-    def _send_offsets(self, offsets: OffsetVector, stamp: str, group: GroupMetadata) -> Callable[[], None]:
+    def _send_offsets(self, offsets: OffsetVector, stamp: str, group: GroupMetadata) -> None:
         # librdkafka repeats it as long as it may, also for a partition that does not exist. Half of the time that is
         # left, so that the abort after it comes before the transaction expires.
         left_s = max(1.0, (self._deadline - time.monotonic()) / 2)
-        return lambda: self._client.send_offsets(offsets, stamp, group, left_s)
+        _uninterrupted(lambda: self._client.send_offsets(offsets, stamp, group, left_s), left_s + _OVERDUE_S)
 
     def _resume_commit(self, seconds: float) -> None:
         try:
@@ -382,14 +385,35 @@ def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
     return dict(message)
 
 
-def _uninterrupted(function: Callable[[], None]) -> None:
+def _uninterrupted(function: Callable[[], None], limit_s: float) -> None:
     """Make a call that must run once and whole, while signals are still answered.
 
-    send_offsets cannot be cut into slices (a second call is a second request). In the main thread it runs
-    beside, so that Ctrl-C is noticed at once; it is raised when the call, which has a deadline, is over.
+    send_offsets cannot be cut into slices (a second call is a second request). It runs beside, so that Ctrl-C is
+    noticed at once; it is raised when the call is over. The call has a timeout of its own, which librdkafka does
+    not keep when the group's coordinator was decommissioned (its issue 5511): then the instance is given up.
+
+    Raises:
+        ReopenError: the call is overdue.
     """
-    if threading.current_thread() is not threading.main_thread():
-        function()
-        return
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eos-send-offsets") as executor:
-        executor.submit(function).result()
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised by result()
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="eos-send-offsets", daemon=True).start()
+    overdue_at = time.monotonic() + limit_s
+    try:
+        wait([done], limit_s)
+    except BaseException:
+        wait([done], max(0.0, overdue_at - time.monotonic()))
+        raise
+    if not done.done():
+        raise ReopenError(
+            f"send offsets: not back {_OVERDUE_S:g} s after its own timeout (librdkafka issue 5511)"
+        )
+    done.result()

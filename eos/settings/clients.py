@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # librdkafka pauses a partition's fetches this long once its queue is full: its 1000 ms let a loop that
 # catches up idle most of the time; 2 ms brought 133,000 to 748,000 records/s in one run.
+# Fetched ahead per partition. The default of 100,000 costs 40 MB more at the same rate (measured, 4 partitions).
+_QUEUED_MIN_MESSAGES = 20_000
 _FETCH_QUEUE_BACKOFF_MS = 2
 _MAX_QUEUED_RECORDS = 1_000_000
 _HEARTBEATS_PER_SESSION = 3  # Kafka's own advice: no more than a third of the session timeout
@@ -98,7 +100,10 @@ def consumer_config(settings: Settings, group: str, ordinal: int | None) -> dict
             fixed["partition.assignment.strategy"] = "cooperative-sticky"
     if ownership.mode == "group" and ownership.static_membership and ordinal is not None:
         fixed["group.instance.id"] = _instance_id(group, ordinal)
-    defaults = {"fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS}
+    defaults = {
+        "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
+        "queued.min.messages": _QUEUED_MIN_MESSAGES,
+    }
     return _merged(settings, defaults, settings.kafka.consumer, fixed)
 
 

@@ -210,7 +210,7 @@ class InputSettings(Table):
         description="where a group without offsets begins; applied once. An 'earliest' left in a configuration "
         "replays everything after the offsets have expired",
     )
-    fetch_records: int = Field(default=10_000, ge=1, description="records per call to the consumer")
+    fetch_records: int = Field(default=1_000, ge=1, description="records per call to the consumer at most")
     recommit_idle_after_s: int = Field(
         default=_DAY_S,
         ge=1,

@@ -73,7 +73,9 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka) 
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(15, marks=pytest.mark.slow)])
-def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(own: LocalKafka, seconds: float) -> None:
+def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
+    own: LocalKafka, seconds: float
+) -> None:
     """Nobody answers and no connection breaks: requests are resent by the client, which makes it suspect."""
     job = fault_job(own.bootstrap_servers, pause_ms=1)
     load(own, job, "a", 4_000)
@@ -119,7 +121,9 @@ def test_worker_told_to_end_during_an_outage_ends_and_leaves_the_rest_to_the_nex
             child.terminate()
             asked_at = time.monotonic()
             assert child.wait(20) == ExitCode.DONE
-            assert time.monotonic() - asked_at < 2 + 5 + 3  # the grace, the supervisor's margin, and its own end
+            assert (
+                time.monotonic() - asked_at < 2 + 5 + 3
+            )  # the grace, the supervisor's margin, and its own end
         finally:
             own.resume_broker(BROKER)
     run_to_end(job, settings_for(own.bootstrap_servers), timeout_s=90)

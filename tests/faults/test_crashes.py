@@ -141,7 +141,12 @@ def test_workers_killed_ten_times_over_100_000_records_lose_and_repeat_nothing(b
 def test_worker_killed_too_often_ends_the_others_too(bootstrap: str) -> None:
     job = fault_job(bootstrap)
     with in_process(
-        job, bootstrap, kind="workers", workers__count=2, workers__max_restarts=1, workers__restart_backoff_ms=1
+        job,
+        bootstrap,
+        kind="workers",
+        workers__count=2,
+        workers__max_restarts=1,
+        workers__restart_backoff_ms=1,
     ) as child:
         first = child.wait_line(rf"SessionOpened.*\.i\.0'", WAIT_S)
         child.wait_line(r"SessionOpened.*\.i\.1'", WAIT_S)
@@ -219,9 +224,7 @@ def test_run_that_catches_up_ends_with_any_number_of_workers(bootstrap: str, wor
     """Also with more workers than partitions: one without any waits for the others, then ends."""
     job = fault_job(bootstrap, partitions=2)
     load(bootstrap, job, 2_000)
-    with in_process(
-        job, bootstrap, kind="workers", until_caught_up=True, workers__count=workers
-    ) as child:
+    with in_process(job, bootstrap, kind="workers", until_caught_up=True, workers__count=workers) as child:
         assert child.wait(60) == ExitCode.DONE
     assert job.check(bootstrap).processed == 2_000
 
@@ -256,7 +259,9 @@ def test_transaction_that_no_owner_comes_back_for_is_ended_by_the_coordinator(bo
     job = fault_job(bootstrap, partitions=1)
     load(bootstrap, job, 10, partitions=1)
     short = {"transaction__timeout_ms": 2_000, "transaction__interval_ms": 1_000}
-    with in_process(job, bootstrap, **short, ownership__ordinal=0, ownership__static_membership=False) as child:
+    with in_process(
+        job, bootstrap, **short, ownership__ordinal=0, ownership__static_membership=False
+    ) as child:
         child.wait_line("PartitionsAssigned", WAIT_S)
         time.sleep(0.5)
         child.kill()

@@ -8,7 +8,7 @@ a commit was sent, offsets sent twice, a begin on a suspect instance …) is a v
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,12 @@ FAULTS: dict[Call, list[str]] = {
 }
 
 
+def faults(*calls: Call) -> st.SearchStrategy[Mapping[Call, list[str]]]:
+    """What these calls meet, mostly nothing."""
+    some = {call: st.lists(st.sampled_from(FAULTS[call]), min_size=1, max_size=3) for call in calls}
+    return st.one_of(st.just({}), st.fixed_dictionaries({}, optional=some))
+
+
 @dataclass
 class World:
     """The broker, the clock, and the faults to come."""
@@ -73,10 +79,14 @@ class World:
     faults: dict[Call, deque[str]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     clients: int = 0
+    before_init: Callable[[], None] | None = None
 
     @property
     def committed(self) -> int:
         return self.stored.offset if self.stored is not None else 0
+
+    def will_meet(self, coming: Mapping[Call, list[str]]) -> None:
+        self.faults = {call: deque(kinds) for call, kinds in coming.items()}
 
     def commit(self, records: list[int], offsets: Mapping[Partition, int], stamp: str) -> None:
         self.visible += records
@@ -117,6 +127,7 @@ class FakeClient:
         self._stamp = ""
         self._failure: EosError | None = None
         self.suspicion = ""
+        self._late_offsets = ""
 
     @property
     def expired(self) -> bool:
@@ -125,14 +136,17 @@ class FakeClient:
     def init(self, timeout_s: float) -> None:
         self._allowed(Call.INIT, "new")
         self._unanswered(Call.INIT, self._world.meet(Call.INIT, timeout_s))
+        if self._world.before_init is not None:
+            self._world.before_init()
+            self._world.before_init = None
         self._world.epoch += 1
         self._epoch = self._world.epoch
         self._state = "ready"
 
     def begin(self) -> None:
         self._allowed(Call.BEGIN, "ready")
-        if self.suspicion:
-            self._violated(f"a transaction begins on an instance that is not fit for it: {self.suspicion}")
+        if unfit := self.suspicion or self._late_offsets:
+            self._violated(f"a transaction begins on an instance that is not fit for it: {unfit}")
         self._state = "open"
         self._records, self._offsets = [], {}
 
@@ -193,6 +207,8 @@ class FakeClient:
         self._unanswered(Call.ABORT, fault)
         self._failing(Call.ABORT, fault)
         self._state = "ready"
+        if self._offsets:
+            self._late_offsets = "offsets of an aborted transaction may be on their way"
         if self._failure is not None:
             self.suspicion = self.suspicion or "a record was not delivered"
             self._failure = None
@@ -274,6 +290,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.position = 0  # what the owner believes
         self.clients = 0
         self.in_doubt = False
+        self.threatened = False  # a rival has been there since the owner last proved the shard to be its own
 
     def teardown(self) -> None:
         self.world.faults.clear()
@@ -300,6 +317,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     def _new_owner(self) -> None:
         self.world.faults.clear()
+        self.world.before_init = None
         self.producer = TransactionalProducer(SETTINGS, SHARD)
         self.producer.open()
         self.producer.owned_offsets("g").found({INPUT: self.world.stored})
@@ -309,10 +327,12 @@ class ShardMachine(RuleBasedStateMachine):
         self.position = self.world.committed
         self.clients = self.world.clients
         self.in_doubt = False
+        self.threatened = False
 
     @precondition(lambda self: self.block is None and self.producer.state is not ProducerState.CLOSED)
-    @rule()
-    def begin(self) -> None:
+    @rule(coming=faults(Call.INIT, Call.COMMITTED))
+    def begin(self, coming: Mapping[Call, list[str]]) -> None:
+        self.world.will_meet(coming)
         was = self.producer.state
         clients = self.world.clients
         try:
@@ -337,9 +357,10 @@ class ShardMachine(RuleBasedStateMachine):
     # --- inside a block --------------------------------------------------------------------------------
 
     @precondition(lambda self: self.block is not None)
-    @rule(count=st.integers(1, 3), batch=st.booleans())
-    def produce(self, count: int, batch: bool) -> None:
+    @rule(count=st.integers(1, 3), batch=st.booleans(), coming=faults(Call.PRODUCE, Call.ABORT))
+    def produce(self, count: int, batch: bool, coming: Mapping[Call, list[str]]) -> None:
         assert self.block is not None
+        self.world.will_meet(coming)
         start = self.position + len(self.filled)
         values = [b"%d" % number for number in range(start, start + count)]
         try:
@@ -371,14 +392,19 @@ class ShardMachine(RuleBasedStateMachine):
         self._leave_normally()
 
     @precondition(lambda self: self.block is not None)
-    @rule()
-    def commit(self) -> None:
+    @rule(coming=faults(Call.SEND_OFFSETS, Call.COMMIT, Call.ABORT))
+    def commit(self, coming: Mapping[Call, list[str]]) -> None:
+        self.world.will_meet(coming)
         self._add_offsets()
         self._leave_normally()
 
     @precondition(lambda self: self.block is not None)
-    @rule(kind=st.sampled_from([ValueError, KeyboardInterrupt, GeneratorExit, SystemExit, AbortTransaction]))
-    def raise_inside(self, kind: type[BaseException]) -> None:
+    @rule(
+        kind=st.sampled_from([ValueError, KeyboardInterrupt, GeneratorExit, SystemExit, AbortTransaction]),
+        coming=faults(Call.ABORT),
+    )
+    def raise_inside(self, kind: type[BaseException], coming: Mapping[Call, list[str]]) -> None:
+        self.world.will_meet(coming)
         self._leave(kind("from inside"))
 
     def _add_offsets(self) -> None:
@@ -397,6 +423,8 @@ class ShardMachine(RuleBasedStateMachine):
             assert block.state is TransactionState.COMMITTED
         elif block.state is TransactionState.COMMITTED:
             assert isinstance(raised, Signal)  # a signal came, and the commit was seen through
+        elif isinstance(raised, FencedError):
+            assert self.producer.state is ProducerState.FENCED
         self._ended()
 
     def _leave(self, error: BaseException) -> None:
@@ -422,7 +450,6 @@ class ShardMachine(RuleBasedStateMachine):
         elif block.state is TransactionState.UNRESOLVED:
             assert self.producer.state in (ProducerState.OVER, ProducerState.FENCED)
             self.in_doubt = self.producer.state is ProducerState.OVER
-        self.world.faults.clear()
 
     @precondition(lambda self: self.finished is not None)
     @rule()
@@ -443,28 +470,36 @@ class ShardMachine(RuleBasedStateMachine):
 
     # --- accidents -------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), call=st.sampled_from(sorted(FAULTS)))
-    def fault_is_coming(self, data: st.DataObject, call: Call) -> None:
-        faults = data.draw(st.lists(st.sampled_from(FAULTS[call]), min_size=1, max_size=3))
-        self.world.faults[call] = deque(faults)
-
     @precondition(lambda self: self.block is not None)
     @rule()
     def client_resends(self) -> None:
-        client = self.producer._client
-        assert isinstance(client, FakeClient)
+        client: Any = self.producer._client
         client.suspicion = "REQTMOUT"
 
-    @rule()
-    def rival_opens(self) -> None:
+    @rule(rarely=st.integers(0, 5))
+    def rival_opens(self, rarely: int) -> None:
+        if rarely:
+            return
         self.world.epoch += 1
         self.rival_epoch = self.world.epoch
         self.rival = Stamp(OwnershipMode.GROUP, str(SHARD))
+        self.threatened = True
 
     @precondition(lambda self: self.rival is not None and self.rival_epoch == self.world.epoch)
     @rule(count=st.integers(0, 2))
     def rival_commits(self, count: int) -> None:
         """It goes on from where the group stands, as a rightful owner does."""
+        self._commit_of_the_rival(count)
+
+    @precondition(
+        lambda self: self.threatened and self.rival_epoch == self.world.epoch and self.block is None
+    )
+    @rule(count=st.integers(0, 2))
+    def rival_commits_right_before_the_next_init(self, count: int) -> None:
+        """Between the comparison before the init, which spares a rightful owner, and the one after it."""
+        self.world.before_init = lambda: self._commit_of_the_rival(count)
+
+    def _commit_of_the_rival(self, count: int) -> None:
         start = self.world.committed
         self.world.commit(list(range(start, start + count)), {INPUT: start + count}, str(self.rival))
 
@@ -476,17 +511,109 @@ class ShardMachine(RuleBasedStateMachine):
         assert self.world.visible == list(range(self.world.committed))
 
     @invariant()
+    def nobody_is_accused_of_being_a_rival_without_one(self) -> None:
+        assert self.producer.state is not ProducerState.FENCED or self.threatened
+
+    @invariant()
     def client_is_used_by_its_rules(self) -> None:
         assert self.world.violations == []
 
 
 ShardMachine.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=300,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 TestShard = ShardMachine.TestCase
+
+
+# --- walks that chance takes too rarely ------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine() -> Iterator[ShardMachine]:
+    """An owner that has committed two records."""
+    machine = ShardMachine()
+    machine.first_owner()
+    machine.begin({})
+    machine.produce(2, False, {})
+    machine.commit({})
+    assert machine.world.committed == 2
+    yield machine
+    machine.output_is_the_input_up_to_the_committed_offset()
+    machine.client_is_used_by_its_rules()
+    machine.teardown()
+
+
+def test_zombie_that_reopens_is_fenced_before_it_fences_the_rightful_owner(machine: ShardMachine) -> None:
+    machine.begin({})
+    machine.client_resends()
+    machine.commit({})
+    machine.rival_opens(0)
+    machine.rival_commits(1)
+    machine.begin({})
+    assert machine.producer.state is ProducerState.FENCED
+    assert machine.world.epoch == machine.rival_epoch
+
+
+def test_zombie_that_could_not_know_finds_out_before_it_begins(machine: ShardMachine) -> None:
+    """The rightful owner commits between the comparison before the init and the init itself."""
+    machine.begin({})
+    machine.client_resends()
+    machine.commit({})
+    machine.rival_opens(0)
+    machine.rival_commits_right_before_the_next_init(1)
+    machine.begin({})
+    assert machine.producer.state is ProducerState.FENCED
+    assert machine.block is None
+
+
+@pytest.mark.parametrize("answered", ["unknown, happened", "unknown, did not"])
+@pytest.mark.parametrize("trouble", [[], ["slow"], ["interrupt"]])
+def test_unanswered_commit_is_settled_by_what_is_stored(
+    answered: str, trouble: list[str], machine: ShardMachine
+) -> None:
+    machine.begin({})
+    machine.produce(2, True, {})
+    machine.commit({Call.COMMIT: [answered]})
+    assert machine.producer.state is ProducerState.OVER
+    machine.begin({Call.COMMITTED: trouble})
+    if machine.block is None:  # interrupted: the next begin tries again
+        machine.begin({})
+    assert machine.position == (4 if answered == "unknown, happened" else 2)
+    machine.produce(1, False, {})
+    machine.commit({})
+    assert machine.world.committed == machine.position
+
+
+def test_signal_in_a_commit_sees_the_commit_through(machine: ShardMachine) -> None:
+    machine.begin({})
+    machine.produce(1, False, {})
+    machine.commit({Call.COMMIT: ["interrupt"]})
+    assert machine.finished is not None
+    assert machine.finished.state is TransactionState.COMMITTED
+    assert machine.world.committed == 3
+
+
+def test_second_signal_in_a_commit_leaves_it_to_the_next_begin(machine: ShardMachine) -> None:
+    machine.begin({})
+    machine.produce(1, False, {})
+    machine.commit({Call.COMMIT: ["interrupt", "interrupt"]})
+    assert machine.finished is not None
+    assert machine.finished.state is TransactionState.UNRESOLVED
+    machine.begin({})
+    assert machine.block is not None
+
+
+def test_offsets_of_an_aborted_transaction_never_meet_the_next_one(machine: ShardMachine) -> None:
+    machine.begin({})
+    machine.produce(1, False, {})
+    machine.commit({Call.COMMIT: ["abortable"]})
+    assert machine.producer.state is ProducerState.SUSPECT
+    clients = machine.world.clients
+    machine.begin({})
+    assert machine.world.clients == clients + 1
 
 
 def test_the_model_notices_a_client_that_is_used_against_its_rules() -> None:

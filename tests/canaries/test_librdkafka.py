@@ -1,0 +1,351 @@
+"""Canaries: what confluent-kafka and librdkafka do today that eos works around, or relies on.
+
+Plain clients only. When one of these fails after an upgrade, the rule that it names can be dropped, or
+has lost its ground.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.support.hold_proxy import HoldProxy
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import create_topics, lso, read_committed, unique
+from tests.support.processes import running
+
+if TYPE_CHECKING:
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 10.0
+LOST_S = 0.4  # librdkafka looks for the coordinator every 500 ms
+
+
+def transactional(bootstrap: str, transactional_id: str | None = None, **options: Any) -> Producer:
+    config = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": transactional_id or unique("canary"),
+        "log_level": 0,
+    }
+    return Producer(
+        config
+        | {name if name.endswith("_cb") else name.replace("_", "."): value for name, value in options.items()}
+    )
+
+
+@pytest.fixture
+def producer(bootstrap: str) -> Iterator[Producer]:
+    one = transactional(bootstrap)
+    one.init_transactions(WAIT_S)
+    yield one
+    with contextlib.suppress(RuntimeError):  # a test has closed it
+        one.purge()
+
+
+@pytest.fixture
+def out(topic: NewTopic) -> str:
+    return topic("canary")
+
+
+def commit(producer: Producer, topic: str, *values: str) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.commit_transaction(WAIT_S)
+
+
+def error_of(call: Any, *arguments: Any) -> KafkaError:
+    with pytest.raises(KafkaException) as raised:
+        call(*arguments)
+    error = raised.value.args[0]
+    assert isinstance(error, KafkaError)
+    return error
+
+
+def test_transactions_of_one_instance_share_an_epoch(proxy: HoldProxy, out: str) -> None:
+    """EndTxn v5 (KIP-890) would raise the epoch with each transaction: then no producer need be suspect."""
+    producer = transactional(proxy.bootstrap_servers)
+    producer.init_transactions(WAIT_S)
+    for value in ("a", "b"):
+        commit(producer, out, value)
+    assert [seen.api_version for seen in proxy.requests(ApiKey.END_TXN)] == [1, 1]
+    assert all(seen.api_version <= 4 for seen in proxy.requests(ApiKey.ADD_PARTITIONS_TO_TXN))
+
+
+def test_close_inside_a_transaction_aborts_it(bootstrap: str, producer: Producer, out: str) -> None:
+    """Since 2.16; before, the LSO stayed pinned. eos aborts by itself, and never calls close()."""
+    producer.begin_transaction()
+    producer.produce(out, "never")
+    assert producer.flush(WAIT_S) == 0
+    assert lso(bootstrap, out) == {0: 0}
+    producer.close()
+    assert read_committed(bootstrap, out, timeout_s=3) == []
+    assert lso(bootstrap, out) == {0: 2}
+
+
+def test_destroyed_inside_a_transaction_leaves_it_open(bootstrap: str, out: str) -> None:
+    """What a killed process leaves: only the timeout, or the next init of the same id, ends it."""
+    name = unique("canary")
+    one = transactional(bootstrap, name)
+    one.init_transactions(WAIT_S)
+    one.begin_transaction()
+    one.produce(out, "never")
+    assert one.flush(WAIT_S) == 0
+    del one
+    time.sleep(0.5)
+    assert lso(bootstrap, out) == {0: 0}
+    transactional(bootstrap, name).init_transactions(WAIT_S)
+    assert read_committed(bootstrap, out) == []
+
+
+def test_producer_that_was_fenced_by_its_first_record_flags_a_conflict_as_retriable(
+    bootstrap: str, out: str
+) -> None:
+    """So the fatal error that was shown before decides, not the flag: a retry on it would never end."""
+    name = unique("canary")
+    zombie = transactional(bootstrap, name)
+    zombie.init_transactions(WAIT_S)
+    transactional(bootstrap, name).init_transactions(WAIT_S)
+    zombie.begin_transaction()
+    zombie.produce(out, "never")
+    fence = error_of(zombie.commit_transaction, WAIT_S)
+    assert (fence.name(), fence.fatal()) == ("_FENCED", True)
+    for call in (zombie.begin_transaction, zombie.abort_transaction, zombie.abort_transaction):
+        error = error_of(call)
+        assert (error.name(), error.retriable(), error.fatal()) == ("_CONFLICT", True, False)
+
+
+def test_poll_raises_a_fatal_error_instead_of_calling_error_cb(bootstrap: str, out: str) -> None:
+    """So every poll of eos expects it; and produce() then says no more than _FATAL, without a flag."""
+    name, reported = unique("canary"), list[KafkaError]()
+    zombie = transactional(bootstrap, name, error_cb=reported.append)
+    zombie.init_transactions(WAIT_S)
+    transactional(bootstrap, name).init_transactions(WAIT_S)
+    zombie.begin_transaction()
+    zombie.produce(out, "never")
+    deadline = time.monotonic() + WAIT_S
+
+    def poll_until_it_raises() -> None:
+        while time.monotonic() < deadline:
+            zombie.poll(0.05)
+
+    error = error_of(poll_until_it_raises)
+    assert (error.name(), error.fatal()) == ("_FENCED", True)
+    assert not [one for one in reported if one.fatal()]
+    later = error_of(zombie.produce, out, "never")
+    assert (later.name(), later.fatal(), later.retriable()) == ("_FATAL", False, False)
+
+
+def test_record_that_the_broker_refused_fails_the_transaction_after_the_next(
+    bootstrap: str, producer: Producer
+) -> None:
+    """The sequence number of the refused record is missing; so eos rebuilds the producer."""
+    out = unique("small")
+    create_topics(bootstrap, {out: 1}, config={"max.message.bytes": "5000"})
+    producer.begin_transaction()
+    producer.produce(out, "x" * 6000)
+    assert error_of(producer.commit_transaction, WAIT_S).txn_requires_abort()
+    producer.abort_transaction(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(out, "small")
+    error = error_of(producer.commit_transaction, WAIT_S)
+    assert (error.name(), error.txn_requires_abort()) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", True)
+    producer.abort_transaction(WAIT_S)
+
+
+@pytest.mark.slow
+def test_abort_right_behind_the_first_record_may_be_fatal(bootstrap: str, topic: NewTopic) -> None:
+    """Issue 4849: EndTxn overtakes AddPartitionsToTxn. eos takes it for a reason to reopen, not for a fence."""
+    codes = set()
+    for _ in range(30):
+        producer = transactional(bootstrap)
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        for out in {topic() for _ in range(2)}:
+            producer.produce(out, "x")
+        producer.poll(0.005)
+        try:
+            producer.abort_transaction(WAIT_S)
+        except KafkaException as error:
+            codes.add((error.args[0].name(), error.args[0].fatal()))
+            break
+    if not codes:
+        pytest.skip("not seen in 30 tries on this machine")
+    assert codes == {("INVALID_TXN_STATE", True)}
+
+
+def test_batch_that_meets_a_full_queue_is_refused_from_there_to_its_end(bootstrap: str, out: str) -> None:
+    """So the rest can be given again without reordering, also where a smaller record would have fitted."""
+    plain = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.kbytes": 64, "linger.ms": 500})
+    plain.list_topics(out, WAIT_S)
+    batch: list[dict[str, Any]] = [{"value": b"x" * (3000 if n % 3 else 30)} for n in range(200)]
+    accepted = plain.produce_batch(out, batch)
+    refused = [n for n, message in enumerate(batch) if "_error" in message]
+    assert 0 < accepted < 200
+    assert refused == list(range(accepted, 200))
+    assert batch[-1]["_error"].code() == KafkaError._QUEUE_FULL
+    plain.flush(WAIT_S)
+
+
+def test_batch_ignores_partitions_and_headers(bootstrap: str, topic: NewTopic) -> None:
+    """Although it documents partitions. So eos gives records that have either to produce()."""
+    out = topic("canary", 3)
+    plain = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    plain.produce_batch(
+        out, [{"value": b"v", "key": b"k", "partition": n % 3, "headers": [("h", b"v")]} for n in range(30)]
+    )
+    assert plain.flush(WAIT_S) == 0
+    seen = read_committed(bootstrap, out)
+    assert len({record.partition for record in seen}) == 1
+    assert {record.headers for record in seen} == {()}
+
+
+def test_init_right_behind_the_constructor_may_lose_half_a_second(bootstrap: str) -> None:
+    """No broker is connected yet, and the coordinator is looked for every 500 ms. eos polls 50 ms before."""
+    slowest = 0.0
+    for _ in range(25):
+        producer = transactional(bootstrap)
+        began = time.monotonic()
+        producer.init_transactions(WAIT_S)
+        slowest = max(slowest, time.monotonic() - began)
+        if slowest >= LOST_S:
+            return
+    pytest.fail(f"25 inits, none slower than {slowest:.3f} s")
+
+
+@pytest.fixture
+def reader(bootstrap: str) -> Iterator[Consumer]:
+    one = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique("canary"),
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    yield one
+    one.close()
+
+
+def read(consumer: Consumer, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while count and time.monotonic() < deadline:
+        message = consumer.poll(0.1)
+        count -= message is not None and message.error() is None
+    assert count == 0
+
+
+def test_seek_makes_the_position_unknown_until_the_next_record(
+    producer: Producer, reader: Consumer, out: str
+) -> None:
+    """Positions are what eos commits: after a rewind, a partition that has not been read again must not have one."""
+    commit(producer, out, "a", "b", "c")
+    reader.assign([TopicPartition(out, 0, 0)])
+    assert reader.position([TopicPartition(out, 0)])[0].offset == OFFSET_INVALID
+    read(reader, 2)
+    assert reader.position([TopicPartition(out, 0)])[0].offset == 2
+    reader.seek(TopicPartition(out, 0, 0))
+    assert reader.position([TopicPartition(out, 0)])[0].offset == OFFSET_INVALID
+    read(reader, 1)
+    assert reader.position([TopicPartition(out, 0)])[0].offset == 1
+
+
+def test_end_event_and_the_position_after_it_stand_behind_the_markers(
+    producer: Producer, reader: Consumer, out: str
+) -> None:
+    """Records at 0 and 1, the marker at 2: a committed position may be one that no record ever had."""
+    commit(producer, out, "a", "b")
+    reader.assign([TopicPartition(out, 0, 0)])
+    read(reader, 2)
+    deadline = time.monotonic() + WAIT_S
+    end = None
+    while end is None and time.monotonic() < deadline:
+        message = reader.poll(0.1)
+        error = None if message is None else message.error()
+        if message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
+            end = message.offset()
+    assert end == 3
+    assert reader.position([TopicPartition(out, 0)])[0].offset == 3
+
+
+SENDS_OFFSETS = """
+import sys, threading, time
+from confluent_kafka import Consumer, Producer, TopicPartition
+proxied, bootstrap, topic, strategy = sys.argv[1:]
+producer = Producer({
+    "bootstrap.servers": proxied, "transactional.id": topic, "log_level": 0,
+    "metadata.recovery.strategy": strategy,
+})
+member = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "log_level": 0})
+producer.init_transactions(10)
+
+def transaction(offset):
+    producer.begin_transaction()
+    producer.produce(topic, "x")
+    producer.flush(10)
+    producer.send_offsets_to_transaction(
+        [TopicPartition(topic, 0, offset)], member.consumer_group_metadata(), 2)
+    producer.commit_transaction(10)
+
+transaction(1)
+print("first", flush=True)
+time.sleep(1)
+thread = threading.Thread(target=transaction, args=(2,), daemon=True)
+thread.start()
+thread.join(8)
+print("hangs" if thread.is_alive() else "returned", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("strategy", "outcome"), [("rebootstrap", "hangs"), ("none", "returned")])
+def test_offsets_behind_a_loss_of_all_connections(
+    proxy: HoldProxy, bootstrap: str, out: str, strategy: str, outcome: str
+) -> None:
+    """Issue 5511: the rebootstrap that is the default leaves send_offsets without an answer or a timeout."""
+    with running(SENDS_OFFSETS, proxy.bootstrap_servers, bootstrap, out, strategy) as child:
+        child.wait_line("first", WAIT_S)
+        done = threading.Event()
+
+        def cut_all() -> None:
+            for task in list(proxy._connections):
+                task.cancel()
+            done.set()
+
+        proxy._loop.call_soon_threadsafe(cut_all)
+        assert done.wait(WAIT_S)
+        assert child.wait_line("hangs|returned", 2 * WAIT_S) == outcome
+
+
+def test_statistics_tell_producer_id_and_epoch(bootstrap: str) -> None:
+    """What a producer without offsets compares after a reopen."""
+    name, seen = unique("canary"), list[tuple[int, int]]()
+
+    def on_statistics(text: str) -> None:
+        state = json.loads(text)["eos"]
+        seen.append((state["producer_id"], state["producer_epoch"]))
+
+    found = []
+    for _ in range(2):
+        producer = transactional(bootstrap, name, stats_cb=on_statistics, statistics_interval_ms=50)
+        producer.init_transactions(WAIT_S)
+        seen.clear()
+        deadline = time.monotonic() + WAIT_S
+        while not [one for one in seen if one[0] >= 0] and time.monotonic() < deadline:
+            producer.poll(0.05)
+        found.append(seen[-1])
+        del producer
+    (first, first_epoch), (second, second_epoch) = found
+    assert first == second
+    assert second_epoch == first_epoch + 1

@@ -1,0 +1,210 @@
+"""What a takeover leaves in the log, and what the next owner reads while the former one's transaction is open."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from eos import (
+    GroupMetadata,
+    OrdinalShard,
+    OutputRecord,
+    Partition,
+    Settings,
+    TransactionalProducer,
+)
+from eos.session import Session
+from tests.support.dump_log import Kind, dump_log
+from tests.support.observer import (
+    SeenRecord,
+    assert_exactly_once,
+    committed_offsets,
+    lso,
+    produce_plain,
+    read_committed,
+    read_uncommitted,
+    unique,
+)
+
+if TYPE_CHECKING:
+    from eos.local import LocalKafka
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+SHORT_TIMEOUT_MS = 2500
+
+
+def settings_of(bootstrap: str, **more: object) -> Settings:
+    overrides: dict[str, Any] = {
+        "kafka.bootstrap_servers": bootstrap,
+        "input.start": "earliest",
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    return Settings.load(overrides=overrides, environ={})
+
+
+def write_and_leave_open(producer: TransactionalProducer, out: str) -> None:
+    """What a killed process leaves: the records are at the broker, the end never comes."""
+    txn = producer.transaction()
+    txn.begin()
+    txn.produce(out, b"of the former owner")
+    client = producer._client
+    assert client is not None
+    assert client._producer.flush(WAIT_S) == 0
+
+
+def test_takeover_aborts_at_once_and_the_epochs_rise(
+    kafka: LocalKafka, bootstrap: str, topic: NewTopic
+) -> None:
+    """Log: data, the fence's abort marker, data of the new owner, its commit marker; one producer id."""
+    out, shard = topic(), OrdinalShard(unique("takeover"), "g", 0)
+    settings = settings_of(bootstrap)
+    former = TransactionalProducer(settings, shard)
+    former.open()
+    write_and_leave_open(former, out)
+    began = time.monotonic()
+    with TransactionalProducer(settings, shard) as heir:
+        assert read_committed(bootstrap, out, timeout_s=WAIT_S) == []
+        assert time.monotonic() - began < 5  # the transaction's timeout is 60 s
+        with heir.transaction() as txn:
+            txn.produce(out, b"of the heir")
+    former.close()
+    log = dump_log(kafka.tool, kafka.data_dir(1), out, 0)
+    assert [entry.kind for entry in log] == [Kind.DATA, Kind.ABORT_MARKER, Kind.DATA, Kind.COMMIT_MARKER]
+    assert len({entry.producer_id for entry in log}) == 1
+    data, abort, new_data, commit = (entry.producer_epoch for entry in log)
+    assert data < abort < new_data == commit
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"of the heir"]
+
+
+def test_random_id_leaves_readers_waiting_until_the_timeout(
+    kafka: LocalKafka, bootstrap: str, topic: NewTopic
+) -> None:
+    """Why ids with random parts are refused: nobody ever initialises the dead one's id again."""
+    out = topic()
+
+    def with_a_random_id() -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": unique("random"),
+                "transaction.timeout.ms": SHORT_TIMEOUT_MS,
+                "message.timeout.ms": SHORT_TIMEOUT_MS,
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        return producer
+
+    dead = with_a_random_id()
+    dead.produce(out, b"of the dead")
+    assert dead.flush(WAIT_S) == 0
+    began = time.monotonic()
+    heir = with_a_random_id()
+    heir.produce(out, b"of the heir")
+    heir.commit_transaction(WAIT_S)
+    assert time.monotonic() - began < SHORT_TIMEOUT_MS / 1000
+    assert lso(bootstrap, out) == {0: 0}
+    assert read_committed(bootstrap, out, settled=False) == []
+    kinds = [entry.kind for entry in dump_log(kafka.tool, kafka.data_dir(1), out, 0)]
+    assert kinds[:3] == [Kind.DATA, Kind.DATA, Kind.COMMIT_MARKER]
+    assert [record.value for record in read_committed(bootstrap, out, timeout_s=WAIT_S)] == [b"of the heir"]
+    log = dump_log(kafka.tool, kafka.data_dir(1), out, 0)
+    assert [entry.kind for entry in log[2:]] == [Kind.COMMIT_MARKER, Kind.ABORT_MARKER]
+    assert log[0].producer_id == log[3].producer_id != log[1].producer_id
+
+
+@contextlib.contextmanager
+def joined(bootstrap: str, group: str, topic: str) -> Iterator[GroupMetadata]:
+    """The metadata of a live member of a group, which leaves at the block's end."""
+    member = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        member.subscribe([topic])
+        deadline = time.monotonic() + WAIT_S
+        while not member.assignment() and time.monotonic() < deadline:
+            member.poll(0.1)
+        yield GroupMetadata(group, member.consumer_group_metadata())
+    finally:
+        member.close()
+
+
+@pytest.mark.parametrize("end", ["commits late", "never ends it"])
+def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read_right(
+    bootstrap: str, topic: NewTopic, end: str
+) -> None:
+    """The former owner has another ordinal, so no init of the new one ends its transaction.
+
+    Its offsets are pending: read without waiting, they would be the old ones, and the input would be
+    processed twice. The new owner waits until they are stable (KIP-447), at most for the timeout.
+    """
+    source, out, group, app = topic("in"), topic("out"), unique("moves"), unique("moves")
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(30)])
+    settings = settings_of(bootstrap, group=group, transaction__timeout_ms=SHORT_TIMEOUT_MS)
+    former = TransactionalProducer(settings, OrdinalShard(app, group, 1))
+    former.open()
+    txn = former.transaction()
+    txn.begin()
+    for n in range(10):
+        txn.produce(out, b"%d" % n)
+    client = former._client
+    assert client is not None
+    assert client._producer.flush(WAIT_S) == 0
+    with joined(bootstrap, group, source) as metadata:
+        client.send_offsets({Partition(source, 0): 10}, str(former._stamp), metadata, WAIT_S)
+    assert len(read_uncommitted(bootstrap, out)) == 10
+    assert read_committed(bootstrap, out, settled=False) == []
+
+    def end_it() -> None:
+        time.sleep(0.7)
+        txn.commit()
+
+    late = threading.Thread(target=end_it)
+    if end == "commits late":
+        late.start()
+    began = time.monotonic()
+    with Session(settings_of(bootstrap, group=group), OrdinalShard(app, group, 0), [source]) as heir:
+        waited = run_to_the_end(heir, out, began)
+    if end == "commits late":
+        late.join(WAIT_S)
+    assert waited >= 0.5
+    former.close()
+
+    def same(record: SeenRecord) -> list[tuple[str, bytes | None, bytes | None]]:
+        return [(out, None, record.value)]
+
+    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == 30
+    assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 30
+
+
+def run_to_the_end(session: Session, out: str, began: float) -> float:
+    """Process the input to its end; returns the seconds from ``began`` to the first record."""
+    first_at = None
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        batch = session.fetch(10, 0.2, 0.01)
+        if batch:
+            first_at = first_at or time.monotonic()
+            session.stage([OutputRecord(out, record.value) for record in batch], len(batch))
+            session.produce()
+            session.commit_soon()
+            session.join(WAIT_S)
+        elif first_at is not None and session.consumer.caught_up:
+            return first_at - began
+    pytest.fail("the input was not read to its end")
