@@ -147,7 +147,7 @@ class LagMeasured(Event):
 class Listener(Protocol):
     """Anything that takes events."""
 
-    def __call__(self, event: Event) -> None: ...
+    def __call__(self, event: Event, /) -> None: ...
 
 
 def nobody(event: Event) -> None:

@@ -253,11 +253,11 @@ class TransactionalProducer:
                 )
             )
         elif transaction.state is TransactionState.ABORTED:
-            if self._state is ProducerState.READY and any(
-                o.pending is not None for o in self._owned.values()
-            ):
-                # A TxnOffsetCommit that arrives late would overwrite the offsets of the next transaction.
-                self._suspect("offsets had been sent in a transaction that was then aborted")
+            # A TxnOffsetCommit that arrives late would overwrite the offsets of the next transaction; a commit that
+            # was answered with an error may still be carried out (the broker's answer -1 says nothing).
+            sent = transaction.commit_sent or any(owned.pending is not None for owned in self._owned.values())
+            if sent and self._state is ProducerState.READY:
+                self._suspect("offsets or a commit had been sent in a transaction that was then aborted")
             self._settle(Outcome.ABORTED)
             self._listener(TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds))
         elif self._state is not ProducerState.FENCED:
@@ -375,7 +375,7 @@ class TransactionalProducer:
             raise FencedError(str(self._fence), code=self._fence.code) from self._fence
         if self._state is ProducerState.CLOSED:
             raise UsageError(f"{self!r}: it is closed")
-        if self._open_transaction is not None:
+        if self._open_transaction is not None and self._open_transaction.state is not TransactionState.NEW:
             raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest")
 
     def _require_client(self) -> TransactionalClient:

@@ -54,7 +54,7 @@ _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
 
 # Seconds after its own timeout at which a call is given up.
 _OVERDUE_S = 5.0
-_BATCH_KEYS = frozenset({"value", "key"})
+_MESSAGE_KEYS = frozenset({"value", "key", "headers", "timestamp", "partition"})
 
 
 class TransactionOwner(Protocol):
@@ -113,6 +113,7 @@ class Transaction:
         self._begun_at = 0.0
         self.records_in = 0  # for whoever knows; only reported
         self.records_out = 0
+        self.commit_sent = False
         self.seconds = 0.0
         self.commit_seconds = 0.0
 
@@ -182,68 +183,63 @@ class Transaction:
             AbortableError: the transaction has failed; leaving the block aborts it.
         """
         self._require_open("produce")
-        message: dict[str, Any] = {"value": value, "key": key}
-        if headers:
-            message["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
-        if timestamp is not None:
-            message["timestamp"] = timestamp
-        if partition is not None:
-            message["partition"] = partition
-        self._client.produce(topic, message, deadline=self._deadline)
-        self.records_out += 1
+        self._produce(
+            topic,
+            [value],
+            [key],
+            headers=[list(headers.items() if isinstance(headers, Mapping) else headers)] if headers else None,
+            timestamps_ms=None if timestamp is None else [timestamp],
+            partitions=None if partition is None else [partition],
+        )
         self._client.poll()
 
     def produce_batch(self, topic: str, batch: Sequence[Mapping[str, Any]] | OutputBatch) -> None:
-        """Add many records of one topic with one call into librdkafka.
+        """Add many records of one topic, without an object for each.
 
         Args:
             topic: where to; it must exist.
-            batch: an OutputBatch of that topic, or dicts with value and key.
+            batch: an OutputBatch of that topic, or dicts with the arguments of :meth:`produce`.
 
         Raises:
             UsageError: outside the block, the batch is for another topic, or a dict has other keys.
             AbortableError: the transaction has failed; leaving the block aborts it.
         """
         self._require_open("produce_batch")
-        if isinstance(batch, OutputBatch):
-            if batch.topic != topic:
-                raise UsageError(f"produce_batch({topic!r}) was given a batch for {batch.topic!r}")
-            if any(column is not None for column in (batch.headers, batch.timestamps_ms, batch.partitions)):
-                self.produce_records(batch)
-                return
-            messages = _messages(batch)
-        else:
-            messages = [_checked(message) for message in batch]
-        self._produce_run(topic, messages)
+        if not isinstance(batch, OutputBatch):
+            batch = _as_columns(topic, batch)
+        if batch.topic != topic:
+            raise UsageError(f"produce_batch({topic!r}) was given a batch for {batch.topic!r}")
+        self._produce(
+            topic,
+            batch.values,
+            batch.keys,
+            headers=batch.headers and [list(headers) for headers in batch.headers],
+            timestamps_ms=batch.timestamps_ms,
+            partitions=batch.partitions,
+        )
         self._client.poll()
 
     def produce_records(self, records: Iterable[OutputRecord]) -> None:
-        """Add records in order; per topic, those with nothing but value and key go in batches."""
+        """Add records; per topic they keep their order."""
         self._require_open("produce_records")
-        runs: dict[str, list[dict[str, Any]]] = {}
+        by_topic: dict[str, list[OutputRecord]] = {}
         for record in records:
-            message: dict[str, Any] = {"value": record.value, "key": record.key}
-            if not record.headers and record.timestamp_ms is None and record.partition is None:
-                runs.setdefault(record.topic, []).append(message)
-                continue
-            # The batch call takes nothing else; what came before in this topic goes before.
-            self._produce_run(record.topic, runs.pop(record.topic, []))
-            if record.headers:
-                message["headers"] = list(record.headers)
-            if record.timestamp_ms is not None:
-                message["timestamp"] = record.timestamp_ms
-            if record.partition is not None:
-                message["partition"] = record.partition
-            self._client.produce(record.topic, message, deadline=self._deadline)
-            self.records_out += 1
-        for topic, run in runs.items():
-            self._produce_run(topic, run)
+            by_topic.setdefault(record.topic, []).append(record)
+        for topic, run in by_topic.items():
+            _, values, keys, headers, timestamps_ms, partitions = zip(*run, strict=True)
+            self._produce(
+                topic,
+                values,
+                keys,
+                headers=[list(of_record) for of_record in headers] if any(headers) else None,
+                timestamps_ms=None if timestamps_ms.count(None) == len(run) else timestamps_ms,
+                partitions=None if partitions.count(None) == len(run) else partitions,
+            )
         self._client.poll()
 
-    def _produce_run(self, topic: str, run: list[dict[str, Any]]) -> None:
-        if run:
-            self._client.produce_batch(topic, run, deadline=self._deadline)
-            self.records_out += len(run)
+    def _produce(self, topic: str, values: Sequence[Any], keys: Sequence[Any] | None, **others: Any) -> None:
+        self._client.produce(topic, values, keys, **others, deadline=self._deadline)
+        self.records_out += len(values)
 
     def add_offsets(self, offsets: OffsetVector, group: GroupMetadata) -> None:
         """Add the input offsets, once and last: they are sent at the end, after every record.
@@ -276,6 +272,7 @@ class Transaction:
         except BaseException as error:
             self.abort(error)
             raise
+        self.commit_sent = True
         self._move(TransactionState.COMMITTING)
         try:
             self._resume_commit(self._deadlines.commit_deadline_s)
@@ -368,21 +365,20 @@ class Transaction:
         self._state = state
 
 
-def _messages(batch: OutputBatch) -> list[dict[str, Any]]:
-    if batch.keys is None:
-        return [{"value": value} for value in batch.values]
-    return [{"value": value, "key": key} for value, key in zip(batch.values, batch.keys, strict=True)]
-
-
-def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
-    # The client's batch call ignores headers and partitions without a word (measured with 2.16.1, although it documents
-    # partitions), and refuses timestamps.
-    if unknown := message.keys() - _BATCH_KEYS:
+def _as_columns(topic: str, messages: Iterable[Mapping[str, Any]]) -> OutputBatch:
+    listed = list(messages)
+    if unknown := {name for message in listed for name in message} - _MESSAGE_KEYS:
         raise UsageError(
-            f"produce_batch takes dicts with {', '.join(sorted(_BATCH_KEYS))}, not {', '.join(sorted(unknown))}; "
-            "an OutputBatch may have headers, timestamps and partitions"
+            f"produce_batch takes dicts with {', '.join(sorted(_MESSAGE_KEYS))}, not {', '.join(sorted(unknown))}"
         )
-    return dict(message)
+
+    def column(name: str) -> list[Any]:
+        return [message.get(name) for message in listed]
+
+    headers = [tuple(of.items() if isinstance(of, Mapping) else of or ()) for of in column("headers")]
+    return OutputBatch(
+        topic, column("value"), column("key"), headers, column("timestamp"), column("partition")
+    )
 
 
 def _uninterrupted(function: Callable[[], None], limit_s: float) -> None:

@@ -123,6 +123,9 @@ def run_shards(
         EosError: what ended it.
     """
     transform = bind(job, settings)
+    if settings.ownership.mode == "group":
+        # A cluster that is away or a missing topic is said before an owner is fenced.
+        _partitions_of(job, settings)
     loops = [
         Loop(
             transform,

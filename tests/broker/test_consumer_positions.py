@@ -181,9 +181,7 @@ def test_new_partition_of_a_started_topic_is_read_from_its_beginning(bootstrap: 
     while len(admin.list_topics(source, timeout=5).topics[source].partitions) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    produce_plain(
-        bootstrap, source, [PlainRecord(b"p%d" % p, partition=p) for p in (1, 2)], timeout_s=WAIT_S
-    )
+    produce_plain(bootstrap, source, [PlainRecord(b"p%d" % p, partition=p) for p in (1, 2)], timeout_s=WAIT_S)
 
     run_to_end(job, settings)
 

@@ -33,9 +33,7 @@ pytestmark = pytest.mark.broker
 
 
 def records(count: int, *, prefix: str = "v", partitions: int = 2) -> list[PlainRecord]:
-    return [
-        PlainRecord(f"{prefix}{i}".encode(), f"k{i % 7}".encode(), i % partitions) for i in range(count)
-    ]
+    return [PlainRecord(f"{prefix}{i}".encode(), f"k{i % 7}".encode(), i % partitions) for i in range(count)]
 
 
 def commits(events: Sequence[Event]) -> list[TransactionCommitted]:
@@ -43,7 +41,9 @@ def commits(events: Sequence[Event]) -> list[TransactionCommitted]:
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["record function", "batch function"])
-def test_two_topics_of_several_partitions_become_exactly_their_outputs(bootstrap: str, *, batch: bool) -> None:
+def test_two_topics_of_several_partitions_become_exactly_their_outputs(
+    bootstrap: str, *, batch: bool
+) -> None:
     job = fault_job(bootstrap, partitions=3, inputs=2, batch=batch)
     for topic in job.inputs:
         produce_plain(bootstrap, topic, records(500, prefix=topic, partitions=3))
@@ -175,7 +175,9 @@ def test_poison_is_isolated_and_everything_else_goes_on(bootstrap: str, policy: 
     job = fault_job(bootstrap, partitions=1, batch=batch)
     source = job.inputs[0]
     poison = PlainRecord(b"poison pill", b"key", 0, (("trace", b"7"),))
-    produce_plain(bootstrap, source, [*records(5, partitions=1), poison, *records(5, prefix="w", partitions=1)])
+    produce_plain(
+        bootstrap, source, [*records(5, partitions=1), poison, *records(5, prefix="w", partitions=1)]
+    )
 
     events = run_to_end(job, settings_for(bootstrap, poison__policy=policy))
 
@@ -247,9 +249,7 @@ def test_output_topic_that_does_not_exist_stops_the_job(bootstrap: str) -> None:
     def transform(record: InputRecord) -> list[OutputRecord]:
         return [OutputRecord(job.out, record.value), OutputRecord("never-created", record.value)]
 
-    declared = Job(
-        name=job.name, inputs=job.inputs, outputs=[job.out, "never-created"], transform=transform
-    )
+    declared = Job(name=job.name, inputs=job.inputs, outputs=[job.out, "never-created"], transform=transform)
     # librdkafka gives a topic 30 s to appear; a preflight is quicker.
     soon = {"topic.metadata.propagation.max.ms": 500}
     with pytest.raises(RecordRefusedError, match="never-created"):

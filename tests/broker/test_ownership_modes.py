@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -128,9 +129,7 @@ def test_partition_taken_over_by_another_instance_ends_its_former_owner(bootstra
     """The transactional.id of a partition is the whole fence: whoever opens it fences whoever had it."""
     job = fault_job(bootstrap, partitions=1)
     source = job.inputs[0]
-    settings = settings_for(
-        bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"]
-    )
+    settings = settings_for(bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"])
     with in_thread(job, settings) as former:
         produce_plain(bootstrap, source, [b"1"])
         former.told(TransactionCommitted)
@@ -149,7 +148,11 @@ def test_several_shards_of_a_process_that_is_killed_are_taken_over_by_other_proc
     job = fault_job(bootstrap, partitions=4)
     source = job.inputs[0]
     produce_plain(bootstrap, source, spread(4_000, 4))
-    mode = {"ownership__mode": "partition", "transaction__max_records": 50, "transaction__interval_ms": 5_000}
+    mode: dict[str, Any] = {
+        "ownership__mode": "partition",
+        "transaction__max_records": 50,
+        "transaction__interval_ms": 5_000,
+    }
     everything = [f"{source}:{p}" for p in range(4)]
     with in_process(job, bootstrap, **mode, ownership__partitions=everything) as child:
         for p in range(4):

@@ -58,7 +58,11 @@ def told() -> list[Event]:
 @pytest.fixture
 def producer(settings: Settings, told: list[Event]) -> Iterator[TransactionalProducer]:
     shard = OrdinalShard(unique("block"), "group", 0)
-    with TransactionalProducer(settings, shard, listener=told.append) as one:
+
+    def tell(event: Event) -> None:
+        told.append(event)
+
+    with TransactionalProducer(settings, shard, listener=tell) as one:
         yield one
 
 
@@ -230,13 +234,14 @@ def test_used_block_is_refused_a_second_time(
     began = time.monotonic()
     with pytest.raises(UsageError, match="a block is used once"), txn:
         pass
-    for late in (
+    late_calls: list[Callable[[], object]] = [
         lambda: txn.produce(out, b"late"),
         lambda: txn.produce_batch(out, [{"value": b"late"}]),
         lambda: txn.add_offsets(OffsetVector(), GroupMetadata("group", None)),
         txn.commit,
         txn.abort,
-    ):
+    ]
+    for late in late_calls:
         with pytest.raises(UsageError):
             late()
     assert time.monotonic() - began < AT_ONCE_S
@@ -272,7 +277,7 @@ def test_second_add_offsets_is_refused_and_the_first_holds(
 def test_offsets_of_an_unknown_partition_abort_the_transaction_before_it_expires(
     bootstrap: str, out: str, group_metadata: Callable[[str], GroupMetadata]
 ) -> None:
-    """librdkafka repeats such a request until its time is over; an abort must still fit in."""
+    """The client repeats such a request until its time is over; an abort must still fit in."""
     settings = Settings.load(
         overrides={"kafka.bootstrap_servers": bootstrap, "transaction.timeout_ms": 4000}, environ={}
     )

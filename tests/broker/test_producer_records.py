@@ -105,20 +105,33 @@ def test_output_batch_with_headers_and_timestamps_keeps_both(
     assert [seen[0].timestamp_ms, seen[2].timestamp_ms] == [A_TIME_MS, A_TIME_MS + 1]
 
 
-def test_batch_with_what_the_client_would_drop_is_refused(
+def test_batch_of_dicts_keeps_everything_and_refuses_what_nobody_knows(
     producer: TransactionalProducer, bootstrap: str, topic: NewTopic
 ) -> None:
-    """The client's batch call ignores headers and partitions: they would be lost without a word."""
-    out = topic()
+    """The client's own batch call drops headers and partitions without a word; ours must not."""
+    out = topic(partitions=2)
     with producer.transaction() as txn:
-        for wrong in ({"headers": [("h", b"v")]}, {"partition": 0}, {"timestamp": A_TIME_MS}):
-            with pytest.raises(UsageError, match="produce_batch takes dicts with"):
-                txn.produce_batch(out, [{"value": b"a"}, {"value": b"b", **wrong}])
+        with pytest.raises(UsageError, match="produce_batch takes dicts with"):
+            txn.produce_batch(out, [{"value": b"a"}, {"value": b"b", "heders": []}])
         with pytest.raises(UsageError, match="was given a batch for"):
             txn.produce_batch(out, OutputBatch("other", [b"a"]))
         txn.produce_batch(out, [])
         txn.produce_batch(out, OutputBatch(out, []))
-    assert read_committed(bootstrap, out) == []
+        txn.produce_batch(
+            out,
+            [
+                {"value": b"a", "partition": 1},
+                {"value": b"b", "partition": 0, "headers": {"h": b"v"}, "timestamp": A_TIME_MS},
+            ],
+        )
+    first, second = read_committed(bootstrap, out)
+    assert (first.partition, first.value, first.headers, first.timestamp_ms) == (
+        0,
+        b"b",
+        (("h", b"v"),),
+        A_TIME_MS,
+    )
+    assert (second.partition, second.value, second.headers) == (1, b"a", ())
 
 
 def test_order_per_partition_holds_across_every_way_to_produce(

@@ -82,9 +82,9 @@ def test_record_larger_than_the_client_allows_aborts_and_names_topic_and_fix(
 def test_record_refused_inside_a_batch_cannot_be_swallowed(
     open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
 ) -> None:
-    """librdkafka goes on behind the refused record: a commit would be a batch with a hole."""
+    """The client goes on behind the refused record: a commit would be a batch with a hole."""
     out, producer = topic(), open_producer({"message.max.bytes": CLIENT_LIMIT_BYTES})
-    with pytest.raises(RecordRefusedError), producer.transaction() as txn:  # noqa: PT012 - raised by the block's end
+    with pytest.raises(RecordRefusedError), producer.transaction() as txn:
         with pytest.raises(RecordRefusedError):
             txn.produce_batch(out, OutputBatch(out, [b"1", b"x" * CLIENT_LIMIT_BYTES, b"3"]))
         with pytest.raises(RecordRefusedError):

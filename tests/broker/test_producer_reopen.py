@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +55,16 @@ def shard() -> Shard:
 def open_producer(bootstrap: str, shard: Shard, told: list[Event]) -> Iterator[Open]:
     opened: list[TransactionalProducer] = []
 
+    def tell(event: Event) -> None:
+        told.append(event)
+
     def make(address: str = bootstrap, **transaction: object) -> TransactionalProducer:
         overrides: dict[str, Any] = {
             "kafka.bootstrap_servers": address,
             **{f"transaction.{name}": value for name, value in transaction.items()},
         }
         settings = Settings.load(overrides=overrides, environ={})
-        producer = TransactionalProducer(settings, shard, listener=told.append)
+        producer = TransactionalProducer(settings, shard, listener=tell)
         opened.append(producer)
         producer.open()
         return producer
@@ -179,7 +184,7 @@ def test_producer_of_output_alone_gives_up_after_an_unanswered_commit(
 def test_record_that_was_not_delivered_leaves_the_next_transaction_to_a_fresh_instance(
     bootstrap: str, open_producer: Open, told: list[Event]
 ) -> None:
-    """librdkafka misses the sequence number of a refused record: it would fail the next transaction."""
+    """The client misses the sequence number of a refused record: it would fail the next transaction."""
     out = unique("small")
     create_topics(bootstrap, {out: 1}, config={"max.message.bytes": "5000"})
     producer = open_producer()
@@ -282,3 +287,40 @@ def test_fenced_producer_cannot_be_reopened_over_the_new_owner(
     write(new, out, b"new", source, 2, metadata)
     assert visible(bootstrap, out) == [b"old", b"new"]
     assert offset_of(bootstrap, metadata, source) == 2
+
+
+def test_offsets_call_that_never_returns_is_given_up_with_its_instance(
+    bootstrap: str,
+    open_producer: Open,
+    source: str,
+    out: str,
+    metadata: GroupMetadata,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has a timeout of its own, which librdkafka does not always keep (issue 5511)."""
+    monkeypatch.setattr("eos.transaction._OVERDUE_S", 0.2)
+    producer = open_producer(timeout_ms=2000)
+    write(producer, out, b"first", source, 1, metadata)
+    hung, client = threading.Event(), producer._client
+    monkeypatch.setattr(client, "send_offsets", lambda *_: hung.wait(30))
+    began = time.monotonic()
+    with pytest.raises(ReopenError, match="send offsets"):
+        write(producer, out, b"never", source, 2, metadata)
+    assert time.monotonic() - began < 5
+    hung.set()
+    write(producer, out, b"second", source, 2, metadata)
+    assert visible(bootstrap, out) == [b"first", b"second"]
+    assert offset_of(bootstrap, metadata, source) == 2
+
+
+def test_loss_of_all_connections_between_transactions_is_survived(
+    proxy: HoldProxy, bootstrap: str, open_producer: Open, source: str, out: str, metadata: GroupMetadata
+) -> None:
+    producer = open_producer(proxy.bootstrap_servers)
+    for n in range(4):
+        write(producer, out, b"%d" % n, source, n + 1, metadata)
+        for task in list(proxy._connections):
+            proxy._loop.call_soon_threadsafe(task.cancel)
+        time.sleep(0.1)
+    assert visible(bootstrap, out) == [b"0", b"1", b"2", b"3"]
+    assert offset_of(bootstrap, metadata, source) == 4

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -42,7 +44,9 @@ def test_nothing_says_where_to_start_so_the_job_does_not(bootstrap: str) -> None
     assert offsets(bootstrap, job, 2) == [None, None]
 
 
-@pytest.mark.parametrize(("policy", "seen"), [("earliest", [b"audit old", b"audit new"]), ("latest", [b"audit new"])])
+@pytest.mark.parametrize(
+    ("policy", "seen"), [("earliest", [b"audit old", b"audit new"]), ("latest", [b"audit new"])]
+)
 def test_policy_says_where_a_new_group_begins(bootstrap: str, policy: str, seen: list[bytes]) -> None:
     job = fault_job(bootstrap, partitions=1)
     produce_plain(bootstrap, job.inputs[0], [b"old"])
@@ -65,9 +69,9 @@ def test_crash_after_the_start_and_before_the_first_commit_does_not_apply_it_aga
     with in_process(job, proxy.bootstrap_servers, input__start="latest") as child:
         # The first commit of the job itself dies with the process; the start's is behind it.
         child.wait_line("PartitionsAssigned", WAIT_S)
-        proxy.cut(ApiKey.END_TXN, Edge.REQUEST, then=lambda _: child.signal(9))
+        proxy.cut(ApiKey.END_TXN, Edge.REQUEST, then=lambda _: child.signal(signal.SIGKILL))
         produce_plain(bootstrap, job.inputs[0], [b"in between"])
-        assert child.wait(WAIT_S) == -9
+        assert child.wait(WAIT_S) == -signal.SIGKILL
 
     events = run_to_end(job, settings_for(bootstrap, input__start="latest"))
 
@@ -81,10 +85,10 @@ def test_crash_in_the_middle_of_the_start_leaves_all_partitions_with_an_offset_o
 ) -> None:
     job = fault_job(bootstrap, partitions=3)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"%d" % p, partition=p) for p in range(3)])
-    quick = {"transaction__timeout_ms": 2_000}  # what is pending is waited for
+    quick: dict[str, Any] = {"transaction__timeout_ms": 2_000}  # what is pending is waited for
     with in_process(job, proxy.bootstrap_servers, **quick) as child:
-        proxy.cut(ApiKey.END_TXN, edge, then=lambda _: child.signal(9))
-        assert child.wait(WAIT_S) == -9
+        proxy.cut(ApiKey.END_TXN, edge, then=lambda _: child.signal(signal.SIGKILL))
+        assert child.wait(WAIT_S) == -signal.SIGKILL
 
     events = run_to_end(job, settings_for(bootstrap, **quick))
 
@@ -145,7 +149,7 @@ def test_missing_input_topic_is_an_error_before_any_offset_is_written(bootstrap:
     job = fault_job(bootstrap, partitions=1)
     wrong = FaultJob((*job.inputs, "missing-input"), job.out, job.audit, job.dead, job.name)
 
-    with pytest.raises(ConfigError, match="'missing-input' does not exist"):
+    with pytest.raises(ConfigError, match=r"missing-input.* not exist"):
         run_to_end(wrong, settings_for(bootstrap))
 
     assert offsets(bootstrap, job) == [None]

@@ -166,7 +166,7 @@ def test_record_that_the_broker_refused_fails_the_transaction_after_the_next(
 def test_abort_right_behind_the_first_record_may_be_fatal(bootstrap: str, topic: NewTopic) -> None:
     """Issue 4849: EndTxn overtakes AddPartitionsToTxn. eos takes it for a reason to reopen, not for a fence."""
     codes = set()
-    for _ in range(30):
+    for _ in range(15):
         producer = transactional(bootstrap)
         producer.init_transactions(WAIT_S)
         producer.begin_transaction()
@@ -179,7 +179,7 @@ def test_abort_right_behind_the_first_record_may_be_fatal(bootstrap: str, topic:
             codes.add((error.args[0].name(), error.args[0].fatal()))
             break
     if not codes:
-        pytest.skip("not seen in 30 tries on this machine")
+        pytest.skip("not seen in 15 tries on this machine")
     assert codes == {("INVALID_TXN_STATE", True)}
 
 
@@ -301,10 +301,10 @@ def transaction(offset):
 
 transaction(1)
 print("first", flush=True)
-time.sleep(1)
+time.sleep(0.7)
 thread = threading.Thread(target=transaction, args=(2,), daemon=True)
 thread.start()
-thread.join(8)
+thread.join(4)
 print("hangs" if thread.is_alive() else "returned", flush=True)
 """
 

@@ -7,6 +7,8 @@ import random
 import re
 import signal
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,8 +51,7 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_worker_killed_too_often_ends_the_others_too(bootstrap: str) -> None:
         workers__max_restarts=1,
         workers__restart_backoff_ms=1,
     ) as child:
-        first = child.wait_line(rf"SessionOpened.*\.i\.0'", WAIT_S)
+        first = child.wait_line(r"SessionOpened.*\.i\.0'", WAIT_S)
         child.wait_line(r"SessionOpened.*\.i\.1'", WAIT_S)
         seen = len(child.lines)
         os.kill(int(first.split()[1]), signal.SIGKILL)
@@ -232,7 +233,7 @@ def test_run_that_catches_up_ends_with_any_number_of_workers(bootstrap: str, wor
 def test_replacement_of_a_killed_worker_owns_its_partitions_within_5_seconds(bootstrap: str) -> None:
     """Static membership gives it the place of the dead one, and init ends what that one left open."""
     job = fault_job(bootstrap, partitions=4)
-    long = {"transaction__interval_ms": 9_000}
+    long: dict[str, Any] = {"transaction__interval_ms": 9_000}
     with (
         in_process(job, bootstrap, ownership__ordinal=0, **long) as victim,
         in_process(job, bootstrap, ownership__ordinal=1, **long) as other,
@@ -258,7 +259,7 @@ def test_transaction_that_no_owner_comes_back_for_is_ended_by_the_coordinator(bo
     """Nobody fences it, so the readers of its outputs wait for transaction.timeout.ms; no longer."""
     job = fault_job(bootstrap, partitions=1)
     load(bootstrap, job, 10, partitions=1)
-    short = {"transaction__timeout_ms": 2_000, "transaction__interval_ms": 1_000}
+    short: dict[str, Any] = {"transaction__timeout_ms": 2_000, "transaction__interval_ms": 1_000}
     with in_process(
         job, bootstrap, **short, ownership__ordinal=0, ownership__static_membership=False
     ) as child:

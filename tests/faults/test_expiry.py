@@ -20,7 +20,6 @@ from eos import (
     OffsetVector,
     OrdinalShard,
     Partition,
-    PartitionShard,
     ProducerState,
     ReopenError,
     Settings,
@@ -53,14 +52,9 @@ def out(topic: NewTopic) -> str:
     return topic("out")
 
 
-@pytest.fixture(params=["partition", "ordinal"])
-def shard(request: pytest.FixtureRequest, source: str) -> Shard:
-    app = unique("expiry")
-    return (
-        OrdinalShard(app, "g", 0)
-        if request.param == "ordinal"
-        else PartitionShard(app, "g", Partition(source, 0))
-    )
+@pytest.fixture
+def shard() -> Shard:
+    return OrdinalShard(unique("expiry"), "g", 0)
 
 
 @pytest.fixture

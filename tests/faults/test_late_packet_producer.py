@@ -217,7 +217,7 @@ def test_late_offsets_do_not_overwrite_those_of_the_next_transaction(
 def test_end_that_was_sent_again_after_a_request_timeout_is_noticed(
     proxy: HoldProxy, owner: Owner, *, committed: bool
 ) -> None:
-    """librdkafka waits transaction.timeout.ms - 100 ms for the answer, so the transaction may expire as well."""
+    """A client waits transaction.timeout.ms - 100 ms for the answer, so the transaction may expire as well."""
     owner.commit_one(b"before", 1)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=committed))
     if committed:
@@ -240,7 +240,7 @@ def test_end_that_was_sent_again_after_a_request_timeout_is_noticed(
 def test_fourth_disconnect_within_30_s_is_noticed_although_its_log_line_may_be_suppressed(
     proxy: HoldProxy, owner: Owner, *, committed: bool
 ) -> None:
-    """librdkafka logs a repeated disconnect only every 30 s, unless debug=broker is set."""
+    """A repeated disconnect is logged only every 30 s, unless debug=broker is set."""
     for n in range(3):
         owner.commit_one(b"%d" % n, n + 1)
         cut_all(proxy)  # between transactions: no request of one can be in flight, so nothing is suspect

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -61,7 +62,7 @@ def produced(bootstrap: str, job: FaultJob, count: int) -> Callable[[], bool]:
 def test_partitions_revoked_with_their_output_produced_are_exact(bootstrap: str, protocol: str) -> None:
     """The revoke ends the transaction, with the offsets of what leaves, before the next owner begins."""
     job = fault_job(bootstrap, partitions=4)
-    changes: dict[str, object] = {
+    changes: dict[str, Any] = {
         "ownership__protocol": protocol,
         "ownership__static_membership": False,
         "transaction__interval_ms": 9_000,
@@ -141,7 +142,7 @@ def test_commit_that_fails_while_partitions_come_is_done_again(bootstrap: str, p
 def test_owner_paused_beyond_its_session_does_no_harm_when_it_wakes_up(bootstrap: str) -> None:
     """Lost, not revoked: another member has the partitions and has gone on; the sleeper's output is aborted."""
     job = fault_job(bootstrap)
-    changes: dict[str, object] = {
+    changes: dict[str, Any] = {
         "ownership__static_membership": False,
         "ownership__session_timeout_ms": 2_000,
     }
@@ -171,7 +172,7 @@ def test_owner_paused_beyond_its_session_does_no_harm_when_it_wakes_up(bootstrap
 def test_owner_paused_beyond_its_transaction_too_ends_or_goes_on_but_repeats_nothing(bootstrap: str) -> None:
     """Its fence proves nothing then; the committed offsets do: other owners have moved them on."""
     job = fault_job(bootstrap)
-    changes: dict[str, object] = {
+    changes: dict[str, Any] = {
         "ownership__static_membership": False,
         "ownership__session_timeout_ms": 2_000,
         "transaction__timeout_ms": 2_000,

@@ -156,7 +156,8 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     """
     source, out, group, app = topic("in"), topic("out"), unique("moves"), unique("moves")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(30)])
-    settings = settings_of(bootstrap, group=group, transaction__timeout_ms=SHORT_TIMEOUT_MS)
+    timeout_ms = SHORT_TIMEOUT_MS if end == "never ends it" else 60_000
+    settings = settings_of(bootstrap, group=group, transaction__timeout_ms=timeout_ms)
     former = TransactionalProducer(settings, OrdinalShard(app, group, 1))
     former.open()
     txn = former.transaction()

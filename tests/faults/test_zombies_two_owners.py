@@ -17,7 +17,6 @@ from eos import (
     FencedError,
     GroupMetadata,
     OffsetVector,
-    OrdinalShard,
     Partition,
     PartitionShard,
     ProducerState,
@@ -48,14 +47,9 @@ def out(topic: NewTopic) -> str:
     return topic("out")
 
 
-@pytest.fixture(params=["partition", "ordinal"])
-def shard(request: pytest.FixtureRequest, source: str) -> Shard:
-    app = unique("owners")
-    return (
-        OrdinalShard(app, "g", 0)
-        if request.param == "ordinal"
-        else PartitionShard(app, "g", Partition(source, 0))
-    )
+@pytest.fixture
+def shard(source: str) -> Shard:
+    return PartitionShard(unique("owners"), "g", Partition(source, 0))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ a commit was sent, offsets sent twice, a begin on a suspect instance …) is a v
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,17 +150,13 @@ class FakeClient:
         self._state = "open"
         self._records, self._offsets = [], {}
 
-    def produce(self, topic: str, message: Mapping[str, Any], *, deadline: float) -> None:
-        self._take([message])
-
-    def produce_batch(self, topic: str, messages: list[dict[str, Any]], *, deadline: float) -> None:
-        self._take(messages)
-
-    def _take(self, messages: Iterable[Mapping[str, Any]]) -> None:
+    def produce(
+        self, topic: str, values: Sequence[Any], keys: Sequence[Any] | None = None, **others: Any
+    ) -> None:
         self.check_deliveries()
         self._allowed(Call.PRODUCE, "open")
         self._failing(Call.PRODUCE, self._world.meet(Call.PRODUCE))
-        self._records += [int(message["value"]) for message in messages]
+        self._records += [int(value) for value in values]
 
     def poll(self) -> None:
         self.check_deliveries()

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -70,7 +70,7 @@ class FaultJob:
 
     def job(self) -> Job:
         """The job for eos."""
-        shape: dict[str, Callable[..., Any]] = (
+        shape: dict[str, Any] = (
             {"transform_batch": self._of_batch} if self.batch else {"transform": self._of_record}
         )
         return Job(name=self.name, inputs=self.inputs, outputs=self.outputs, dead_letters=self.dead, **shape)

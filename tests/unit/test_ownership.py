@@ -182,3 +182,42 @@ def test_aborted_offsets_are_not_taken_for_stored_ones() -> None:
     mine.sent(OffsetVector({P0: 6}))
     mine.ended(Outcome.ABORTED)
     assert mine.compare(store) is Outcome.ABORTED
+
+
+# --- before the init, while transactions may be pending on the offsets --------------------------------
+
+
+def test_own_commit_that_does_not_show_yet_accuses_nobody() -> None:
+    """The coordinator answers a commit before it has written the markers."""
+    mine, store = after([OffsetVector({P0: 5})])
+    late = dict(store)
+    mine.sent(OffsetVector({P0: 6}))
+    mine.ended(Outcome.COMMITTED)
+    mine.look_for_rival(late)
+
+
+def test_offsets_found_at_the_takeover_are_no_evidence() -> None:
+    mine = owner()
+    before = Committed(3, str(owner().stamp))
+    mine.found({P0: before})
+    mine.sent(OffsetVector({P0: 4}))
+    mine.ended(Outcome.COMMITTED)
+    mine.look_for_rival({P0: before})
+
+
+@pytest.mark.parametrize("shard", ["#0", "#1"])
+def test_commit_of_a_rival_is_seen_before_the_init_fences_it(shard: str) -> None:
+    mine, store = after([OffsetVector({P0: 5})])
+    write(store, OffsetVector({P0: 5}), owner(shard))
+    with pytest.raises(FencedError):
+        mine.look_for_rival(store)
+
+
+def test_lost_partition_may_be_at_another_shard_before_the_init_too() -> None:
+    mine, store = after([OffsetVector({P0: 5})])
+    mine.lost([P0])
+    write(store, OffsetVector({P0: 9}), owner("#1"))
+    mine.look_for_rival(store)
+    write(store, OffsetVector({P0: 9}), owner("#0"))
+    with pytest.raises(FencedError):
+        mine.look_for_rival(store)

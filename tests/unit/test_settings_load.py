@@ -73,13 +73,13 @@ def test_command_line_over_environment_over_secret_files_over_toml_over_defaults
     settings = load(environ, config=config, overrides={"workers.count": 5})
     assert settings.workers.model_dump() == {"count": 5, "max_restarts": 4, "restart_backoff_ms": 3}
     assert settings.shutdown.grace_ms == 2
-    assert settings.input.fetch_records == 10_000
+    assert settings.input.fetch_records == 1_000
     shown = settings.shown()
     assert shown["workers"]["count"] == (5, "command line")
     assert shown["workers"]["max_restarts"] == (4, "environment EOS_WORKERS__MAX_RESTARTS")
     assert shown["workers"]["restart_backoff_ms"] == (3, f"secret file {mounted}/workers__restart_backoff_ms")
     assert shown["shutdown"]["grace_ms"] == (2, f"toml {config}")
-    assert shown["input"]["fetch_records"] == (10_000, "default")
+    assert shown["input"]["fetch_records"] == (1_000, "default")
 
 
 def test_overrides_are_dotted_or_nested_and_none_means_not_given() -> None:

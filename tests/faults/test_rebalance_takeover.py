@@ -1,0 +1,69 @@
+"""How long the partitions of a killed member wait under KIP-848: for the broker's session timeout, no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eos.local import QUICK_START, LocalKafka
+from eos.local.versions import KAFKA_VERSION
+from tests.support.jobs_for_faults import fault_job, in_process, run_to_end, settings_for, told_at
+from tests.support.observer import PlainRecord, produce_plain
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+JARS = Path(__file__).parents[2] / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+WAIT_S = 30.0
+SESSION_S = 3.0
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker whose KIP-848 sessions end sooner than after its default of 45 s."""
+    times = {
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.heartbeat.interval.ms": "1000",
+    }
+    with LocalKafka(
+        tmp_path_factory.mktemp("quick"),
+        heap_mb=512,
+        jars=JARS,
+        jvm_options=QUICK_START,
+        properties=times,
+    ) as cluster:
+        yield cluster
+
+
+def test_replacement_under_kip_848_owns_the_partitions_once_the_session_of_the_dead_is_over(
+    quick: LocalKafka,
+) -> None:
+    """A static member could not even join until then (UNRELEASED_INSTANCE_ID, fatal for the client)."""
+    job = fault_job(quick.bootstrap_servers, partitions=4)
+    settings: dict[str, Any] = {
+        "ownership__protocol": "consumer",
+        "ownership__static_membership": False,
+        "transaction__interval_ms": 9_000,
+    }
+    with in_process(job, quick.bootstrap_servers, **settings) as victim:
+        victim.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+        produce_plain(
+            quick.bootstrap_servers,
+            job.inputs[0],
+            [PlainRecord(b"%d" % i, partition=i % 4) for i in range(400)],
+        )
+        time.sleep(0.5)
+        victim.kill()
+        killed_at = time.monotonic()
+        with in_process(job, quick.bootstrap_servers, **settings) as heir:
+            assigned = heir.wait_line(r"PartitionsAssigned.*\[3\]", WAIT_S)
+            assert told_at(assigned) - killed_at < SESSION_S + 4
+            heir.terminate()
+            assert heir.wait(WAIT_S) == 0
+    run_to_end(job, settings_for(quick.bootstrap_servers))
+    assert job.check(quick.bootstrap_servers).processed == 400

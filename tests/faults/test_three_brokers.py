@@ -1,0 +1,100 @@
+"""Three brokers, three replicas: coordinators and leaders die in the middle of transactions, one after the other."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eos.events import TransactionCommitted
+from eos.local import QUICK_START, LocalKafka
+from eos.local.versions import KAFKA_VERSION
+from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.observer import PlainRecord, produce_plain
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
+
+JARS = Path(__file__).parents[2] / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    with LocalKafka(
+        tmp_path_factory.mktemp("three"), 3, heap_mb=384, jars=JARS, jvm_options=QUICK_START
+    ) as cluster:
+        yield cluster
+
+
+def load(cluster: LocalKafka, job: FaultJob, prefix: str, count: int) -> None:
+    produce_plain(
+        cluster.bootstrap_servers,
+        job.inputs[0],
+        [PlainRecord(f"{prefix}{i}".encode(), partition=i % 4) for i in range(count)],
+        timeout_s=60,
+    )
+
+
+def coordinator_of(cluster: LocalKafka, transactional_id: str) -> int:
+    """The broker that is the transaction coordinator of an id."""
+    told = cluster.tool(
+        "org.apache.kafka.tools.TransactionsCommand",
+        "--bootstrap-server",
+        cluster.bootstrap_servers,
+        "describe",
+        "--transactional-id",
+        transactional_id,
+    )
+    row = re.search(rf"^(\d+)\s+{re.escape(transactional_id)}\s", told.stdout, re.MULTILINE)
+    assert row is not None, told.stdout + told.stderr
+    return int(row[1])
+
+
+def leader_of(cluster: LocalKafka, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+
+
+def committed(run: Running) -> int:
+    return sum(event.records_in for event in run.events if isinstance(event, TransactionCommitted))
+
+
+def wait_for_commits(run: Running, records: int, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while committed(run) < records:
+        assert run.error is None, run.error
+        assert time.monotonic() < deadline, run.events[-5:]
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("accident", ["kill", "pause"])
+@pytest.mark.parametrize("role", ["coordinator", "leader"])
+def test_broker_lost_in_the_middle_of_transactions_three_times_over(
+    three: LocalKafka, role: str, accident: str
+) -> None:
+    """A commit that was begun is finished from the coordinator's log by whichever broker has it next."""
+    job = fault_job(three.bootstrap_servers, partitions=4, rf=3, batch=True, pause_ms=20)
+    load(three, job, "a", 60_000)
+    shard = f"{job.name}.{job.group}.i.0"
+    with in_thread(
+        job, settings_for(three.bootstrap_servers, transaction__interval_ms=50, input__fetch_records=100)
+    ) as run:
+        for _ in range(3):
+            wait_for_commits(run, committed(run) + 2_000)
+            broker = coordinator_of(three, shard) if role == "coordinator" else leader_of(three, job.out)
+            wait_for_commits(run, committed(run) + 100)
+            if accident == "kill":
+                three.kill_broker(broker)
+                time.sleep(2)
+                three.restart_broker(broker)
+            else:
+                three.pause_broker(broker)
+                time.sleep(8)
+                three.resume_broker(broker)
+        wait_for_commits(run, committed(run) + 100)
+        run.stop()
+    run_to_end(job, settings_for(three.bootstrap_servers), timeout_s=120)
+    assert job.check(three.bootstrap_servers, timeout_s=120).processed == 60_000
