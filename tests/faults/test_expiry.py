@@ -186,6 +186,7 @@ def test_error_of_the_block_goes_on_although_its_transaction_had_expired(
     assert visible(bootstrap, out) == [b"first", b"next"]
 
 
+@pytest.mark.slow
 def test_record_behind_the_expiry_is_refused_and_the_rest_redone(
     bootstrap: str, open_owner: Open, source: str, out: str, metadata: GroupMetadata
 ) -> None:

@@ -213,7 +213,9 @@ def test_late_offsets_do_not_overwrite_those_of_the_next_transaction(
 
 
 @pytest.mark.parametrize("owner", [2500], indirect=True)
-@pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize(
+    "committed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["commit", "abort"]
+)
 def test_end_that_was_sent_again_after_a_request_timeout_is_noticed(
     proxy: HoldProxy, owner: Owner, *, committed: bool
 ) -> None:

@@ -77,8 +77,17 @@ def commit(session: Session) -> None:
     session.join(WAIT_S)
 
 
-@pytest.mark.parametrize("held", list(HOLDS))
-@pytest.mark.parametrize("mode", ["partition", "group"])
+@pytest.mark.parametrize(
+    ("mode", "held"),
+    [
+        ("partition", "abort"),
+        ("group", "commit"),
+        ("partition", "offsets"),
+        pytest.param("group", "abort", marks=pytest.mark.slow),
+        pytest.param("partition", "commit", marks=pytest.mark.slow),
+        pytest.param("group", "offsets", marks=pytest.mark.slow),
+    ],
+)
 def test_request_that_arrives_in_the_middle_of_the_next_transaction_changes_nothing(
     proxy: HoldProxy, bootstrap: str, topic: NewTopic, *, mode: str, held: str
 ) -> None:

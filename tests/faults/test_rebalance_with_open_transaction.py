@@ -169,6 +169,7 @@ def test_owner_paused_beyond_its_session_does_no_harm_when_it_wakes_up(bootstrap
     assert job.check(bootstrap).processed == 600
 
 
+@pytest.mark.slow
 def test_owner_paused_beyond_its_transaction_too_ends_or_goes_on_but_repeats_nothing(bootstrap: str) -> None:
     """Its fence proves nothing then; the committed offsets do: other owners have moved them on."""
     job = fault_job(bootstrap)

@@ -145,7 +145,7 @@ def joined(bootstrap: str, group: str, topic: str) -> Iterator[GroupMetadata]:
         member.close()
 
 
-@pytest.mark.parametrize("end", ["commits late", "never ends it"])
+@pytest.mark.parametrize("end", ["commits late", pytest.param("never ends it", marks=pytest.mark.slow)])
 def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read_right(
     bootstrap: str, topic: NewTopic, end: str
 ) -> None:

@@ -153,7 +153,7 @@ def test_zombie_that_wakes_up_is_fenced_and_the_new_owner_goes_on(
     assert_every_input_once(bootstrap, group, source, out, 5 * STEP)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["partition", pytest.param("group", marks=pytest.mark.slow)])
 def test_zombie_whose_transaction_also_expired_is_fenced_by_the_comparison(
     bootstrap: str, topic: NewTopic, tmp_path: Path, mode: str
 ) -> None:
