@@ -30,6 +30,10 @@ _FIXED: dict[str, tuple[str, str]] = {
     "ssl.key.location": (_OWN_SETTING, "kafka.ssl_key_file"),
     "ssl.key.password": (_OWN_SETTING, "kafka.ssl_key_password or kafka.ssl_key_password_file"),
     # what the producer's guarantee hangs on
+    "metadata.recovery.strategy": (
+        "with its default, send_offsets never returns once all connections broke (librdkafka issue 5511)",
+        "",
+    ),
     "transactional.id": ("it names the shard, so that whoever takes the shard over fences its former owner", "the job's name, the group and ownership.ordinal"),
     "transaction.timeout.ms": (_OWN_SETTING, "transaction.timeout_ms"),
     "enable.idempotence": (_ORDER, ""),

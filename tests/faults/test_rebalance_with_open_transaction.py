@@ -35,7 +35,7 @@ from tests.support.observer import (
 pytestmark = pytest.mark.broker
 
 WAIT_S = 20.0
-PROTOCOLS = ["cooperative", "consumer"]
+PROTOCOLS = ["cooperative", pytest.param("consumer", marks=pytest.mark.slow)]
 
 
 def wait_until(what: Callable[[], object], timeout_s: float = WAIT_S) -> None:
