@@ -131,7 +131,7 @@ def test_workers_killed_again_and_again_lose_and_repeat_nothing(
         until_caught_up=True,
         workers__count=2,
         workers__max_restarts=50,
-        workers__restart_backoff_ms=1,
+        workers__restart_backoff_ms=0,
         input__fetch_records=200,
         transaction__interval_ms=150,
     ) as child:
