@@ -24,6 +24,7 @@ from eos.settings import Settings
 from eos.worker import load_job, run_shards
 
 _POLL_S = 0.2
+_MAX_PAUSE_S = 30.0
 _KILL_MARGIN_S = 5.0  # after the grace period: what is left open is aborted by the next owner's init
 _STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
 
@@ -155,7 +156,8 @@ def _look_after(
     if worker.restarts > limits.max_restarts:
         log.error("worker %d was killed %d times in a row: giving up", worker.ordinal, worker.restarts)
         return ExitCode.UNEXPECTED
-    pause_s = limits.restart_backoff_ms / 1000 * (2 ** (worker.restarts - 1) - 1)
+    # The first restart is at once: the shard is free, and its partitions wait.
+    pause_s = min(_MAX_PAUSE_S, limits.restart_backoff_ms / 1000 * (2 ** (worker.restarts - 1) - 1))
     worker.restart_at = time.monotonic() + pause_s
     log.warning(
         "worker %d was killed by signal %d: starting it again in %.1f s", worker.ordinal, -code, pause_s

@@ -31,7 +31,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
+from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer, UnavailableError
 from eos.check.report import VerificationReport
 from eos.check.transactions import TransactionsView
 from eos.check.verify import verify
@@ -48,13 +48,15 @@ CONFIG = Path(__file__).parent.parent / "conf" / "refunds.toml"
 GROUP = "refunds-demo"
 PARTITIONS = 4
 WORKERS = 2
-# Longer than in production, so that a human eye, and the kill, find a transaction open.
-INTERVAL_MS = 400
+# Small transactions make the run long enough to be seen, and both workers take part in it.
+MAX_RECORDS = 250
+# Heartbeats come every third of it, and a member learns of a rebalance by its heartbeat.
+SESSION_TIMEOUT_MS = 3_000
 _KILL_AFTER_SHARE = 0.25  # of the input
 _RUN_DEADLINE_S = 240.0
 _VERIFY_DEADLINE_S = 120.0
-_CATCH_TRIES = 200
-_CATCH_PAUSE_S = 0.05
+_CATCH_TRIES = 50
+_CATCH_PAUSE_S = 0.02
 
 
 def main() -> int:
@@ -67,6 +69,9 @@ def main() -> int:
         except KeyboardInterrupt:
             console.print("\ninterrupted; everything that was started has been stopped")
             return 130
+        except ProcessLookupError:
+            console.print("\n[red]a worker ended by itself; its log is in the demo's folder[/]")
+            return int(ExitCode.UNEXPECTED)
         except EosError as error:
             console.print(f"\n[red]{type(error).__name__}[/]: {error}")
             return int(ExitCode.UNEXPECTED)
@@ -100,7 +105,7 @@ def _demonstrate(console: Console, records: int, directory: Path) -> ExitCode:
             )
             _load(progress, settings, records)
             takeover, run_code = _run_and_kill(progress, settings, records, directory)
-            aborted = _aborted_transactions(kafka)
+            aborted = 0 if takeover is None else _aborted_by(takeover, kafka)
             report = _verify(progress, settings)
     exactly_once = report.exactly_once and run_code == 0 and report.records == records
     show_report(console, report)
@@ -151,7 +156,7 @@ def _run_and_kill(
             if entry.get("event") == "transaction committed":
                 done += int(entry["records_in"])
                 progress.update(task, completed=min(done, records))
-            if takeover is None and len(run.pids) == WORKERS and done >= records * _KILL_AFTER_SHARE:
+            if takeover is None and len(run.busy) == WORKERS and done >= records * _KILL_AFTER_SHARE:
                 takeover = _kill_inside_transaction(view, run.pids)
                 killed_at = time.monotonic()
                 progress.update(
@@ -173,19 +178,17 @@ def _is_open(entry: Mapping[str, Any], takeover: Takeover) -> bool:
 
 def _kill_inside_transaction(view: TransactionsView, pids: Mapping[int, int]) -> Takeover:
     """SIGSTOP a worker, look whether its transaction is open, and only then SIGKILL it."""
-    ordinal, pid = min(pids.items())
-    partitions = 0
     for _ in range(_CATCH_TRIES):
-        os.kill(pid, signal.SIGSTOP)
-        state = view.describe([_shard_id(ordinal)])[_shard_id(ordinal)]
-        if state.state == "Ongoing":
-            partitions = len(state.partitions)
-            break
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(_CATCH_PAUSE_S)
-    epochs = _epochs(view)
-    os.kill(pid, signal.SIGKILL)
-    return Takeover(ordinal, pid, partitions, epochs)
+        for ordinal, pid in sorted(pids.items()):
+            os.kill(pid, signal.SIGSTOP)
+            state = view.describe([_shard_id(ordinal)])[_shard_id(ordinal)]
+            if state.state == "Ongoing":
+                epochs = _epochs(view)
+                os.kill(pid, signal.SIGKILL)
+                return Takeover(ordinal, pid, state.producer_id, len(state.partitions), epochs)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(_CATCH_PAUSE_S)
+    raise UnavailableError(f"no worker was found inside a transaction in {_CATCH_TRIES} tries")
 
 
 def _shard_id(ordinal: int) -> str:
@@ -202,7 +205,8 @@ class _Run:
 
     def __init__(self, process: subprocess.Popen[str], log_path: Path) -> None:
         self.process = process
-        self.pids: dict[int, int] = {}
+        self.pids: dict[int, int] = {}  # by ordinal
+        self.busy: set[str] = set()  # shards that have partitions
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._log_path = log_path
         threading.Thread(target=self._read, daemon=True).start()
@@ -223,6 +227,8 @@ class _Run:
                 continue
             if entry.get("event") == "started" and "ordinal" in entry:
                 self.pids[int(entry["ordinal"])] = int(entry["pid"])
+            if entry.get("event") == "partitions assigned" and entry.get("positions"):
+                self.busy.add(entry["id"])
             yield entry
 
 
@@ -234,7 +240,8 @@ def _running(settings: Settings, log_path: Path) -> Iterator[_Run]:
         **os.environ,
         "EOS_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
         "EOS_GROUP": GROUP,
-        "EOS_TRANSACTION__INTERVAL_MS": str(INTERVAL_MS),
+        "EOS_TRANSACTION__MAX_RECORDS": str(MAX_RECORDS),
+        "EOS_OWNERSHIP__SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
         "EOS_OBSERVE__HTTP_PORT": "0",
         "EOS_OBSERVE__LOG_FORMAT": "json",
         "EOS_OBSERVE__LOG_LEVEL": "debug",
@@ -263,16 +270,20 @@ def _running(settings: Settings, log_path: Path) -> Iterator[_Run]:
 # --- the proof -------------------------------------------------------------------------------------------
 
 
-def _aborted_transactions(kafka: LocalKafka) -> int:
-    """By the abort markers on the broker's disk: each is written once per partition of a transaction."""
+def _aborted_by(takeover: Takeover, kafka: LocalKafka) -> int:
+    """By the abort markers on the broker's disk; a takeover's carry an epoch above the one that was fenced.
+
+    A marker is written once per partition of a transaction.
+    """
+    fenced = takeover.epochs_before[_shard_id(takeover.ordinal)]
     markers = {
-        (entry.producer_id, entry.producer_epoch)
+        entry.producer_epoch
         for topic in refunds.job.outputs
         for number in range(PARTITIONS)
         for entry in dump_log(kafka.tool, kafka.data_dir(kafka.brokers[0].id), topic, number)
-        if entry.kind is Kind.ABORT_MARKER
+        if entry.kind is Kind.ABORT_MARKER and entry.producer_id == takeover.producer_id
     }
-    return len(markers)
+    return sum(epoch > fenced for epoch in markers)
 
 
 def _verify(progress: Progress, settings: Settings) -> VerificationReport:

@@ -16,7 +16,7 @@ class Takeover:
     """What the kill met, and what came after it.
 
     Attributes:
-        ordinal, pid: the worker that was killed.
+        ordinal, pid, producer_id: the worker that was killed, and its producer.
         open_partitions: of its transaction, as the coordinator saw it while the worker stood still; 0 = none open.
         epochs_before, epochs_after: producer epochs by transactional.id.
         seconds: from the kill until the replacement's session was open.
@@ -24,6 +24,7 @@ class Takeover:
 
     ordinal: int
     pid: int
+    producer_id: int
     open_partitions: int
     epochs_before: dict[str, int]
     epochs_after: dict[str, int] = field(default_factory=dict)

@@ -160,7 +160,8 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
         return RebalancedError(text, code=error.name())
     if code == KafkaError._STATE:
         return UsageError(text, code=error.name())
-    if error.fatal():
+    if error.fatal() or code in (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION):
+        # Records that cannot be read must not be passed over.
         return UnclassifiedError(text, code=error.name())
     # Whatever else a consumer reports is a broker that is away, moving or loading: librdkafka goes on by
     # itself, and the caller's deadline bounds it.

@@ -98,7 +98,10 @@ def consumer_config(settings: Settings, group: str, ordinal: int | None) -> dict
         fixed["heartbeat.interval.ms"] = min(_MAX_HEARTBEAT_MS, session_ms // _HEARTBEATS_PER_SESSION)
         if ownership.mode == "group":
             fixed["partition.assignment.strategy"] = "cooperative-sticky"
-    if ownership.mode == "group" and ownership.static_membership and ordinal is not None:
+    # Not with KIP-848: there a replacement is refused (UNRELEASED_INSTANCE_ID, fatal in librdkafka) until the broker's
+    # own session timeout has dropped the member that was killed.
+    classic = ownership.mode == "group" and ownership.protocol == "cooperative"
+    if classic and ownership.static_membership and ordinal is not None:
         fixed["group.instance.id"] = _instance_id(group, ordinal)
     defaults = {
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,

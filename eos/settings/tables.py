@@ -176,7 +176,7 @@ class OwnershipSettings(Table):
     )
     static_membership: bool = Field(
         default=True,
-        description="true: a replacement under the same ordinal takes over without waiting for the session timeout",
+        description="true: a replacement under the same ordinal takes over without waiting for the session timeout (protocol 'cooperative')",
     )
     adopt_offsets: bool = Field(
         default=False,
