@@ -28,7 +28,9 @@ test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
 	@$(BIN)/python -m pytest -m slow
 
 bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka, interleaved
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench copy; \
+	$(BIN)/python -m bench latency --transaction-ms 100; \
+	$(BIN)/python -m bench latency --transaction-ms 10
 
 check: lint types arch ## what needs no broker: lint, types, arch
 

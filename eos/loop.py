@@ -26,6 +26,7 @@ from eos.shards import PartitionShard
 _IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commit stays unanswered
 _COMMIT_WAIT_S = 0.005  # how late a commit's return is noticed: a commit takes about that long
 _LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
+_MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the transactions small
 _FIRST_FETCH = 100  # records, while nothing is known of the transform's cost
 _LAG_EVERY_S = 2.0  # as often as librdkafka's statistics come
 # A transform that turns out slow must not keep the loop from a stop, a rebalance or the end of the interval.
@@ -63,7 +64,6 @@ class Loop:
         self._shard = session.shard.transactional_id
         self._filter = PoisonFilter(transform, settings.poison.policy, shard=self._shard, listener=listener)
         self._fetch_records = min(_FIRST_FETCH_RECORDS, settings.input.fetch_records)
-        self._transform_s = 0.0  # per record, of the last batch
         self._first_at: float | None = None  # when the transaction's first record was fetched
         self._records = 0
         self._bytes = 0
@@ -148,18 +148,18 @@ class Loop:
         elif records >= self._fetch_records:
             self._fetch_records = min(2 * self._fetch_records, self._settings.input.fetch_records)
 
-    def _fetch_limit(self) -> int:
-        """So many records that a slow transform neither outlives the interval by far nor delays a stop."""
-        in_time = int(self._limits.interval_s / self._transform_s) if self._transform_s else _FIRST_FETCH
-        room = self._limits.max_records - self._records
-        return max(1, min(self._settings.input.fetch_records, room, in_time))
-
     def _wait_s(self) -> float:
         if self._session.committing:
             return _COMMIT_WAIT_S
         if self._first_at is None:
             return _IDLE_WAIT_S
-        return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._limits.interval_s - time.monotonic()))
+        return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._fill_s - time.monotonic()))
+
+    @property
+    def _fill_s(self) -> float:
+        """How long a transaction is filled: the interval less what the commit will take, which readers wait for too."""
+        interval_s = self._limits.interval_s
+        return interval_s - min(self._session.commit_seconds, _MAX_COMMIT_SHARE * interval_s)
 
     def _due(self) -> bool:
         """Whether the transaction being gathered has to end."""
@@ -168,7 +168,7 @@ class Loop:
         return (
             self._records >= self._limits.max_records
             or self._bytes >= self._limits.max_bytes
-            or time.monotonic() - self._first_at >= self._limits.interval_s
+            or time.monotonic() - self._first_at >= self._fill_s
             or (self._until_caught_up and self._session.consumer.caught_up)
         )
 

@@ -75,6 +75,7 @@ class Session:
         self._committing: tuple[Transaction, Future[None]] | None = None
         self._staged: list[Work] = []
         self._committed_at = time.monotonic()
+        self.commit_seconds = 0.0  # of the last transaction
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -186,6 +187,7 @@ class Session:
             raise TimeoutError
         self._committing = None
         future.result()
+        self.commit_seconds = transaction.commit_seconds
         self._committed(transaction.offsets)
 
     def give_up(self) -> None:
