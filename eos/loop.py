@@ -27,7 +27,6 @@ _IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commi
 _COMMIT_WAIT_S = 0.005  # how late a commit's return is noticed: a commit takes about that long
 _LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
 _MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the transactions small
-_FIRST_FETCH = 100  # records, while nothing is known of the transform's cost
 _LAG_EVERY_S = 2.0  # as often as librdkafka's statistics come
 # A transform that turns out slow must not keep the loop from a stop, a rebalance or the end of the interval.
 _FIRST_FETCH_RECORDS = 100

@@ -125,7 +125,9 @@ def test_slow_commit_is_resumed_and_committed_once(slow_cluster: MockCluster, ne
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     assert shard.run(offset=5).state is TransactionState.COMMITTED
     assert len(shard.cluster.requests(END)) == 1
-    assert [retried.call for retried in shard.told_of(CallRetried)] == ["commit"] * 2
+    resumed = [retried.call for retried in shard.told_of(CallRetried)]
+    assert len(resumed) >= 2  # 3 s in slices of one; how many exactly is the machine's
+    assert set(resumed) == {"commit"}
     assert len(shard.told_of(TransactionCommitted)) == 1
 
 
