@@ -10,7 +10,7 @@ from typing import Self
 from eos import retry
 from eos.calls import Call
 from eos.errors import RetriableError
-from eos.kafka.consumer import ConsumerClient
+from eos.kafka.consumer import offsets_reader
 from eos.offsets import Partition
 from eos.settings import Settings
 
@@ -38,14 +38,7 @@ class CatchUp:
         self, settings: Settings, group: str, topics: Sequence[str], only: Sequence[Partition] | None = None
     ) -> None:
         # A client of its own: on the loop's, the questions would wait behind its fetches.
-        self._client = ConsumerClient(
-            {
-                **settings.client_config(),
-                "group.id": group,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
-        )
+        self._client = offsets_reader(settings.client_config(), group, stable=True)
         deadline = time.monotonic() + settings.open_deadline_s
 
         def partitions(timeout_s: float) -> Sequence[Partition]:

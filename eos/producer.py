@@ -29,7 +29,7 @@ from eos.events import (
     TransactionExpired,
     nobody,
 )
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.consumer import Committed, offsets_reader
 from eos.kafka.producer import ProducerIdentity, TransactionalClient
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome, OwnedOffsets
@@ -322,15 +322,7 @@ class TransactionalProducer:
         self, group_id: str, partitions: Iterable[Partition], *, stable: bool
     ) -> dict[Partition, Committed]:
         """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
-        reader = ConsumerClient(
-            {
-                **self._settings.client_config(),
-                "group.id": group_id,
-                "enable.auto.commit": False,
-                # OffsetFetch asks for stable offsets (KIP-447) only under read_committed.
-                "isolation.level": "read_committed" if stable else "read_uncommitted",
-            }
-        )
+        reader = offsets_reader(self._settings.client_config(), group_id, stable=stable)
         try:
             return retry.resume(
                 Call.COMMITTED,

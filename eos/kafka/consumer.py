@@ -257,6 +257,24 @@ def _placed(error: KafkaError, message: Message) -> KafkaError:
     return KafkaError(error.code(), f"{where}: {error.str()}", error.fatal(), error.retriable())
 
 
+def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) -> ConsumerClient:
+    """A client that only reads what a group has stored, without joining it.
+
+    Args:
+        config: librdkafka's options for reaching the cluster.
+        group_id: the group.
+        stable: wait for transactions that are pending on the offsets; OffsetFetch asks so only under read_committed.
+    """
+    return ConsumerClient(
+        {
+            **config,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if stable else "read_uncommitted",
+        }
+    )
+
+
 def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:
     return [Partition(p.topic, p.partition) for p in partitions]
 

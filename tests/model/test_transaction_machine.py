@@ -274,7 +274,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
-        patch.setattr("eos.producer.ConsumerClient", lambda _: FakeReader(self.world))
+        patch.setattr("eos.producer.offsets_reader", lambda *_, **__: FakeReader(self.world))
         for module in ("eos.producer", "eos.retry", "eos.transaction", "tenacity.nap"):
             patch.setattr(f"{module}.time", self.world)
         self.producer: TransactionalProducer
