@@ -224,11 +224,27 @@ class TransactionalProducer:
         """What this producer has committed for a group."""
         return self._owned.setdefault(group_id, OwnedOffsets(self._stamp))
 
+    def take_over(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+        """What a group has stored for partitions that come to this owner; later comparisons start from it.
+
+        Read after the init, which has ended what the last owner left pending. Partitions without an offset are
+        left out.
+
+        Raises:
+            UsageError: the producer is not open.
+            UnavailableError: the cluster did not answer, or another transaction stayed pending on the offsets.
+        """
+        self._require_client()
+        wanted = tuple(partitions)
+        stored = self._committed(group_id, wanted, stable=True)
+        self.owned_offsets(group_id).found(dict.fromkeys(wanted) | stored)
+        return stored
+
     def offsets_sent(self, offsets: OffsetVector, group_id: str) -> str:
         """A transaction is about to send these offsets; returns their metadata. Called by the transaction."""
         owned = self.owned_offsets(group_id)
         if unknown := offsets.without(owned.partitions):
-            owned.found(dict.fromkeys(unknown) | self._committed(group_id, unknown, stable=True))
+            self.take_over(group_id, unknown)
         owned.sent(offsets)
         return str(self._stamp)
 

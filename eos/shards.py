@@ -4,10 +4,12 @@ The format is a contract with every process that runs already: whoever builds th
 former owner, and whoever builds another one does not. Changing it is a breaking change.
 
 ``<app>.<group>.p.<topic>.<partition>`` for a shard that is one input partition,
-``<app>.<group>.i.<ordinal>`` for a shard that is one instance, ``<app>.<group>.s.start`` for whoever
-applies the start policy to a group that has no offsets yet. App and group hold no dots (a group's
-dots are escaped), a topic may; so the first three fields are cut from the left and the last from the
-right, and every id parses back to the shard it was built from.
+``<app>.<group>.i.<ordinal>`` for a shard that is one instance, ``<app>.<group>.o.<number>`` for one of
+the output shards of a streaming query, ``<app>.<group>.b.batch`` for whoever commits all input
+partitions in one transaction, ``<app>.<group>.s.start`` for whoever applies the start policy to a group
+that has no offsets yet. App and group hold no dots (a group's dots are escaped), a topic may; so the
+first three fields are cut from the left and the last from the right, and every id parses back to the
+shard it was built from.
 """
 
 from __future__ import annotations
@@ -102,7 +104,49 @@ class StartShard:
         return "start"
 
 
-Shard = PartitionShard | OrdinalShard | StartShard
+@dataclass(frozen=True, slots=True)
+class BatchShard:
+    """All input partitions of a group as one unit: a batch run that commits them in one transaction."""
+
+    app: str
+    group: str
+
+    def __post_init__(self) -> None:
+        _check_names(self.app, self.group)
+        _check_length(self.transactional_id)
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{shard_prefix(self.app, self.group)}b.batch"
+
+    def __str__(self) -> str:
+        return "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkShard:
+    """One of the parts that a streaming query's output is divided into, whatever its input is."""
+
+    app: str
+    group: str
+    number: int
+
+    def __post_init__(self) -> None:
+        _check_names(self.app, self.group)
+        if not 0 <= self.number < _MAX_ORDINAL:
+            msg = f"output shard {self.number} is out of range [0, {_MAX_ORDINAL})"
+            raise ConfigError(msg)
+        _check_length(self.transactional_id)
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{shard_prefix(self.app, self.group)}o.{self.number}"
+
+    def __str__(self) -> str:
+        return f"out#{self.number}"
+
+
+Shard = PartitionShard | OrdinalShard | SinkShard | BatchShard | StartShard
 
 
 def shard_prefix(app: str, group: str) -> str:
@@ -121,6 +165,10 @@ def parse_transactional_id(transactional_id: str) -> Shard:
         app, group, kind, rest = parts
         if kind == "i" and _is_number(rest):
             return _exactly(transactional_id, OrdinalShard(app, unquote(group), int(rest)))
+        if kind == "o" and _is_number(rest):
+            return _exactly(transactional_id, SinkShard(app, unquote(group), int(rest)))
+        if kind == "b" and rest == "batch":
+            return _exactly(transactional_id, BatchShard(app, unquote(group)))
         if kind == "s" and rest == "start":
             return _exactly(transactional_id, StartShard(app, unquote(group)))
         topic, dot, number = rest.rpartition(".")
@@ -140,7 +188,7 @@ def _exactly(transactional_id: str, shard: Shard) -> Shard:
 def _not_ours(transactional_id: str) -> ConfigError:
     return ConfigError(
         f"{transactional_id!r} is not a transactional.id of eos "
-        "(<app>.<group>.p.<topic>.<partition>, <app>.<group>.i.<ordinal> or <app>.<group>.s.start)",
+        "(<app>.<group> and then .p.<topic>.<partition>, .i.<ordinal>, .o.<number>, .b.batch or .s.start)",
     )
 
 

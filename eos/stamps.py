@@ -19,6 +19,8 @@ class OwnershipMode(StrEnum):
 
     GROUP = "group"
     PARTITION = "partition"
+    BATCH = "batch"  # one transaction for all input partitions
+    SINK = "sink"  # the ledger of a streaming query's output shards
     START = "start"  # no owner yet: the offsets that a start policy wrote; both modes take them over
 
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from eos.errors import ConfigError
 from eos.offsets import Partition
 from eos.shards import (
+    BatchShard,
     OrdinalShard,
     PartitionShard,
     Shard,
+    SinkShard,
     StartShard,
     parse_transactional_id,
     shard_prefix,
@@ -26,8 +28,13 @@ partition_shards = st.builds(
     PartitionShard, apps, groups, st.builds(Partition, topics, st.integers(0, 100_000))
 )
 ordinal_shards = st.builds(OrdinalShard, apps, groups, st.integers(0, 999_999))
+sink_shards = st.builds(SinkShard, apps, groups, st.integers(0, 999_999))
 shards: st.SearchStrategy[Shard] = st.one_of(
-    partition_shards, ordinal_shards, st.builds(StartShard, apps, groups)
+    partition_shards,
+    ordinal_shards,
+    sink_shards,
+    st.builds(BatchShard, apps, groups),
+    st.builds(StartShard, apps, groups),
 )
 
 
@@ -40,7 +47,7 @@ def test_id_parses_back_to_the_shard_it_was_built_from(shard: Shard) -> None:
     assert parse_transactional_id(shard.transactional_id) == shard
 
 
-@given(st.text(max_size=30) | st.from_regex(r"[a-z%2E]{1,3}\.[a-z%2E]{1,6}\.[pis]\.[a-z0-9.]{0,9}"))
+@given(st.text(max_size=30) | st.from_regex(r"[a-z%2E]{1,3}\.[a-z%2E]{1,6}\.[piosb]\.[a-z0-9.]{0,9}"))
 @example("app.g.i.007")
 @example("app.g.i.٣")
 @example("app.%67.i.0")  # an escape that we would not write
@@ -49,6 +56,8 @@ def test_id_parses_back_to_the_shard_it_was_built_from(shard: Shard) -> None:
 @example("app.g.p.0")
 @example("app.g.p.in.-1")
 @example("app.g.s.other")
+@example("app.g.b.other")
+@example("app.g.o.-1")
 @example("...")
 @CASES
 def test_text_is_an_id_only_as_we_build_it(text: str) -> None:
@@ -59,7 +68,7 @@ def test_text_is_an_id_only_as_we_build_it(text: str) -> None:
     assert shard.transactional_id == text
 
 
-@pytest.mark.parametrize("kind", ["i.", "p.in."])
+@pytest.mark.parametrize("kind", ["i.", "o.", "p.in."])
 def test_number_beyond_what_python_converts_is_not_an_id(kind: str) -> None:
     """int() raises ValueError from 4301 digits on; the id may come from an operator's command line."""
     with pytest.raises(ConfigError):
