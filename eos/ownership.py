@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from eos.errors import FencedError
+from eos.errors import FencedError, RebalancedError
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.stamps import Stamp
+from eos.stamps import OwnershipMode, Stamp
 
 
 class Outcome(StrEnum):
@@ -32,7 +32,7 @@ class OwnedOffsets:
     """
 
     def __init__(self, stamp: Stamp) -> None:
-        self.stamp = stamp
+        self.stamp = stamp  # of the last commit that was sent
         self._stored: dict[Partition, Committed | None] = {}
         self._lost: dict[Partition, Committed | None] = {}
         self._at_takeover: dict[Partition, Committed | None] = {}
@@ -76,9 +76,14 @@ class OwnedOffsets:
         """The broker took a commit, or an init after a comparison: the shard was ours at that moment."""
         self._lost.clear()
 
-    def sent(self, offsets: OffsetVector) -> None:
-        """A transaction with these offsets is about to be committed."""
+    def sent(self, offsets: OffsetVector) -> Stamp:
+        """A transaction with these offsets is about to be committed; returns the stamp to store with them.
+
+        Each commit has its own: one of the same offsets as the last could else not be told from none.
+        """
         self._pending = offsets
+        self.stamp = self.stamp.next()
+        return self.stamp
 
     def ended(self, outcome: Outcome) -> None:
         """The outcome of that transaction is known."""
@@ -96,15 +101,17 @@ class OwnedOffsets:
 
         Raises:
             FencedError: another owner has committed since.
+            RebalancedError: the partition has moved to another shard, and nobody has told us yet.
         """
+        foreign: list[Partition] = []
         for partition, stored in found.items():
             stamp = Stamp.parse(stored.metadata)
-            if stored == self._at_takeover.get(partition) or (
-                stamp is not None and stamp.owner == self.stamp.owner
-            ):
+            ours = stamp is not None and stamp.owner == self.stamp.owner
+            if ours or stored == self._at_takeover.get(partition):
                 continue
             if partition in self._stored or self._by_replacement(stored):
-                raise _another_owner(partition, self._stored.get(partition), stored)
+                foreign.append(partition)
+        self._raise_if_any(foreign, found)
 
     def compare(self, found: Mapping[Partition, Committed]) -> Outcome:
         """Hold what the group has stored against what we know.
@@ -117,37 +124,65 @@ class OwnedOffsets:
 
         Raises:
             FencedError: another owner has committed since.
+            RebalancedError: a partition has moved to another shard, and nobody has told us yet. The outcome stays
+                open until it is lost.
         """
-        for partition, expected in self._lost.items():
-            stored = found.get(partition)
-            if stored != expected and self._by_replacement(stored):
-                raise _another_owner(partition, expected, stored)
         pending = self._pending or OffsetVector()
-        for partition, expected in self._stored.items():
-            if partition not in pending and found.get(partition) != expected:
-                raise _another_owner(partition, expected, found.get(partition))
         as_after = {p for p, offset in pending.items() if found.get(p) == self._ours(offset)}
         as_before = {p for p in pending if found.get(p) == self._stored.get(p)}
-        if pending and as_after == set(pending):
-            return Outcome.COMMITTED
+        self._raise_if_any(
+            [
+                *(
+                    p
+                    for p, was in self._lost.items()
+                    if found.get(p) != was and self._by_replacement(found.get(p))
+                ),
+                *(p for p, was in self._stored.items() if p not in pending and found.get(p) != was),
+                *(p for p in pending if p not in as_after | as_before),
+            ],
+            found,
+        )
         if as_before == set(pending):
             return Outcome.ABORTED
-        odd = next(p for p in pending if p not in as_before)
-        raise _another_owner(odd, self._stored.get(odd), found.get(odd))
+        if as_after != set(pending):  # a transaction is atomic, so somebody else wrote a part of it
+            self._raise_if_any(sorted(as_before), found)
+        return Outcome.COMMITTED
 
     def _by_replacement(self, stored: Committed | None) -> bool:
         stamp = Stamp.parse(stored.metadata) if stored is not None else None
         return stamp is not None and stamp.shard == self.stamp.shard and stamp.owner != self.stamp.owner
 
+    def _raise_if_any(self, foreign: Iterable[Partition], found: Mapping[Partition, Committed]) -> None:
+        """Say what it means that partitions which we count as ours are not stored as we know them."""
+        moved: Partition | None = None
+        for partition in foreign:
+            if not self._dealt_to_another(found.get(partition)):
+                difference = self._difference(partition, found.get(partition))
+                raise FencedError(f"{difference}: another owner has taken the partition over")
+            moved = partition
+        if moved is not None:
+            difference = self._difference(moved, found.get(moved))
+            raise RebalancedError(f"{difference}: the group has dealt the partition to another member")
+
+    def _dealt_to_another(self, stored: Committed | None) -> bool:
+        """Whether a living member under another ordinal has committed it: no sign that our shard has a new owner.
+
+        Under group ownership partitions move between members, and whoever was away for longer than the session
+        timeout learns of it only at its next poll.
+        """
+        stamp = Stamp.parse(stored.metadata) if stored is not None else None
+        return (
+            stamp is not None
+            and stamp.mode == self.stamp.mode == OwnershipMode.GROUP
+            and stamp.shard != self.stamp.shard
+        )
+
+    def _difference(self, partition: Partition, found: Committed | None) -> str:
+        known = self._stored.get(partition, self._lost.get(partition))
+        return f"{partition}: the group has stored {_shown(found)}, but this owner last committed {_shown(known)}"
+
     def _ours(self, offset: int) -> Committed:
         return Committed(offset, str(self.stamp))
-
-
-def _another_owner(partition: Partition, expected: Committed | None, found: Committed | None) -> FencedError:
-    return FencedError(
-        f"{partition}: the group has stored {_shown(found)}, but this owner last committed {_shown(expected)}: "
-        "another owner has taken the partition over",
-    )
 
 
 def _shown(committed: Committed | None) -> str:

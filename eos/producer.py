@@ -245,8 +245,7 @@ class TransactionalProducer:
         owned = self.owned_offsets(group_id)
         if unknown := offsets.without(owned.partitions):
             self.take_over(group_id, unknown)
-        owned.sent(offsets)
-        return str(self._stamp)
+        return str(owned.sent(offsets))
 
     def ended(self, transaction: Transaction, *errors: BaseException) -> None:
         """A transaction reached a final state. Called by the transaction."""

@@ -1,8 +1,8 @@
 """Stamp: who committed an offset, written as the metadata of every committed offset.
 
 A stamp answers questions that the offset alone cannot. After a reopen: are the offsets still the ones that
-*this* owner committed, and if not, has our own shard a new owner or did the partition move to another shard?
-At a start: were they committed under the same mode of ownership? (A classic
+*this* owner committed, in its last commit or the one before, and if not, has our own shard a new owner or did
+the partition move to another shard? At a start: were they committed under the same mode of ownership? (A classic
 group accepts the offsets of an assigned, group-less consumer unchecked, so the two modes must not mix.)
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -24,19 +24,24 @@ class OwnershipMode(StrEnum):
     START = "start"  # no owner yet: the offsets that a start policy wrote; both modes take them over
 
 
-_FORM = re.compile(r"eos1 mode=(\w+) shard=(\S+) owner=(\w+)")
+_FORM = re.compile(r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(0|[1-9]\d{0,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The mode of ownership, the shard (``str(shard)``), and a token that no other session has."""
+    """The mode of ownership, the shard (``str(shard)``), a token that no other session has, and its commits' count."""
 
     mode: OwnershipMode
     shard: str
     owner: str = field(default_factory=lambda: secrets.token_hex(6))
+    commit: int = 0
 
     def __str__(self) -> str:
-        return f"eos1 mode={self.mode} shard={self.shard} owner={self.owner}"
+        return f"eos1 mode={self.mode} shard={self.shard} owner={self.owner} commit={self.commit}"
+
+    def next(self) -> Stamp:
+        """The stamp of the same owner's next commit."""
+        return replace(self, commit=self.commit + 1)
 
     @classmethod
     def parse(cls, metadata: str) -> Stamp | None:
@@ -44,4 +49,4 @@ class Stamp:
         match = _FORM.fullmatch(metadata)
         if match is None or match[1] not in set(OwnershipMode):
             return None
-        return cls(OwnershipMode(match[1]), match[2], match[3])
+        return cls(OwnershipMode(match[1]), match[2], match[3], int(match[4]))

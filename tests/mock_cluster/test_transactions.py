@@ -230,7 +230,7 @@ def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
-    shard.store(5, by="eos1 mode=group shard=#0 owner=rival")
+    shard.store(5, by="eos1 mode=group shard=#0 owner=rival commit=1")
     inits = len(shard.cluster.requests(INIT))
     with pytest.raises(FencedError):
         shard.producer.reopen()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.errors import FencedError
+from eos.errors import EosError, FencedError, RebalancedError
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome, OwnedOffsets
@@ -52,42 +52,59 @@ def test_own_outcome_is_read_back_right(
         if happened:
             write(store, unanswered, mine)
     outcome = mine.compare(store)
-    if unanswered is None or (not happened and store != _with(store, unanswered, mine)):
-        assert outcome is Outcome.ABORTED
-    else:
-        # A commit of what is stored already, stamp included, cannot be told from none, and need not be.
-        assert outcome is Outcome.COMMITTED
+    assert outcome is (Outcome.COMMITTED if unanswered is not None and happened else Outcome.ABORTED)
     mine.ended(outcome)
     assert mine.compare(store) is Outcome.ABORTED
     assert mine.pending is None
 
 
-def _with(store: Store, offsets: OffsetVector, by: OwnedOffsets) -> Store:
-    changed = dict(store)
-    write(changed, offsets, by)
-    return changed
+shards_of_writers = pytest.mark.parametrize(
+    ("shard", "error"), [("#0", FencedError), ("#1", RebalancedError)]
+)
 
 
+@shards_of_writers
 @given(
-    st.lists(vectors, max_size=3), st.none() | vectors, st.booleans(), vectors, st.sampled_from(["#0", "#1"])
+    commits=st.lists(vectors, max_size=3),
+    unanswered=st.none() | vectors,
+    happened=st.booleans(),
+    theirs=vectors,
 )
 @CASES
-def test_commit_of_a_rival_is_always_detected(
+def test_commit_of_somebody_else_is_always_detected(
+    shard: str,
+    error: type[EosError],
     commits: list[OffsetVector],
     unanswered: OffsetVector | None,
     happened: bool,
     theirs: OffsetVector,
-    shard: str,
 ) -> None:
-    """Even one of the very same offsets: the stamp differs."""
+    """Even one of the very same offsets: the stamp differs. Another ordinal's only says that partitions have moved."""
     mine, store = after(commits)
     if unanswered is not None:
         mine.sent(unanswered)
         if happened:
             write(store, unanswered, mine)
     write(store, theirs, owner(shard))
-    with pytest.raises(FencedError):
+    with pytest.raises(error):
         mine.compare(store)
+
+
+def test_partition_that_moved_does_not_hide_a_replacement_of_our_own_shard() -> None:
+    mine, store = after([OffsetVector({P0: 5, P1: 5, P2: 5})])
+    write(store, OffsetVector({P0: 9}), owner("#1"))
+    write(store, OffsetVector({P2: 9}), owner("#0"))
+    for look in (mine.compare, mine.look_for_rival):
+        with pytest.raises(FencedError, match=r"in\[2\]"):
+            look(store)
+
+
+def test_partition_owner_has_no_other_shard_to_lose_to() -> None:
+    """Under partition ownership nothing moves: whoever commits our partition has taken it."""
+    mine = OwnedOffsets(Stamp(OwnershipMode.PARTITION, "in[0]"))
+    mine.found({P0: None})
+    with pytest.raises(FencedError):
+        mine.compare({P0: Committed(3, str(Stamp(OwnershipMode.GROUP, "#1")))})
 
 
 @given(vectors, vectors)
@@ -160,7 +177,7 @@ def test_partition_that_came_back_is_judged_by_what_was_found_then() -> None:
     mine.found({P0: store[P0]})
     assert mine.compare(store) is Outcome.ABORTED
     write(store, OffsetVector({P0: 9}), owner("#1"))
-    with pytest.raises(FencedError):
+    with pytest.raises(RebalancedError):
         mine.compare(store)
 
 
@@ -205,11 +222,11 @@ def test_offsets_found_at_the_takeover_are_no_evidence() -> None:
     mine.look_for_rival({P0: before})
 
 
-@pytest.mark.parametrize("shard", ["#0", "#1"])
-def test_commit_of_a_rival_is_seen_before_the_init_fences_it(shard: str) -> None:
+@shards_of_writers
+def test_commit_of_somebody_else_is_seen_before_the_init_fences_it(shard: str, error: type[EosError]) -> None:
     mine, store = after([OffsetVector({P0: 5})])
     write(store, OffsetVector({P0: 5}), owner(shard))
-    with pytest.raises(FencedError):
+    with pytest.raises(error):
         mine.look_for_rival(store)
 
 

@@ -13,10 +13,11 @@ CASES = settings(max_examples=25, deadline=None)
 shown_shards = st.from_regex(r"([A-Za-z0-9._-]{1,30}\[\d{1,3}\]|#\d{1,6}|start)", fullmatch=True)
 
 
-@given(st.sampled_from(OwnershipMode), shown_shards)
+@given(st.sampled_from(OwnershipMode), shown_shards, st.integers(0, 10**15))
 @CASES
-def test_stamp_is_read_back_as_written(mode: OwnershipMode, shard: str) -> None:
-    stamp = Stamp(mode, shard)
+def test_stamp_is_read_back_as_written(mode: OwnershipMode, shard: str, commit: int) -> None:
+    stamp = Stamp(mode, shard, commit=commit)
+    assert Stamp.parse(str(stamp.next())) == stamp.next() != stamp
     assert Stamp.parse(str(stamp)) == stamp
 
 
@@ -32,10 +33,13 @@ def test_text_of_others_is_no_stamp_and_no_error(text: str) -> None:
     [
         "",
         "eos1 mode=group shard=#0",
-        "eos1 mode=nobody shard=#0 owner=1f",
-        "eos2 mode=group shard=#0 owner=1f",
-        " eos1 mode=group shard=#0 owner=1f",
-        "eos1 mode=group shard=#0 owner=1f and more",
+        "eos1 mode=group shard=#0 owner=1f",
+        "eos1 mode=group shard=#0 owner=1f commit=",
+        "eos1 mode=group shard=#0 owner=1f commit=01",
+        "eos1 mode=nobody shard=#0 owner=1f commit=1",
+        "eos2 mode=group shard=#0 owner=1f commit=1",
+        " eos1 mode=group shard=#0 owner=1f commit=1",
+        "eos1 mode=group shard=#0 owner=1f commit=1 and more",
     ],
 )
 def test_almost_a_stamp_is_none(metadata: str) -> None:
