@@ -162,43 +162,39 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
         )
 
 
-def _durability(job: Job, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> Iterator[str]:
+def _durability(job: Job, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
     written = sorted({*job.written_topics, *(topic for topic in _INTERNAL if topic in shapes)})
     configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
+    topics_of: dict[str, list[str]] = {}
     for topic in written:
-        yield from topic_warnings(
-            topic, shapes[topic], configs.get(topic, {}), is_output=topic not in _INTERNAL
-        )
+        for risk in topic_risks(shapes[topic], configs.get(topic, {}), is_output=topic not in _INTERNAL):
+            topics_of.setdefault(risk, []).append(topic)
+    return [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
 
 
-def topic_warnings(
-    topic: str, shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True
-) -> Iterator[str]:
+def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True) -> Iterator[str]:
     """What about a topic makes committed records less safe, or verification impossible.
 
     Args:
-        topic: its name.
         shape: its partitions and replicas.
         config: its configuration; empty if it could not be seen.
         is_output: whether the job writes to it (the brokers' own topics are compacted by design).
     """
     if shape.replicas < _SAFE_REPLICAS:
         yield (
-            f"{topic} has {shape.replicas} replica(s): a broker's disk that is lost takes committed records with it. "
-            f"Replication factor {_SAFE_REPLICAS} survives it"
+            f"{shape.replicas} replica(s): a broker's disk that is lost takes committed records with it. Fix: "
+            f"replication factor {_SAFE_REPLICAS}"
         )
     in_sync = int(config.get("min.insync.replicas", _SAFE_IN_SYNC))
     if in_sync < _SAFE_IN_SYNC:
         yield (
-            f"{topic} has min.insync.replicas = {in_sync}: one broker alone may confirm a commit and then fail. "
-            f"Fix: min.insync.replicas = {_SAFE_IN_SYNC}"
+            f"min.insync.replicas = {in_sync}: one broker alone may confirm a commit and then fail. Fix: "
+            f"{_SAFE_IN_SYNC}"
         )
     if config.get("unclean.leader.election.enable") == "true":
         yield (
-            f"{topic} has unclean.leader.election.enable = true: a replica that lags may become leader and drop "
-            "committed records. Fix: false"
+            "unclean.leader.election.enable = true: a replica that lags may become leader and drop committed records. "
+            "Fix: false"
         )
     if is_output and "compact" in config.get("cleanup.policy", ""):
-        yield (
-            f"{topic} is compacted: older records of a key disappear, which `eos verify` cannot tell from lost ones"
-        )
+        yield "compacted: older records of a key disappear, which `eos verify` cannot tell from lost ones"

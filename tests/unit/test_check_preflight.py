@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos.check.preflight import OLDEST_BROKER, check_broker_version, topic_warnings
+from eos.check.preflight import OLDEST_BROKER, check_broker_version, topic_risks
 from eos.errors import ConfigError
 from eos.kafka.admin import TopicShape
 
@@ -34,12 +34,12 @@ def test_a_safe_topic_gets_no_warning() -> None:
         "cleanup.policy": "delete",
         "unclean.leader.election.enable": "false",
     }
-    assert not list(topic_warnings("out", SAFE, config))
+    assert not list(topic_risks(SAFE, config))
 
 
 def test_a_topic_whose_configuration_is_not_shown_is_judged_by_its_replicas() -> None:
-    assert not list(topic_warnings("out", SAFE, {}))
-    assert len(list(topic_warnings("out", TopicShape(4, 1), {}))) == 1
+    assert not list(topic_risks(SAFE, {}))
+    assert len(list(topic_risks(TopicShape(4, 1), {}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,9 @@ def test_a_topic_whose_configuration_is_not_shown_is_judged_by_its_replicas() ->
     ],
 )
 def test_each_risk_is_named(config: dict[str, str], said: str) -> None:
-    (warning,) = topic_warnings("out", SAFE, config)
-    assert said in warning
-    assert "out" in warning
+    (risk,) = topic_risks(SAFE, config)
+    assert said in risk
 
 
 def test_the_brokers_own_topics_may_be_compacted() -> None:
-    assert not list(
-        topic_warnings("__transaction_state", SAFE, {"cleanup.policy": "compact"}, is_output=False)
-    )
+    assert not list(topic_risks(SAFE, {"cleanup.policy": "compact"}, is_output=False))
