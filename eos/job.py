@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel
@@ -146,20 +147,23 @@ class BoundTransform:
             UsageError: an output is not what was declared.
         """
         apply = self.record if self._per_record is None else self._per_record
-        topics = self._job.written_topics
         outputs: list[OutputRecord] = []
         for record in batch:
             try:
-                made = list(apply(record))
+                made = apply(record)
+                if made.__class__ is not list:
+                    made = list(made)  # a generator raises here
             except EosError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 made = list(failed(record, error))
-            for output in made:
-                # The check by hand first: a call for each output would double this loop's cost.
-                if output.__class__ is not OutputRecord or output.topic not in topics:
-                    self._check(output, OutputRecord)
             outputs += made
+        # Looked at together, in C: a check for each output is a tenth of the cost of this loop.
+        if set(map(type, outputs)) - {OutputRecord} or not self._job.written_topics.issuperset(
+            map(_topic_of, outputs)
+        ):
+            for output in outputs:
+                self._check(output, OutputRecord)
         return outputs
 
     def require_dead_letters(self) -> str:
@@ -196,6 +200,9 @@ class BoundTransform:
                 f"Fix: add it to outputs (now: {', '.join(sorted(self._job.written_topics))})"
             )
             raise UsageError(msg)
+
+
+_topic_of = attrgetter("topic")
 
 
 def _topics(name: str, topics: Sequence[str]) -> tuple[str, ...]:
