@@ -27,10 +27,11 @@ test: $(INSTALLED) ## the tests, on a real broker that they start themselves (at
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
 	@$(BIN)/python -m pytest -m slow
 
-bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka, interleaved
+bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka and Spark's own sink, interleaved
 	@$(BIN)/python -m bench copy; \
 	$(BIN)/python -m bench latency --transaction-ms 100; \
-	$(BIN)/python -m bench latency --transaction-ms 10
+	$(BIN)/python -m bench latency --transaction-ms 10; \
+	$(BIN)/python -m bench spark
 
 check: lint types arch ## what needs no broker: lint, types, arch
 
@@ -57,7 +58,7 @@ lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.ast
 		--no-annotate --no-header $(UPGRADE) pyproject.toml -o requirements.lock
 
 clean: ## stop the local Kafka; remove .venv, .eos and all caches
-	@if [ -d .eos ] && [ -x $(BIN)/eos ]; then $(BIN)/eos local stop; fi
+	@if [ -d .eos ] && [ -x $(BIN)/eos ]; then $(BIN)/eos local stop; $(BIN)/eos local spark stop; fi
 	@rm -rf .venv .eos dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

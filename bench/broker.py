@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from eos.local import LocalKafka
-from eos.local.versions import KAFKA_VERSION
 
 HEAP_MB = 1024
 
@@ -24,7 +23,7 @@ def broker(bootstrap: str | None) -> Iterator[str]:
     home.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=home) as directory:
         kafka = LocalKafka(
-            Path(directory), jars=home / "jars" / f"kafka-{KAFKA_VERSION}", heap_mb=HEAP_MB, progress=print
+            Path(directory), jars=home / "jars", heap_mb=HEAP_MB, progress=print
         )
         kafka.start()
         try:

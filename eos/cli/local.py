@@ -1,4 +1,4 @@
-"""`eos local`: a real Kafka on this machine, in the background until it is stopped."""
+"""`eos local`: a real Kafka on this machine, in the background until it is stopped; and Spark beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eos.cli import local_spark
 from eos.cli.ending import complain
 from eos.cli.options import AppDir, JobReference, load_settings
 from eos.cli.texts import exit_codes, help_of
@@ -25,6 +26,7 @@ _Directory = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
+    local_spark.add_to(_app)
     app.add_typer(_app, name="local")
 
 
@@ -142,14 +144,18 @@ def topics(
     app_dir: AppDir = Path(),
 ) -> None:
     """Create the topics of a job."""
+    from eos.job import Declaration
     from eos.local.topics import create_topics
-    from eos.worker import load_job
+    from eos.references import load_named
 
-    job = load_job(reference, app_dir.absolute())
+    kind: type[Declaration] = Declaration  # type: ignore[type-abstract]  # it is only asked whether an object fits
+    job = load_named(reference, app_dir.absolute(), kind, "job")
     cluster, where = _attached(directory)
     if cluster is None:
         raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
-    for name in create_topics(cluster, dict.fromkeys(sorted({*job.inputs, *job.written_topics}), partitions)):
+    for name in create_topics(
+        cluster, dict.fromkeys(sorted(job.read_topics | job.written_topics), partitions)
+    ):
         typer.echo(name)
 
 

@@ -1,9 +1,9 @@
-"""Creates topics, on clusters that are ours to shape: the local one and those of tests. Jobs never create topics."""
+"""Creates and empties topics, on clusters that are ours to shape: the local one and those of tests. Jobs never do."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -49,14 +49,40 @@ def create_topics(
     return created
 
 
+def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s: float = 30.0) -> None:
+    """Delete topics with their records, and wait until the cluster knows them no more.
+
+    Raises:
+        UnavailableError: they are still there after ``timeout_s``.
+        EosError: what the cluster answered.
+    """
+    deadline = time.monotonic() + timeout_s
+    client = AdminClient(dict(config))
+    names = set(topics)
+    for future in client.delete_topics(sorted(names), request_timeout=timeout_s).values():
+        try:
+            future.result(timeout_s)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise classify_consumer(Call.METADATA, error.args[0]) from error
+    while names & _known(client, deadline).keys():
+        if time.monotonic() >= deadline:
+            raise UnavailableError(f"{', '.join(sorted(names))}: still there after {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
 def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: float) -> bool:
-    try:
-        found = client.list_topics(timeout=max(0.1, deadline - time.monotonic())).topics or {}
-    except KafkaException as error:
-        raise classify_consumer(Call.METADATA, error.args[0]) from error
+    found = _known(client, deadline)
     return all(
         name in found
         and len(found[name].partitions) >= count
         and all(partition.leader >= 0 for partition in found[name].partitions.values())
         for name, count in topics.items()
     )
+
+
+def _known(client: AdminClient, deadline: float) -> Mapping[str, Any]:
+    try:
+        return client.list_topics(timeout=max(0.1, deadline - time.monotonic())).topics or {}
+    except KafkaException as error:
+        raise classify_consumer(Call.METADATA, error.args[0]) from error

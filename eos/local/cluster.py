@@ -15,8 +15,9 @@ from typing import NamedTuple, Self
 
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import state as state_file
-from eos.local.jars import provide_jars
+from eos.local.jars import jars_root
 from eos.local.java import find_java
+from eos.local.kafka_jars import provide_kafka
 from eos.local.launch import Launch, PortTakenError, write_configuration
 from eos.local.layout import Layout
 from eos.local.ports import HOST, choose_ports
@@ -24,7 +25,7 @@ from eos.local.process import Guard, Identity, end, identity_of, send
 from eos.local.properties import check_extra
 from eos.local.state import ClusterState, NodeState
 from eos.local.storage import existing_cluster_id, format_missing, new_cluster_id
-from eos.local.versions import KAFKA_VERSION
+from eos.local.versions import KAFKA_JARS, KAFKA_VERSION
 from eos.local.waiting import Deadline, locked
 
 _START_TIMEOUT_S = 90.0  # 2 to 3 s for one broker, 10 s for three on two cores; a loaded machine needs more
@@ -104,8 +105,7 @@ class LocalKafka:
         self._node_ids = range(1, brokers + 1)
         home = kafka_home or os.environ.get("EOS_LOCAL__KAFKA_HOME")
         self._kafka_home = Path(home).absolute() if home else None
-        kept = jars or os.environ.get("EOS_LOCAL__JARS") or self._layout.directory / "jars"
-        self._jars = Path(kept).absolute() / f"kafka-{KAFKA_VERSION}"
+        self._jars = jars_root(self._layout.directory, jars) / KAFKA_JARS.directory
         heap = heap_mb or (512 if brokers == 1 else 384)
         # A broker that has run out of memory limps on; one that ends says so.
         self._jvm_options = (f"-Xmx{heap}m", "-XX:+ExitOnOutOfMemoryError", *jvm_options)
@@ -407,7 +407,7 @@ class LocalKafka:
         return broker_id
 
     def _provide(self, java: str) -> Path:
-        return provide_jars(self._jars, java=java, kafka_home=self._kafka_home, progress=self._progress)
+        return provide_kafka(self._jars, java=java, kafka_home=self._kafka_home, progress=self._progress)
 
     def _state(self) -> ClusterState | None:
         return state_file.load(self._layout.state)

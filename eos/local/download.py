@@ -5,7 +5,6 @@ Both are told every single jar and resolve nothing, so both bring the same files
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -15,45 +14,44 @@ from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
 from eos.errors import ConfigError, RetriableError
-from eos.local.versions import KAFKA_VERSION, MAVEN_DEPENDENCY_PLUGIN_VERSION, SCALA_VERSION, Jar
+from eos.local.pins import Jar, JarSet
+from eos.local.pyspark_home import find_pyspark
+from eos.local.versions import MAVEN_DEPENDENCY_PLUGIN_VERSION
 
-TIMEOUT_S = 600.0  # 54 MB; seen: Maven 5-8 s, Ivy 24 s
+TIMEOUT_S = 600.0  # Kafka, 54 MB; seen: Maven 5-8 s, Ivy 24 s
 _SHOWN_LINES = 8
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")  # Maven colours even what does not go to a terminal
 
 
 class Tool(NamedTuple):
-    """A way to fetch jars: fetch(jars, work directory) returns the directory below it that holds them."""
+    """A way to fetch jars: fetch(set, work directory) returns the directory below it that holds them."""
 
     name: str
-    fetch: Callable[[Sequence[Jar], Path], Path]
+    fetch: Callable[[JarSet, Path], Path]
 
 
-def find_tool(java: str) -> Tool:
+def find_tool(wanted: JarSet, java: str) -> Tool:
     """Maven if it is on PATH, else the Ivy inside an installed PySpark.
 
     Raises:
         ConfigError: neither is there. The message names all sources of the jars.
     """
     if maven := shutil.which("mvn"):
-        return Tool("Maven", lambda jars, work: _fetch_by_maven(maven, jars, work))
+        return Tool("Maven", lambda wanted, work: _fetch_by_maven(maven, wanted, work))
     if ivy := find_ivy():
-        return Tool("the Ivy of PySpark", lambda jars, work: _fetch_by_ivy(java, ivy, jars, work))
+        return Tool("the Ivy of PySpark", lambda wanted, work: _fetch_by_ivy(java, ivy, wanted, work))
     msg = (
-        f"no way to get the jars of Apache Kafka {KAFKA_VERSION}. Fix: one of (1) install Maven, so that `mvn` "
-        "is on PATH; (2) install PySpark (`pip install 'eos-kafka[spark]'`), whose Ivy fetches them; (3) unpack "
-        f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.tgz and set EOS_LOCAL__KAFKA_HOME to its directory."
+        f"no way to get the jars of {wanted.title}. Fix: one of (1) install Maven, so that `mvn` is on PATH; "
+        "(2) install PySpark (`pip install 'eos-kafka[spark]'`), whose Ivy fetches them; "
+        f"(3) {wanted.otherwise}."
     )
     raise ConfigError(msg)
 
 
 def find_ivy() -> Path | None:
-    """The Ivy jar of an installed PySpark, found without importing it (that takes seconds)."""
-    spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
-            return jar
-    return None
+    """The Ivy jar of an installed PySpark."""
+    home = find_pyspark()
+    return next(iter(sorted(home.glob("jars/ivy-*.jar"))), None) if home else None
 
 
 def maven_project(jars: Sequence[Jar]) -> str:
@@ -66,7 +64,7 @@ def maven_project(jars: Sequence[Jar]) -> str:
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>eos</groupId><artifactId>local-kafka</artifactId><version>1</version><packaging>pom</packaging>"
+        "<groupId>eos</groupId><artifactId>fetched</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>\n{dependencies}</dependencies></project>\n"
     )
 
@@ -80,7 +78,7 @@ def ivy_module(jars: Sequence[Jar]) -> str:
         for jar in jars
     )
     return (
-        '<ivy-module version="2.0"><info organisation="eos" module="local-kafka"/>'
+        '<ivy-module version="2.0"><info organisation="eos" module="fetched"/>'
         '<configurations><conf name="default"/></configurations><publications/>'
         f"<dependencies>\n{dependencies}</dependencies></ivy-module>\n"
     )
@@ -94,18 +92,20 @@ def ivy_settings(cache: Path) -> str:
     )
 
 
-def _fetch_by_maven(maven: str, jars: Sequence[Jar], work: Path) -> Path:
-    (work / "pom.xml").write_text(maven_project(jars))
+def _fetch_by_maven(maven: str, wanted: JarSet, work: Path) -> Path:
+    (work / "pom.xml").write_text(maven_project(wanted.jars()))
     plugin = f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_DEPENDENCY_PLUGIN_VERSION}"
     goal = [f"{plugin}:copy-dependencies", f"-DoutputDirectory={work / 'libs'}"]
     # -U: a failure that the local repository remembers must not be today's answer.
-    _run("Maven", [maven, "-q", "-B", "-U", "-Dstyle.color=never", "-f", str(work / "pom.xml"), *goal])
+    _run(
+        "Maven", wanted, [maven, "-q", "-B", "-U", "-Dstyle.color=never", "-f", str(work / "pom.xml"), *goal]
+    )
     return work / "libs"
 
 
-def _fetch_by_ivy(java: str, ivy: Path, jars: Sequence[Jar], work: Path) -> Path:
+def _fetch_by_ivy(java: str, ivy: Path, wanted: JarSet, work: Path) -> Path:
     (work / "ivysettings.xml").write_text(ivy_settings(work / "cache"))
-    (work / "ivy.xml").write_text(ivy_module(jars))
+    (work / "ivy.xml").write_text(ivy_module(wanted.jars()))
     command = [
         java,
         "-jar",
@@ -115,11 +115,11 @@ def _fetch_by_ivy(java: str, ivy: Path, jars: Sequence[Jar], work: Path) -> Path
         "-ivy",
         str(work / "ivy.xml"),
     ]
-    _run("Ivy", [*command, "-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")])
+    _run("Ivy", wanted, [*command, "-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")])
     return work / "libs"
 
 
-def _run(name: str, command: Sequence[str]) -> None:
+def _run(name: str, wanted: JarSet, command: Sequence[str]) -> None:
     fix = "Fix: look at the network, a proxy or a mirror, and start again; nothing half-done was kept."
     try:
         done = subprocess.run(
@@ -133,13 +133,13 @@ def _run(name: str, command: Sequence[str]) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{name} could not fetch the jars of Apache Kafka {KAFKA_VERSION}: {error}. {fix}"
+        msg = f"{name} could not fetch the jars of {wanted.title}: {error}. {fix}"
         raise RetriableError(msg) from error
     if done.returncode != 0:
         lines = [line for line in _ESCAPES.sub("", done.stdout).splitlines() if line.strip(" \t:")]
         said = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
         msg = (
-            f"{name} could not fetch the jars of Apache Kafka {KAFKA_VERSION} (exit code {done.returncode}). {fix} "
+            f"{name} could not fetch the jars of {wanted.title} (exit code {done.returncode}). {fix} "
             f"Its last words:\n{said}"
         )
         raise RetriableError(msg)

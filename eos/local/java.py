@@ -1,4 +1,4 @@
-"""Find a Java that is new enough for the broker."""
+"""Find a Java that is new enough for Kafka and for Spark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import subprocess
 from pathlib import Path
 
 from eos.errors import ConfigError
-from eos.local.versions import KAFKA_VERSION, MIN_JAVA_VERSION
+from eos.local.versions import KAFKA_JARS, MIN_JAVA_VERSION
 
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _ASK_TIMEOUT_S = 30.0  # `java -version` takes 0.1 s; a loaded machine may take seconds
 _FIX = f"Fix: install a Java runtime >= {MIN_JAVA_VERSION} and put it on PATH, or point JAVA_HOME to it."
 
 
-def find_java() -> str:
-    """The path of a java executable that can run Kafka: JAVA_HOME's, else the first on PATH.
+def find_java(needed_by: str = KAFKA_JARS.title) -> str:
+    """The path of a java executable that is new enough: JAVA_HOME's, else the first on PATH.
+
+    Args:
+        needed_by: what needs it, for the message.
 
     Raises:
         ConfigError: there is none, it does not run, or it is too old.
@@ -35,7 +38,7 @@ def find_java() -> str:
         msg = f"{java} -version did not name a version (exit code {answer.returncode}). {_FIX}"
         raise ConfigError(msg)
     if version < MIN_JAVA_VERSION:
-        msg = f"{java} is Java {version}; Kafka {KAFKA_VERSION} needs Java >= {MIN_JAVA_VERSION}. {_FIX}"
+        msg = f"{java} is Java {version}; {needed_by} needs Java >= {MIN_JAVA_VERSION}. {_FIX}"
         raise ConfigError(msg)
     return java
 

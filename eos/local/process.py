@@ -1,7 +1,7 @@
-"""One process of a broker: start it, end it by its id, pause and resume it.
+"""One process of a local cluster: start it, end it by its id, pause and resume it.
 
-A process is known by its id *and* its start, so that a process that was given the id of a dead broker is
-never taken for it, let alone killed.
+A process is known by its id *and* its start, so that a process that was given the id of a dead one is never
+taken for it, let alone killed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,24 +19,24 @@ from eos.local.waiting import Deadline
 _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
 _ASK_TIMEOUT_S = 10.0
 
-# This shell is the broker's parent. Its standard input is a pipe of which the owner holds the other end: the
-# pipe ends when the owner is gone, however that went, and then the broker is killed. PR_SET_PDEATHSIG does
-# this on Linux only, and for the *thread* that started the broker: one that a short-lived thread restarted
+# This shell is the process's parent. Its standard input is a pipe of which the owner holds the other end: the
+# pipe ends when the owner is gone, however that went, and then the process is killed. PR_SET_PDEATHSIG does
+# this on Linux only, and for the *thread* that started the process: one that a short-lived thread restarted
 # would die with that thread.
+# "0" is the whole group: what the process itself has started (the executors of a Spark worker) ends with it,
+# paused or not, and this shell too. The shell leads a session of its own, so nobody else is in the group.
 _GUARDED = """
 output=$1; shift
 exec 3<&0
 "$@" </dev/null >>"$output" 2>&1 3<&- &
-broker=$!
-echo "$broker"
-{ read -r _ <&3; kill -KILL "$broker"; } >/dev/null 2>&1 &
-guard=$!
+process=$!
+echo "$process"
+{ read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &
 exec 3<&- >/dev/null
-wait "$broker"
-kill "$guard" 2>/dev/null
-exit 0
+wait "$process"
+kill -KILL 0
 """
-# This shell ends at once, and the broker lives on as a child of init.
+# This shell ends at once, and the process lives on as a child of init.
 _DETACHED = """
 output=$1; shift
 "$@" </dev/null >>"$output" 2>&1 &
@@ -76,13 +76,13 @@ def identity_of(pid: int) -> Identity | None:
 
 
 class Guard:
-    """The parent shell of an owned broker. The broker is killed when the last holder of this goes."""
+    """The parent shell of an owned process. That is killed when the last holder of this goes."""
 
     def __init__(self, shell: subprocess.Popen[str]) -> None:
         self._shell = shell
 
     def join(self, timeout_s: float = _KILL_TIMEOUT_S) -> None:
-        """Take leave of the shell, which ends with its broker."""
+        """Take leave of the shell, which ends with its process."""
         if self._shell.stdin is not None:
             self._shell.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -90,7 +90,12 @@ class Guard:
 
 
 def spawn(
-    command: Sequence[str], *, directory: Path, output: Path, owned: bool
+    command: Sequence[str],
+    *,
+    directory: Path,
+    output: Path,
+    owned: bool,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[Identity, Guard | None]:
     """Start a command in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
@@ -100,6 +105,7 @@ def spawn(
         output: the file that its standard output and error are appended to.
         owned: whether it is killed as soon as this process is gone. Children that this process forked
             without exec (multiprocessing's "fork") count as this process, they hold the same pipe.
+        environment: its whole environment; default: this process's.
 
     Raises:
         OSError: no process could be started.
@@ -111,6 +117,7 @@ def spawn(
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        env=environment,
         start_new_session=True,
     )
     assert shell.stdout is not None  # noqa: S101 - for the type checker: it is a pipe, see above

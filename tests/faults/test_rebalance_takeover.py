@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from eos.local import QUICK_START, LocalKafka
-from eos.local.versions import KAFKA_VERSION
 from tests.support.jobs_for_faults import fault_job, in_process, run_to_end, settings_for, told_at
 from tests.support.observer import PlainRecord, produce_plain
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-JARS = Path(__file__).parents[2] / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+JARS = Path(__file__).parents[2] / ".eos/jars"
 WAIT_S = 30.0
 SESSION_S = 3.0
 

@@ -12,13 +12,12 @@ from confluent_kafka.admin import AdminClient
 
 from eos.events import TransactionCommitted
 from eos.local import QUICK_START, LocalKafka
-from eos.local.versions import KAFKA_VERSION
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
-JARS = Path(__file__).parents[2] / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+JARS = Path(__file__).parents[2] / ".eos/jars"
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,18 @@ import subprocess
 import sys
 import textwrap
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from eos.errors import ConfigError, RetriableError
 from eos.local import download, jars
-from eos.local.versions import KAFKA_VERSION, ROOTS, Jar, parse_pins, pinned_jars
+from eos.local.connector import provide_connector
+from eos.local.kafka_jars import provide_kafka
+from eos.local.pins import Jar, JarSet, parse_pins
+from eos.local.pyspark_home import find_pyspark, require_pyspark
+from eos.local.versions import CONNECTOR, CONNECTOR_JARS, KAFKA_JARS, KAFKA_VERSION, ROOTS, SPARK_VERSION
 
 
 def _jar(artifact: str, content: bytes) -> Jar:
@@ -27,7 +32,7 @@ JARS = [_jar(artifact, content) for artifact, content in CONTENT.items()]
 
 @pytest.fixture(autouse=True)
 def few_pins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "pinned_jars", lambda: tuple(JARS))
+    monkeypatch.setattr(JarSet, "jars", lambda _: tuple(JARS))
 
 
 @pytest.fixture
@@ -62,21 +67,37 @@ def _maven(path: Path, *, one: str = "1", before: str = "") -> None:
 
 def _provide(directory: Path, *, kafka_home: Path | None = None, said: list[str] | None = None) -> Path:
     lines = [] if said is None else said
-    return jars.provide_jars(directory, java="java", kafka_home=kafka_home, progress=lines.append)
+    return provide_kafka(directory, java="java", kafka_home=kafka_home, progress=lines.append)
+
+
+def _pins(wanted: JarSet) -> tuple[Jar, ...]:
+    """The real list, which the tests below do without."""
+    return parse_pins(Path(jars.__file__).with_name(wanted.pins).read_text(), wanted.pins)
 
 
 def test_checked_in_list_is_the_whole_closure_of_the_roots() -> None:
     """The list names 92 jars, no file twice, and the roots in the versions that versions.py pins."""
-    pins = pinned_jars()
+    pins = _pins(KAFKA_JARS)
     assert len(pins) == 92
     assert len({pin.file_name for pin in pins}) == 92
     assert set(ROOTS) <= {pin.coordinates for pin in pins}
     assert all(pin.version == KAFKA_VERSION for pin in pins if pin.group == "org.apache.kafka")
 
 
+def test_connector_is_of_the_version_of_pyspark_and_brings_nothing_that_pyspark_has() -> None:
+    """Both are pinned: here, and by the extra. A second version of a jar of Spark's would be a game of chance."""
+    pins = _pins(CONNECTOR_JARS)
+    assert CONNECTOR in {pin.coordinates for pin in pins}
+    assert metadata.version("pyspark") == SPARK_VERSION
+    home = find_pyspark()
+    assert home is not None
+    there = {path.name.rpartition("-")[0] for path in home.glob("jars/*.jar")}
+    assert there.isdisjoint(pin.artifact for pin in pins)
+
+
 def test_damaged_list_names_the_line() -> None:
-    with pytest.raises(ConfigError, match="line 2"):
-        parse_pins("# jars\nabc  org.example:one:1.0\n")
+    with pytest.raises(ConfigError, match=r"jars\.sha256, line 2"):
+        parse_pins("# jars\nabc  org.example:one:1.0\n", "jars.sha256")
 
 
 def test_maven_fetches_once_and_later_starts_reuse(path: Path, tmp_path: Path) -> None:
@@ -165,7 +186,7 @@ def test_unchanged_jars_are_not_hashed_again(
     _maven(path)
     libs = _provide(tmp_path / "jars" / "kafka")
     monkeypatch.setattr(jars, "_sha256", lambda _: pytest.fail("hashed"))
-    jars.verify(libs, JARS)
+    jars.verify(libs, KAFKA_JARS)
 
 
 def test_without_maven_the_ivy_of_pyspark_is_taken(
@@ -179,7 +200,7 @@ def test_without_maven_the_ivy_of_pyspark_is_taken(
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     assert download.find_ivy() == ivy
-    assert download.find_tool("java").name == "the Ivy of PySpark"
+    assert download.find_tool(KAFKA_JARS, "java").name == "the Ivy of PySpark"
 
 
 def test_without_any_source_the_error_names_all_three(
@@ -188,6 +209,29 @@ def test_without_any_source_the_error_names_all_three(
     monkeypatch.setattr(download, "find_ivy", lambda: None)
     with pytest.raises(ConfigError, match=r"Maven.*PySpark.*EOS_LOCAL__KAFKA_HOME"):
         _provide(tmp_path / "jars" / "kafka")
+    with pytest.raises(ConfigError, match=r"Spark's Kafka connector.*Maven.*PySpark.*--packages"):
+        provide_connector(tmp_path, java="java", progress=lambda _: None)
+
+
+def test_connector_is_kept_beside_kafka(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of the setting, else of the variable, else below the directory: as LocalKafka does."""
+    _maven(path)
+    monkeypatch.setenv("EOS_LOCAL__JARS", str(tmp_path / "variable"))
+    said: list[str] = []
+    names = ["one-1.0.jar", "two-1.0.jar"]
+    for jars_setting, kept in ((tmp_path / "setting", "setting"), (None, "variable")):
+        found = provide_connector(tmp_path, java="java", progress=said.append, jars=jars_setting)
+        assert found == [tmp_path / kept / f"spark-kafka-{SPARK_VERSION}" / name for name in names]
+    monkeypatch.delenv("EOS_LOCAL__JARS")
+    found = provide_connector(tmp_path, java="java", progress=said.append)
+    assert {jar.parent.parent for jar in found} == {tmp_path / "jars"}
+    assert all("2 jars of Spark's Kafka connector" in line for line in said)
+
+
+def test_missing_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eos.local.pyspark_home.find_pyspark", lambda: None)
+    with pytest.raises(ConfigError, match=r"pip install 'eos-kafka\[spark\]'"):
+        require_pyspark()
 
 
 def test_unpacked_kafka_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -204,7 +248,7 @@ def test_kafka_home_that_is_no_kafka_is_refused(tmp_path: Path) -> None:
 
 def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cannot keep Kafka's jars in .*file/jars.*writable"):
+    with pytest.raises(ConfigError, match=r"cannot keep the jars of .*Kafka.* in .*file/jars.*writable"):
         _provide(tmp_path / "file" / "jars" / "kafka")
 
 

@@ -1,0 +1,214 @@
+"""Bring the master and the workers of a Spark cluster up, and wait until the master counts every worker."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eos.errors import ConfigError, RetriableError
+from eos.local.launch import PortTakenError
+from eos.local.ports import HOST
+from eos.local.process import Guard, Identity, spawn
+from eos.local.spark_state import SparkState
+from eos.local.waiting import Deadline
+
+TOKEN = "EOS_LOCAL_SPARK"  # noqa: S105 - the name of a variable
+CORES_PER_WORKER = 1
+
+_ANSWER_TIMEOUT_S = 2.0
+_SHOWN_LINES = 15
+_PORT_TAKEN = "Address already in use"
+_ALIVE = "ALIVE"
+# Master and worker move messages only; the work is done by the executors, which are Java machines of their own.
+_DAEMON_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",  # for a quick start, as the next one
+    "-XX:+UseSerialGC",
+    "-Dspark.port.maxRetries=0",  # else a master whose port is taken moves to the next one
+    "-Dspark.master.rest.enabled=false",  # a second door, at a port of its own
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLayout:
+    """The paths below the directory of a cluster.
+
+    Args:
+        directory: absolute; what LocalSpark was given.
+    """
+
+    directory: Path
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "spark"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def run(self) -> Path:
+        """What one start writes; cleared at the next, for each application leaves its files and logs there."""
+        return self.root / "run"
+
+    @property
+    def master_log(self) -> Path:
+        return self.run / "master.log"
+
+    def worker(self, number: int) -> Path:
+        """The directories of a worker's applications, with the logs of its executors."""
+        return self.run / f"worker-{number}"
+
+    def worker_log(self, number: int) -> Path:
+        return self.run / f"worker-{number}.log"
+
+
+class SparkLaunch:
+    """One start: each method starts a process and waits until it has arrived."""
+
+    def __init__(self, layout: SparkLayout, home: Path, state: SparkState, *, owned: bool) -> None:
+        self._layout = layout
+        self._spark_class = str(home / "bin" / "spark-class")
+        self._state = state
+        self._owned = owned
+        self._environment = _environment(os.environ, layout, home, state.token)
+        self.guards: list[Guard] = []
+
+    def start_master(self) -> Identity:
+        """Start the master's process.
+
+        Raises:
+            OSError: no process could be started.
+        """
+        arguments = [
+            "--host",
+            HOST,
+            "--port",
+            str(self._state.port),
+            "--webui-port",
+            str(self._state.web_port),
+        ]
+        return self._spawn("org.apache.spark.deploy.master.Master", arguments, self._layout.master_log)
+
+    def start_worker(self, number: int, memory_mb: int) -> Identity:
+        """Start a worker's process. Its own ports are the system's choice: the master learns them from it.
+
+        Raises:
+            OSError: no process could be started.
+        """
+        directory = self._layout.worker(number)
+        directory.mkdir()
+        arguments = ["--host", HOST, "--port", "0", "--webui-port", "0", "--work-dir", str(directory)]
+        arguments += ["--cores", str(CORES_PER_WORKER), "--memory", f"{memory_mb}m", self._state.master_url]
+        return self._spawn(
+            "org.apache.spark.deploy.worker.Worker", arguments, self._layout.worker_log(number)
+        )
+
+    def wait_for_master(self, master: Identity, deadline: Deadline) -> None:
+        """Wait until it takes workers: one that registers earlier is turned away, and waits 8 s (measured).
+
+        Raises:
+            PortTakenError: it ended because one of its ports is occupied.
+            ConfigError: it ended. The message shows its last log lines.
+            RetriableError: the deadline passed. The message shows its last log lines.
+        """
+
+        def ready() -> bool:
+            if not master.alive:
+                raise _ended("the master of local Spark", self._layout.master_log)
+            return bool(ask_master(self._state.web_port).get("status") == _ALIVE)
+
+        if not deadline.wait_for(ready):
+            msg = f"the master of local Spark was not ready in time. {_last_words(self._layout.master_log)}"
+            raise RetriableError(msg)
+
+    def wait_for_workers(self, workers: Mapping[int, Identity], deadline: Deadline) -> None:
+        """Wait until the master counts all of them.
+
+        Raises:
+            ConfigError: one ended. The message shows its last log lines.
+            RetriableError: the deadline passed. The message shows the last log lines of one.
+        """
+
+        def ready() -> bool:
+            for number, worker in workers.items():
+                if not worker.alive:
+                    raise _ended(f"worker {number} of local Spark", self._layout.worker_log(number))
+            known = ask_master(self._state.web_port).get("workers", [])
+            return len([worker for worker in known if worker.get("state") == _ALIVE]) == len(workers)
+
+        if not deadline.wait_for(ready):
+            msg = f"not all workers of local Spark were ready in time. {_last_words(self._layout.worker_log(1))}"
+            raise RetriableError(msg)
+
+    def _spawn(self, main_class: str, arguments: list[str], log: Path) -> Identity:
+        # spark-class finds out Spark's own Java options, and becomes that Java by exec: the id stays.
+        identity, guard = spawn(
+            [self._spark_class, main_class, *arguments],
+            directory=self._layout.run,
+            output=log,
+            owned=self._owned,
+            environment=self._environment,
+        )
+        if guard is not None:
+            self.guards.append(guard)
+        return identity
+
+
+def ask_master(web_port: int) -> dict[str, Any]:
+    """What the master tells about itself and its workers; nothing, if it does not answer."""
+    connection = http.client.HTTPConnection(HOST, web_port, timeout=_ANSWER_TIMEOUT_S)
+    try:
+        connection.request("GET", "/json/")
+        answer = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return answer if isinstance(answer, dict) else {}
+
+
+def _environment(outer: Mapping[str, str], layout: SparkLayout, home: Path, token: str) -> dict[str, str]:
+    """The environment of master and workers, and so of executors and their Python processes."""
+    # Settings of another Spark do not reach this one. Nor does PYTHONPATH: on a real cluster, executors do not
+    # see what the driver's shell sees either.
+    kept = {
+        name: value
+        for name, value in outer.items()
+        if not name.startswith(("SPARK_", "PYSPARK_")) and name != "PYTHONPATH"
+    }
+    return kept | {
+        TOKEN: token,
+        "SPARK_HOME": str(home),
+        "SPARK_CONF_DIR": str(layout.run / "conf"),
+        "SPARK_LOCAL_IP": HOST,  # what the web pages bind to
+        "SPARK_LOCAL_DIRS": str(layout.run / "scratch"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(_DAEMON_OPTIONS),
+        # An executor runs the Python that the driver names. If it names none, that is "python3".
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]),
+    }
+
+
+def _ended(who: str, log: Path) -> ConfigError:
+    words = _last_words(log)
+    kind = PortTakenError if _PORT_TAKEN in words else ConfigError
+    return kind(f"{who} ended while starting. {words}")
+
+
+def _last_words(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+    except OSError:
+        lines = []
+    return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for line in lines)
