@@ -122,6 +122,15 @@ class StartPolicyApplied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class InputPlanned(Event):
+    """A batch run will read [positions, ends) of these partitions. ``shard``: how its transactional.ids begin."""
+
+    positions: OffsetVector
+    ends: OffsetVector
+    partitions: Sequence[Partition]  # all of the input topics, also those without anything new
+
+
+@dataclass(frozen=True, slots=True)
 class RecordDeadLettered(Event):
     """A record that could not be processed went to the dead-letter topic (or was skipped)."""
 

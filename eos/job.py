@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -19,6 +19,27 @@ BatchTransform = Callable[[InputBatch], Iterable[OutputBatch]]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@runtime_checkable
+class Declaration(Protocol):
+    """What every kind of job says of itself: enough to check a cluster for it, and to create its topics."""
+
+    @property
+    def name(self) -> str:
+        """The app part of every transactional.id, and the default group."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The topics whose offsets are committed."""
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """Every topic that is read."""
+
+    @property
+    def written_topics(self) -> frozenset[str]:
+        """Every topic that may be written to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +76,22 @@ class Job:
     settings: type[BaseModel] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", _topics("inputs", self.inputs))
-        object.__setattr__(self, "outputs", _topics("outputs", self.outputs))
-        if not _NAME.fullmatch(self.name):
-            msg = f"Job name {self.name!r}: use 1 to 60 letters, digits, '_' or '-'"
-            raise UsageError(msg)
+        object.__setattr__(self, "inputs", checked_topics("inputs", self.inputs))
+        object.__setattr__(self, "outputs", checked_topics("outputs", self.outputs))
+        check_name(self.name)
         if (self.transform is None) == (self.transform_batch is None):
             msg = f"Job {self.name!r}: give exactly one of transform= and transform_batch="
             raise UsageError(msg)
         if self.dead_letters is not None:
-            _topics("dead_letters", [self.dead_letters])
+            checked_topics("dead_letters", [self.dead_letters])
         if loop := set(self.inputs) & self.written_topics:
             msg = f"Job {self.name!r}: {sorted(loop)} is input and output; the job would feed itself forever"
             raise UsageError(msg)
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """Every topic that the job reads."""
+        return frozenset(self.inputs)
 
     @property
     def written_topics(self) -> frozenset[str]:
@@ -205,7 +229,23 @@ class BoundTransform:
 _topic_of = attrgetter("topic")
 
 
-def _topics(name: str, topics: Sequence[str]) -> tuple[str, ...]:
+def check_name(name: str) -> None:
+    """Refuse a name that could not be part of a transactional.id.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        msg = f"Job name {name!r}: use 1 to 60 letters, digits, '_' or '-'"
+        raise UsageError(msg)
+
+
+def checked_topics(name: str, topics: Sequence[str]) -> tuple[str, ...]:
+    """The topics of a declaration, each named once.
+
+    Raises:
+        UsageError: there are none, one is named twice, or one is no topic name.
+    """
     if isinstance(topics, str):
         msg = f"Job: {name} is a list of topics, not one string: [{topics!r}]"
         raise UsageError(msg)

@@ -59,6 +59,23 @@ def apply_start_policy(
     ) from last
 
 
+def preview_start_policy(
+    settings: Settings, topics: Sequence[str], reader: ConsumerClient
+) -> dict[Partition, Committed]:
+    """What `apply_start_policy` would return now; nothing is committed.
+
+    Raises:
+        ConfigError: the policy is ``fail`` and a topic has no offsets, or a topic does not exist.
+        UnavailableError: the cluster did not answer in time.
+    """
+    partitions, stored = _stored(settings, topics, reader)
+    started = {p.topic for p in stored}
+    missing = [p for p in partitions if p.topic not in started]
+    if missing and settings.input.start == "fail":
+        raise ConfigError(_where_to_start(reader.group_id, sorted({p.topic for p in missing})))
+    return stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
+
+
 def _commit_first(
     partitions: Sequence[Partition], settings: Settings, reader: ConsumerClient, app: str, tell: Tell
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from eos.calls import Call
 from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, EosError, UnavailableError
-from eos.job import Job
+from eos.job import Declaration
 from eos.kafka.admin import Admin, TopicShape
 from eos.retry import resume
 from eos.settings import Settings, check_broker_limits
@@ -29,7 +29,7 @@ _SAFE_IN_SYNC = 2
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
-def preflight(job: Job, settings: Settings, *, deadline_s: float = 30.0) -> list[str]:
+def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0) -> list[str]:
     """Refuse to start on a cluster that does not fit; return warnings about one that is less safe than it could be.
 
     It only reads. What the principal may not see (ACL DescribeConfigs) is not checked, and a warning says so.
@@ -47,7 +47,7 @@ def preflight(job: Job, settings: Settings, *, deadline_s: float = 30.0) -> list
     deadline = time.monotonic() + deadline_s
     cluster = _Cluster(settings, deadline)
     brokers = cluster.brokers()
-    topics = sorted({*job.inputs, *job.written_topics})
+    topics = sorted(job.read_topics | job.written_topics)
     shapes = cluster.ask(lambda left: cluster.admin.topics([*topics, *_INTERNAL], left))
     if missing := [topic for topic in topics if topic not in shapes]:
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
@@ -83,7 +83,7 @@ class _Cluster:
 
 def _how_to_create(
     missing: Collection[str],
-    job: Job,
+    job: Declaration,
     settings: Settings,
     shapes: Mapping[str, TopicShape],
     brokers: int,
@@ -104,7 +104,7 @@ def _how_to_create(
     )
 
 
-def _refuse_live_members(job: Job, settings: Settings, cluster: _Cluster) -> None:
+def _refuse_live_members(job: Declaration, settings: Settings, cluster: _Cluster) -> None:
     group = settings.group_for(job.name)
     members = cluster.ask(lambda left: cluster.admin.live_members(group, left))
     if members:
@@ -162,7 +162,7 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
         )
 
 
-def _durability(job: Job, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
+def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
     written = sorted({*job.written_topics, *(topic for topic in _INTERNAL if topic in shapes)})
     configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
     topics_of: dict[str, list[str]] = {}

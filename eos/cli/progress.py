@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from eos.observe import Board
 Update = Callable[[], None]
 
 _LINE_EVERY_S = 10.0
+_POLL_S = 0.5
+_THREAD_END_S = 5.0
 
 log = logging.getLogger("eos.progress")
 
@@ -39,6 +42,40 @@ def bar(board: Board) -> Iterator[Update]:
             shown.update(task, completed=done, total=total if total > done else None)
 
         yield update
+
+
+@contextmanager
+def polled_bar(description: str, unit: str, read: Callable[[], tuple[int, int]]) -> Iterator[None]:
+    """A bar on stderr while the block runs, by asking now and then for (done, total)."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn(unit),
+        progress.TimeElapsedColumn(),
+    )
+    ended = threading.Event()
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(description, total=None)
+
+        def poll() -> None:
+            while not ended.wait(_POLL_S):
+                try:
+                    done, total = read()
+                except Exception:  # noqa: BLE001 - who is asked may be gone already; a bar is no reason to fail
+                    return
+                shown.update(task, completed=done, total=total or None)
+
+        thread = threading.Thread(target=poll, name="eos-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(_THREAD_END_S)
 
 
 @contextmanager

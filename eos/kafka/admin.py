@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are documented, the package only lacks __all__
     AdminClient,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.classify import classify_consumer
+from eos.offsets import Partition
 
 T = TypeVar("T")
 
@@ -42,6 +45,23 @@ class TopicShape(NamedTuple):
 
     partitions: int
     replicas: int
+
+
+class Mark(Enum):
+    """A place in a partition's log."""
+
+    START = "start"  # the first offset that is still there
+    LAST_STABLE = "last stable offset"  # what read_committed readers read up to
+    HIGH_WATERMARK = "high watermark"
+
+
+# The package annotates neither of the two.
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_SPECS = {
+    Mark.START: (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+    Mark.LAST_STABLE: (_LATEST, IsolationLevel.READ_COMMITTED),
+    Mark.HIGH_WATERMARK: (_LATEST, IsolationLevel.READ_UNCOMMITTED),
+}
 
 
 class Admin:
@@ -111,6 +131,24 @@ class Admin:
         """
         return self._configs(ResourceType.BROKER, map(str, brokers), timeout_s)
 
+    def offsets_at(
+        self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
+    ) -> dict[Partition, int]:
+        """Where a mark stands in each of these partitions: one request per broker (500 partitions: 10 ms).
+
+        Raises:
+            RetriableError: no answer in time, or a partition is without a leader or unknown.
+            ConfigError: access was refused.
+        """
+        spec, isolation = _SPECS[mark]
+        wanted = {TopicPartition(p.topic, p.number): spec for p in partitions}
+        if not wanted:
+            return {}
+        with self._classified():
+            futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
+        answers = self._answers(futures, timeout_s, absent=())
+        return {Partition(p.topic, p.partition): answer.offset for p, answer in answers.items()}
+
     def live_members(self, group: str, timeout_s: float) -> list[str]:
         """The live members of a group as ``client id @ host``; of a group that does not exist: none.
 
@@ -118,12 +156,19 @@ class Admin:
             RetriableError: no answer in time, or the coordinator is moving.
             ConfigError: access was refused.
         """
+        members = self._members(group, timeout_s)
+        return sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in members)
+
+    def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
+        """The group.instance.ids of a group's static members. Raises as `live_members` does."""
+        members = self._members(group, timeout_s)
+        return frozenset(member.group_instance_id for member in members if member.group_instance_id)
+
+    def _members(self, group: str, timeout_s: float) -> Sequence[Any]:
         with self._classified():
             futures = self._client.describe_consumer_groups([group], request_timeout=timeout_s)
         described = self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP)[group]
-        if described is None:
-            return []
-        return sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in described.members)
+        return [] if described is None else described.members
 
     def _configs(
         self, kind: ResourceType, names: Iterable[str], timeout_s: float

@@ -16,6 +16,7 @@ from eos.events import (
     CallRetried,
     Event,
     Fenced,
+    InputPlanned,
     LagMeasured,
     LoopTurned,
     PartitionsAssigned,
@@ -70,6 +71,7 @@ class LogListener:
             PartitionsRevoked: self._revoked,
             Rewound: self._rewound,
             StartPolicyApplied: self._start_applied,
+            InputPlanned: self._planned,
             RecordDeadLettered: self._dead_lettered,
             LagMeasured: self._lag,
             LoopTurned: lambda _: None,  # many per second, and nothing was decided
@@ -166,6 +168,17 @@ class LogListener:
             event,
             policy=event.policy,
             positions=_positions(event.positions),
+        )
+
+    def _planned(self, event: InputPlanned) -> None:
+        ranges = _listed(f"{p} [{start}, {event.ends[p]})" for p, start in event.positions.items())
+        self._write(
+            "info",
+            "input planned",
+            event,
+            partitions=len(event.partitions),
+            offsets=sum(event.ends.values()) - sum(event.positions.values()),
+            ranges=ranges or "nothing new",
         )
 
     def _dead_lettered(self, event: RecordDeadLettered) -> None:

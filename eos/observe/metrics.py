@@ -19,6 +19,7 @@ from eos.events import (
     CallRetried,
     Event,
     Fenced,
+    InputPlanned,
     LagMeasured,
     LoopTurned,
     PartitionsAssigned,
@@ -39,6 +40,7 @@ from eos.offsets import Partition
 # Events that change no figure, each with the reason.
 UNCOUNTED: Mapping[type[Event], str] = {
     Rewound: "follows every abort, which is counted",
+    InputPlanned: "says what a batch run will do; its transactions are counted",
     StartPolicyApplied: "happens once in the life of a group; the log has it",
 }
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from eos.offsets import Partition
 from eos.settings.problems import Problem, config_error
 from eos.settings.secrets import revealed
 
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 # Fetched ahead per partition. The default of 100,000 costs 40 MB more at the same rate (measured, 4 partitions).
 _QUEUED_MIN_MESSAGES = 20_000
 _FETCH_QUEUE_BACKOFF_MS = 2
+# How late new partitions of an input topic are noticed (the group is then rebalanced), and that one was deleted.
+_METADATA_REFRESH_MS = 30_000
 _MAX_QUEUED_RECORDS = 1_000_000
 _HEARTBEATS_PER_SESSION = 3  # Kafka's own advice: no more than a third of the session timeout
 _MAX_HEARTBEAT_MS = 3_000
@@ -23,6 +29,7 @@ _LOG_LEVEL_INFO = 6  # REQTMOUT lines, which betray a resend, are not written at
 # org.apache.kafka.common.requests.JoinGroupRequest: an instance id is checked like a topic name.
 _NO_INSTANCE_ID = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_INSTANCE_ID_CHARS = 249
+_DIGEST_CHARS = 8  # of what a member reads: two that differ are hardly ever taken for the same
 
 
 def client_config(settings: Settings) -> dict[str, Any]:
@@ -72,13 +79,17 @@ def producer_config(settings: Settings, transactional_id: str) -> dict[str, Any]
     return _merged(settings, defaults, settings.kafka.producer, fixed)
 
 
-def consumer_config(settings: Settings, group: str, ordinal: int | None) -> dict[str, Any]:
+def consumer_config(
+    settings: Settings, group: str, ordinal: int | None, inputs: Iterable[Partition] = ()
+) -> dict[str, Any]:
     """A consumer of committed records that neither commits by itself nor jumps.
 
     Args:
         settings: the settings.
         group: the group whose offsets are read and committed.
-        ordinal: of this instance; with group ownership and static membership it names the member.
+        ordinal: of this instance; with group ownership and static membership it names the member …
+        inputs: … together with all partitions of its input topics. A static member that comes back within its session
+            gets its old assignment without a rebalance, so a member that is to read more has to be a new one.
     """
     ownership = settings.ownership
     fixed: dict[str, Any] = {
@@ -102,10 +113,11 @@ def consumer_config(settings: Settings, group: str, ordinal: int | None) -> dict
     # own session timeout has dropped the member that was killed.
     classic = ownership.mode == "group" and ownership.protocol == "cooperative"
     if classic and ownership.static_membership and ordinal is not None:
-        fixed["group.instance.id"] = _instance_id(group, ordinal)
+        fixed["group.instance.id"] = _instance_id(group, ordinal, inputs)
     defaults = {
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
         "queued.min.messages": _QUEUED_MIN_MESSAGES,
+        "topic.metadata.refresh.interval.ms": _METADATA_REFRESH_MS,
     }
     return _merged(settings, defaults, settings.kafka.consumer, fixed)
 
@@ -116,9 +128,14 @@ def _merged(
     return {**defaults, **client_config(settings), **given, **fixed}
 
 
-def _instance_id(group: str, ordinal: int) -> str:
+def _instance_id(group: str, ordinal: int, inputs: Iterable[Partition]) -> str:
     # Unique within its group, which is all that Kafka asks; a group id may hold what an instance id may not.
-    tail = f"-{ordinal}"
+    counts = sorted(Counter(partition.topic for partition in inputs).items())
+    tail = (
+        f"-{hashlib.sha256(repr(counts).encode()).hexdigest()[:_DIGEST_CHARS]}-{ordinal}"
+        if counts
+        else f"-{ordinal}"
+    )
     return _NO_INSTANCE_ID.sub("_", group)[: _MAX_INSTANCE_ID_CHARS - len(tail)] + tail
 
 

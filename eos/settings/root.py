@@ -15,7 +15,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from eos.settings import clients, rules
+from eos.settings import clients, java, rules
 from eos.settings.catalogue import ENV_PREFIX, NESTED, SECRETS_DIR_VARIABLE, Catalogue, Described, Free
 from eos.settings.invalid import problems_of
 from eos.settings.job import validated_job
@@ -30,6 +30,7 @@ from eos.settings.tables import (
     OwnershipSettings,
     PoisonSettings,
     ShutdownSettings,
+    SparkSettings,
     TransactionSettings,
     WorkerSettings,
 )
@@ -67,6 +68,7 @@ class Settings(BaseSettings):
     workers: WorkerSettings = Field(default_factory=WorkerSettings)
     shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
+    spark: SparkSettings = Field(default_factory=SparkSettings)
     local: LocalSettings = Field(default_factory=LocalSettings)
     job: Free = Field(
         default_factory=dict, repr=False, description="the job's own settings, checked by its model"
@@ -158,6 +160,11 @@ class Settings(BaseSettings):
             wait_ms = min(wait_ms, self.ownership.max_poll_interval_ms * _POLL_SHARE)
         return wait_ms / 1000
 
+    @property
+    def twin_wait_s(self) -> float:
+        """Seconds that a fenced Spark task waits for its twin; the twin's transaction lives no longer than its timeout."""
+        return (self.spark.twin_wait_ms or self.transaction.timeout_ms) / 1000
+
     def for_worker(self, index: int) -> Settings:
         """The settings of one of this machine's ``workers.count`` processes: ordinal x count + index.
 
@@ -207,6 +214,15 @@ class Settings(BaseSettings):
             ConfigError: no brokers are named.
         """
         return clients.consumer_config(self, group, ordinal)
+
+    def java_client_options(self) -> dict[str, str]:
+        """For a Java client (Spark's Kafka connector) of the same cluster. Holds secrets.
+
+        Raises:
+            ConfigError: no brokers are named, or an option of ``[kafka.client]`` that protects the connection has
+                no Java counterpart that eos can render.
+        """
+        return java.java_client_options(self)
 
     def shown(self) -> dict[str, Any]:
         """Nested tables of `Shown` (value, source) without secrets: what ``eos config show`` prints."""

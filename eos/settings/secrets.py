@@ -17,7 +17,7 @@ HIDDEN = "**********"
 _MAX_SECRET_BYTES = 65_536  # a key chain in PEM fits; a log file given by mistake does not
 
 _SENSITIVE = re.compile(
-    r"password|passwd|passphrase|secret|token|jaas|credential|pem\b|user\.?info|private|"
+    r"password|passwd|passphrase|secret|token|jaas|credential|pem\b|keystore[._]key\b|user\.?info|private|"
     r"(api|access|encryption|signing)[._-]?key|oauthbearer[._]config|assertion",
     re.IGNORECASE,
 )

@@ -271,6 +271,41 @@ class ObserveSettings(Table):
     )
 
 
+class SparkSettings(Table):
+    """What runs of eos.spark need beyond the rest."""
+
+    max_records_per_partition: int | None = Field(
+        default=None,
+        ge=1,
+        description="offsets that one batch run takes from an input partition at most; all that there are if not "
+        "given. It bounds what a transaction holds",
+    )
+    write_tasks: int | None = Field(
+        default=None,
+        ge=1,
+        description="tasks that write after a transform that moves rows between tasks (join, aggregate, union); "
+        "as many as the session has cores if not given, and never more than there are shards",
+    )
+    twin_wait_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="milliseconds that a task that was fenced by its twin (a retry, a speculative copy) waits for the "
+        "twin's commit before it fails; transaction.timeout_ms if not given",
+    )
+    sink_shards: int = Field(
+        default=4,
+        ge=1,
+        le=1_000,
+        description="transactions that a streaming query's output is divided into; fixed for the life of a checkpoint",
+    )
+    client: Options = Field(
+        default_factory=dict,
+        repr=False,
+        description="Java Kafka client options of Spark's source, by their dotted names, for what [kafka.client] "
+        "cannot say to Java",
+    )
+
+
 class LocalSettings(Table):
     """The Kafka of this machine, for the demo and for tests."""
 

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, TypeVar
 
+from eos import retry
+from eos.admission import refuse_live_members, refuse_other_mode
+from eos.calls import Call
+from eos.errors import OffsetGapError
+from eos.events import InputPlanned, Listener, StartPolicyApplied, nobody
+from eos.kafka.admin import Admin, Mark
+from eos.kafka.consumer import Committed, ConsumerClient, offsets_reader
 from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+from eos.shards import StartShard, shard_prefix
+from eos.stamps import OwnershipMode
+from eos.start import apply_start_policy, preview_start_policy
+
+T = TypeVar("T")
+Commit = Literal["partition", "batch"]
+
+_CALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +75,11 @@ class InputPlan:
         return self._by_shard.get(shard)
 
     @property
+    def starts(self) -> OffsetVector:
+        """Where the run begins, for the partitions that it reads."""
+        return OffsetVector({one.partition: one.start for one in self.ranges})
+
+    @property
     def ends(self) -> OffsetVector:
         """What the group will have committed after the run, for the partitions that it reads."""
         return OffsetVector({one.partition: one.end for one in self.ranges})
@@ -67,7 +90,130 @@ class InputPlan:
         text = " ".join(f"{one.partition}:{one.start}-{one.end}" for one in self.ranges)
         return hashlib.sha256(f"{self.group} {text}".encode()).hexdigest()[:12]
 
+    def table(self) -> list[tuple[str, ...]]:
+        """Rows of text for a person, the first one the head: the ranges, and what they come to.
+
+        Offsets count control records and aborted records too.
+        """
+        rows = [(str(one.partition), str(one.start), str(one.end), str(one.end - one.start)) for one in self]
+        total = sum(one.end - one.start for one in self)
+        unchanged = len(self.partitions) - len(self.ranges)
+        return [
+            ("partition", "start", "end", "offsets"),
+            *rows,
+            (f"{len(self)} of {len(self.partitions)}, {unchanged} with nothing new", "", "", str(total)),
+        ]
+
     def only(self, partitions: Iterable[Partition]) -> InputPlan:
         """The plan of these partitions alone; shard numbers stay."""
         wanted = set(partitions)
         return InputPlan(self.group, self.partitions, tuple(r for r in self.ranges if r.partition in wanted))
+
+
+def plan_input(
+    settings: Settings,
+    topics: Sequence[str],
+    *,
+    app: str,
+    commit: Commit,
+    listener: Listener = nobody,
+    preview: bool = False,
+) -> InputPlan:
+    """What a run of ``app`` reads now: per partition from the committed offset to the last stable offset.
+
+    A topic without any committed offset gets its first ones as ``input.start`` says, committed before
+    anything is read. A partition that is new to a topic begins at its beginning. The end is limited by
+    ``spark.max_records_per_partition``.
+
+    Waits until no transaction is pending on the group's offsets: what a killed run left open ends with
+    its transaction.timeout.ms at the latest.
+
+    Args:
+        settings: how to reach the cluster, the group, the start policy, the limit.
+        topics: the input topics.
+        app: the run's name: the first part of every transactional.id, and the group if none is set.
+        commit: the unit that commits; offsets of the other one are refused unless ownership.adopt_offsets.
+        listener: told the plan, and a start policy that was applied.
+        preview: commit no start policy; the plan is what it would have been.
+
+    Raises:
+        ConfigError: a topic is missing, nothing says where to start, the group has live members, or its
+            offsets were committed in another mode of ownership.
+        OffsetGapError: input was deleted before it was processed, or the topic is not the one it was.
+        UnavailableError: the cluster did not answer in time.
+    """
+    group = settings.group_for(app)
+    mode = OwnershipMode(commit)
+    config = settings.client_config()
+    refuse_live_members(settings, group, mode)
+    reader = offsets_reader(config, group, stable=True)
+    try:
+        stored = _committed(settings, topics, reader, app, listener, preview=preview)
+        refuse_other_mode(settings, group, stored, mode)
+
+        def list_partitions(timeout_s: float) -> list[Partition]:
+            return reader.partitions_of(topics, timeout_s)
+
+        partitions = tuple(sorted(_asked(settings, list_partitions)))
+    finally:
+        reader.close()
+    # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
+    ranges = _ranges(settings, partitions, {p: one.offset for p, one in stored.items()}, Admin(config))
+    plan = InputPlan(group, partitions, tuple(ranges))
+    listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
+    return plan
+
+
+def _committed(
+    settings: Settings,
+    topics: Sequence[str],
+    reader: ConsumerClient,
+    app: str,
+    listener: Listener,
+    *,
+    preview: bool,
+) -> dict[Partition, Committed]:
+    if preview:
+        return preview_start_policy(settings, topics, reader)
+
+    def started(positions: OffsetVector) -> None:
+        shard = StartShard(app, reader.group_id).transactional_id
+        listener(StartPolicyApplied(shard, positions, settings.input.start))
+
+    return apply_start_policy(settings, topics, reader, app=app, tell=started)
+
+
+def _ranges(
+    settings: Settings, partitions: Sequence[Partition], committed: Mapping[Partition, int], admin: Admin
+) -> Iterator[OffsetRange]:
+    def at(mark: Mark, wanted: Sequence[Partition]) -> dict[Partition, int]:
+        return _asked(settings, lambda timeout_s: admin.offsets_at(mark, wanted, timeout_s))
+
+    stable = at(Mark.LAST_STABLE, partitions)
+    first = at(Mark.START, partitions)
+    # Behind an open transaction; only somebody who does not read read_committed commits there.
+    beyond = [p for p, offset in committed.items() if p in stable and offset > stable[p]]
+    high = at(Mark.HIGH_WATERMARK, beyond)
+    limit = settings.spark.max_records_per_partition
+    for partition in partitions:
+        start = committed.get(partition, first[partition])
+        if start < first[partition]:
+            raise _gap(partition, start, f"the log begins at {first[partition]}", "retention, DeleteRecords")
+        if partition in high and start > high[partition]:
+            raise _gap(partition, start, f"the log ends at {high[partition]}", "the topic was created anew")
+        end = stable[partition] if limit is None else min(stable[partition], start + limit)
+        if start < end:
+            yield OffsetRange(partition, start, end)
+
+
+def _gap(partition: Partition, committed: int, log: str, cause: str) -> OffsetGapError:
+    return OffsetGapError(
+        f"{partition}: the committed offset is {committed}, and {log}: input is gone ({cause}). Nothing is skipped "
+        "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
+        "--reset-offsets while no run is at work"
+    )
+
+
+def _asked(settings: Settings, ask: Callable[[float], T]) -> T:
+    deadline = time.monotonic() + settings.open_deadline_s
+    return retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)

@@ -32,6 +32,7 @@ PLANTED = {
     "door-rich": ("eos/local/jars.py", "import rich.progress"),
     "door-kafka-python": ("eos/check/verify.py", "from kafka import KafkaConsumer"),
     "door-pyspark": ("eos/local/download.py", "import pyspark"),
+    "door-pyarrow": ("eos/producer.py", "import pyarrow"),
 }
 
 

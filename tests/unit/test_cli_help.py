@@ -19,6 +19,9 @@ _COMMANDS = [
     "local stop",
     "local status",
     "local topics",
+    "spark run",
+    "spark plan",
+    "spark jars",
     "config show",
     "config describe",
 ]
@@ -48,7 +51,7 @@ def test_the_help_documents_every_exit_code(eos: Eos) -> None:
 
 def test_the_help_names_every_command_in_one_line_each(eos: Eos) -> None:
     lines = eos("--help").out.splitlines()
-    for command in ("run", "verify", "shard-id", "local", "config"):
+    for command in ("run", "verify", "spark", "shard-id", "local", "config"):
         (line,) = (line for line in lines if line.startswith(f"│ {command} "))
         assert line.rstrip(" │").endswith(".")
 

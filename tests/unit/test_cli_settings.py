@@ -39,7 +39,7 @@ def test_every_setting_is_shown_with_its_source(
     assert shown["transaction.max_records"] == ("7", f"toml {config}")
     assert shown["group"] == ('"mine"', "environment EOS_GROUP")
     assert shown["kafka.security_protocol"] == ('"PLAINTEXT"', "default")
-    tables_of_free_names = {"kafka.client", "kafka.producer", "kafka.consumer", "job"}
+    tables_of_free_names = {"kafka.client", "kafka.producer", "kafka.consumer", "spark.client", "job"}
     assert {one.name for one in Settings.described()} - tables_of_free_names <= shown.keys()
 
 

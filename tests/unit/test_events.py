@@ -16,6 +16,7 @@ KINDS = [kind for kind in vars(events).values() if isinstance(kind, type) and is
 VALUES: dict[str, object] = {
     "offsets": OffsetVector({Partition("in", 0): 5}),
     "positions": OffsetVector({Partition("in", 0): 5}),
+    "ends": OffsetVector({Partition("in", 0): 9}),
     "partition": Partition("in", 0),
     "partitions": (Partition("in", 0),),
     "policy": "earliest",

@@ -20,6 +20,7 @@ from eos.events import (
     CallRetried,
     Event,
     Fenced,
+    InputPlanned,
     LagMeasured,
     LoopTurned,
     PartitionsAssigned,
@@ -105,6 +106,18 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
         "warning",
         "start policy applied",
         {"policy": "earliest", "positions": "settlements[0] at 0"},
+    ),
+    (
+        InputPlanned(SHARD, OffsetVector({P0: 5}), OffsetVector({P0: 9}), (P0, P1)),
+        "info",
+        "input planned",
+        {"partitions": 2, "offsets": 4, "ranges": "settlements[0] [5, 9)"},
+    ),
+    (
+        InputPlanned(SHARD, OffsetVector(), OffsetVector(), (P0, P1)),
+        "info",
+        "input planned",
+        {"partitions": 2, "offsets": 0, "ranges": "nothing new"},
     ),
     (
         RecordDeadLettered(SHARD, P0, 7, "ValueError: bad"),

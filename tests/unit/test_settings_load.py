@@ -134,6 +134,8 @@ SPECIAL: dict[str, list[tuple[str, object]]] = {
     ],
     "kafka.producer": [('{"linger.ms": 2.5}', {"linger.ms": 2.5})],
     "kafka.consumer": [('{"check.crcs": true}', {"check.crcs": True})],
+    "spark.sink_shards": [("1", 1), ("16", 16)],
+    "spark.client": [('{"client.rack": "eu-1"}', {"client.rack": "eu-1"})],
     "job": [('{"currency": "EUR", "limits": {"max": 3}}', {"currency": "EUR", "limits": {"max": 3}})],
 }
 

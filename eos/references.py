@@ -1,0 +1,49 @@
+"""References: the object that ``package.module:name`` names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from eos.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
+    """The object of a kind that a reference names, for example the Job of ``jobs.refunds:job``.
+
+    Args:
+        reference: ``package.module:name``.
+        app_dir: put in front of sys.path; a console script does not have the working directory there.
+        kind: what it must be.
+        title: the kind's public name, for the message.
+
+    Raises:
+        ConfigError: there is no such module or name, or it is something else.
+    """
+    module_name, colon, name = reference.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(
+            f"{reference!r} names no job. Fix: package.module:name, for example jobs.refunds:job"
+        )
+    if str(app_dir) not in sys.path:
+        sys.path.insert(0, str(app_dir))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Of the module itself or a parent; a module that misses one of its own imports says so itself.
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise
+        raise ConfigError(
+            f"there is no module {module_name!r} under {app_dir}. Fix: run from its folder, or name it with --app-dir"
+        ) from error
+    found = getattr(module, name, None)
+    if isinstance(found, kind):
+        return found
+    others = sorted(key for key, value in vars(module).items() if isinstance(value, kind))
+    listed = f"it has: {', '.join(others)}" if others else "it has none"
+    what = f" ({name!r} is a {type(found).__name__})" if found is not None else ""
+    raise ConfigError(f"{module_name!r} has no {title} named {name!r}{what}; {listed}")
