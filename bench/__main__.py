@@ -36,8 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     delay.add_argument("--rate", type=_positive, default=2000, help="records per second")
     delay.add_argument("--seconds", type=float, default=20.0, help="measured time per contender and round")
 
+    batches = commands.add_parser("spark", help="Spark's writers over one plan: records per second")
+    batches.add_argument("--bootstrap", help="a running broker (default: one is started)")
+    batches.add_argument("--rounds", type=_positive, default=3)
+    batches.add_argument("--records", type=_positive, default=2_000_000)
+
     given = parser.parse_args(arguments)
-    if given.command == "copy":
+    if given.command == "spark":
+        from bench import spark  # not before it is asked for: it needs PySpark
+
+        names = list(spark.CONTENDERS)
+        good = spark.run(names, records=given.records, rounds=given.rounds, bootstrap=given.bootstrap)
+    elif given.command == "copy":
         good = copying.run(
             given.contenders,
             records=given.records,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from eos import retry
+from eos.admission import refuse_live_members, refuse_other_mode
 from eos.calls import Call
-from eos.errors import ConfigError, EosError, RetriableError, UsageError
+from eos.errors import ConfigError, EosError, RebalancedError, RetriableError, UsageError
 from eos.events import (
     LagMeasured,
     Listener,
@@ -19,17 +20,22 @@ from eos.events import (
     StartPolicyApplied,
     nobody,
 )
-from eos.kafka.admin import live_members
 from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
 from eos.settings import Settings
-from eos.stamps import OwnershipMode, Stamp
+from eos.settings.clients import consumer_config
+from eos.stamps import OwnershipMode
 from eos.start import apply_start_policy
 
 _CALL_S = 5.0
 _SEEK_S = 5.0
+_SEEK_PAUSE_S = 0.02
 _ERROR_PAUSE_S = 0.2
+_LOOK_EVERY_S = 30.0  # after the input topics
+_LOOK_AGAIN_S = 2.0
+_LOOK_CALL_S = 1.0
+_NO_TOPIC = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _NO_RECORDS = InputBatch([])
 
 
@@ -90,10 +96,15 @@ class ReadCommittedConsumer:
         self._listener = listener
         self._shard = shard or group
         self._hooks = hooks
+        self._mode = OwnershipMode(settings.ownership.mode)
         self._client: ConsumerClient | None = None
+        self._member: dict[str, Any] = {}  # how this member joins
         self._resume: dict[Partition, int] = {}  # where each owned partition goes on after an abort
         self._ended: set[Partition] = set()
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        self._seen_gone = False
         self._rewind_due = False
+        self._seeking_since: float | None = None
         self._callback_error: BaseException | None = None
 
     # --- life --------------------------------------------------------------------------------------
@@ -109,24 +120,28 @@ class ReadCommittedConsumer:
 
     def open(self) -> None:
         """Check the group, apply the start policy if it has no offsets, and begin to read."""
-        client = ConsumerClient(self._settings.consumer_config(self._group, self._ordinal))
+        client = ConsumerClient(consumer_config(self._settings, self._group, None))
         try:
             if self._given is not None:
-                self._refuse_live_members()
+                refuse_live_members(self._settings, self._group, self._mode)
             stored = apply_start_policy(
                 self._settings, self._topics, client, app=self._app, tell=self._started
             )
             self._check_mode(stored)
-            self._client = client
             if self._given is None:
-                client.subscribe(self._topics, self)
+                inputs = self._inputs(client)
+                self._member = consumer_config(self._settings, self._group, self._ordinal, inputs)
             else:
+                self._client = client
                 self._take_over(self._given)
                 client.assign(self._resume)
         except BaseException:
             self._client = None
             client.close()
             raise
+        if self._given is None:
+            client.close()
+            self._join()
 
     def close(self) -> None:
         """Leave the group. Finish or abort the open transaction before."""
@@ -134,6 +149,24 @@ class ReadCommittedConsumer:
         if client is not None:
             client.close()
             self._client = None
+
+    @property
+    def instance_id(self) -> str | None:
+        """The group.instance.id under which the group knows this member; None of a dynamic one, or none."""
+        found: str | None = self._member.get("group.instance.id")
+        return found
+
+    def give_all_up(self) -> None:
+        """The membership is over: all partitions are lost. They are not read any more; fetch raises why."""
+        if self._resume:
+            self._give_up(sorted(self._resume), lost=True)
+            self._raise_callback_error()
+
+    def rejoin(self) -> None:
+        """Join the group as a new member, after :meth:`give_all_up`: librdkafka's own is of no use after a fence."""
+        self.close()
+        self._callback_error = None  # of the old one, which was over anyway
+        self._join()
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -146,19 +179,22 @@ class ReadCommittedConsumer:
         Raises:
             OffsetGapError: a position is no longer in the log.
             FencedError: another member took over this group.instance.id.
-            ConfigError: access was refused.
+            ConfigError: access was refused, or an input topic was deleted.
         """
         client = self._require_client()
         self._callback_error = None
+        self._look_after_topics(client)
         try:
             fetched = client.consume(max_records, timeout_s, linger_s)
-        except RetriableError:
+        except RetriableError as error:
+            if error.code in _NO_TOPIC:  # told once, and then the group is dealt without the topic
+                self._look_at = min(self._look_at, time.monotonic() + _LOOK_AGAIN_S)
             time.sleep(min(_ERROR_PAUSE_S, timeout_s))
             return _NO_RECORDS
         finally:
             self._raise_callback_error()
         if self._rewind_due:
-            self.rewind()
+            self._rewind_once()
             return _NO_RECORDS
         self._ended.update(fetched.ends)
         return InputBatch(fetched.messages) if fetched.messages else _NO_RECORDS
@@ -177,6 +213,23 @@ class ReadCommittedConsumer:
         """Per owned partition that was read from, the next offset to read."""
         return self._require_client().positions(self._resume)
 
+    def positions_behind(self, batch: InputBatch) -> OffsetVector:
+        """As :meth:`positions`, for a batch that :meth:`fetch` has just returned.
+
+        Raises:
+            RebalancedError: the assignment is gone, though nobody has been told yet: after a fatal error librdkafka
+                takes it back by itself (measured: a static member that is fenced while records are transformed).
+        """
+        positions = self.positions()
+        # Looked at only if some partition has none, which is usual for those that were never read.
+        if len(positions) < len(self._resume) and (
+            gone := set(zip(batch.topics, batch.partitions, strict=True)) - positions.keys()
+        ):
+            raise RebalancedError(
+                f"{sorted(gone)} were read from and have no position any more: the assignment is gone"
+            )
+        return positions
+
     def advanced(self, committed: Mapping[Partition, int]) -> None:
         """These offsets are committed: a rewind goes no further back."""
         self._resume.update((p, offset) for p, offset in committed.items() if p in self._resume)
@@ -192,14 +245,28 @@ class ReadCommittedConsumer:
 
     def rewind(self) -> None:
         """Go back to the committed offsets of every owned partition, and drop what was fetched ahead."""
-        self._rewind_due = False
-        if not self._resume:
+        self._rewind_due = True
+        while self._rewind_due:
+            self._rewind_once()
+
+    def _rewind_once(self) -> None:
+        try:
+            for position in self._resume.items():
+                self._require_client().seek(dict([position]))
+        except UsageError:
+            # _STATE: a partition that was assigned a moment ago is not being fetched yet; or the assignment is gone
+            # by a fatal error, which the next consume tells.
+            now = time.monotonic()
+            self._seeking_since = self._seeking_since or now
+            if now - self._seeking_since > _SEEK_S:
+                raise
+            time.sleep(_SEEK_PAUSE_S)
             return
-        deadline = time.monotonic() + _SEEK_S
-        for partition, offset in self._resume.items():
-            self._seek(partition, offset, deadline)
-        self._ended.clear()
-        self._listener(Rewound(self._shard, OffsetVector(self._resume)))
+        self._rewind_due = False
+        self._seeking_since = None
+        if self._resume:
+            self._ended.clear()
+            self._listener(Rewound(self._shard, OffsetVector(self._resume)))
 
     def group_metadata(self) -> GroupMetadata:
         """The member's metadata, for the transaction that commits now (KIP-447: do not keep it)."""
@@ -254,6 +321,37 @@ class ReadCommittedConsumer:
 
     # --- inside ------------------------------------------------------------------------------------
 
+    def _look_after_topics(self, client: ConsumerClient) -> None:
+        """Whether the input topics are still there: librdkafka goes on without a deleted one, silently under assign()."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY_S
+        try:
+            client.partitions_of(self._topics, _LOOK_CALL_S)
+        except RetriableError:
+            return  # brokers are away; that is not the question here
+        except ConfigError as error:
+            if self._seen_gone:
+                raise ConfigError(
+                    f"an input topic was deleted while the job ran: {error}. Kafka forgets the group's offsets with it: "
+                    "if it is created anew, it starts with --start earliest"
+                ) from error
+            self._look_at = now + _LOOK_AGAIN_S  # a broker may be behind with its metadata
+            self._seen_gone = True
+        else:
+            self._seen_gone = False
+
+    def _join(self) -> None:
+        self._client = ConsumerClient(self._member)
+        self._client.subscribe(self._topics, self)
+
+    def _inputs(self, client: ConsumerClient) -> list[Partition]:
+        def ask(timeout_s: float) -> list[Partition]:
+            return client.partitions_of(self._topics, timeout_s)
+
+        return retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)
+
     def _started(self, positions: OffsetVector) -> None:
         self._listener(StartPolicyApplied(self._shard, positions, self._settings.input.start))
 
@@ -289,43 +387,7 @@ class ReadCommittedConsumer:
         return retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)[0]
 
     def _check_mode(self, stored: Mapping[Partition, Committed]) -> None:
-        if self._settings.ownership.adopt_offsets:
-            return
-        mine = OwnershipMode(self._settings.ownership.mode)
-        for partition, committed in stored.items():
-            stamp = Stamp.parse(committed.metadata)
-            if stamp is not None and stamp.mode not in (mine, OwnershipMode.START):
-                raise ConfigError(
-                    f"{partition}: the group {self._group!r} has an offset committed by ownership.mode = "
-                    f"'{stamp.mode}', and this job runs with '{mine}'. The two must never run side by side, because "
-                    "neither fences the other. Fix: use the old mode, or stop every old instance and start once "
-                    "with --adopt-offsets"
-                )
-
-    def _refuse_live_members(self) -> None:
-        config = self._settings.client_config()
-
-        def ask(timeout_s: float) -> list[str]:
-            return live_members(config, self._group, timeout_s)
-
-        members = retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)
-        if members:
-            raise ConfigError(
-                f"group {self._group!r} has live members ({', '.join(members)}), and ownership.mode = 'partition' "
-                "would commit over their offsets unseen. Fix: stop them, or use a group of its own (EOS_GROUP)"
-            )
-
-    def _seek(self, partition: Partition, offset: int, deadline: float) -> None:
-        while True:
-            try:
-                self._require_client().seek({partition: offset})
-            except UsageError:
-                # _STATE: a partition that was assigned a moment ago is not being fetched yet.
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
+        refuse_other_mode(self._settings, self._group, stored, self._mode)
 
     def _raise_callback_error(self) -> None:
         error, self._callback_error = self._callback_error, None

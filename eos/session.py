@@ -12,17 +12,29 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from eos.calls import Call
 from eos.consumer import ReadCommittedConsumer
-from eos.errors import AbortableError, EosError, RebalancedError, ReopenError, RetriableError, UsageError
-from eos.events import LagMeasured, Listener, SessionClosed, SessionOpened, nobody
+from eos.errors import (
+    AbortableError,
+    EosError,
+    FencedError,
+    RebalancedError,
+    ReopenError,
+    RetriableError,
+    UsageError,
+)
+from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, nobody
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome
 from eos.producer import ProducerState, TransactionalProducer
 from eos.records import InputBatch, OutputBatch, OutputRecord
+from eos.rejoin import FENCED_MEMBER, Rejoin
 from eos.settings import Settings
 from eos.shards import PartitionShard, Shard
 from eos.transaction import Transaction
+
+_REJOIN_PAUSE_S = 0.2
 
 
 class Work(NamedTuple):
@@ -73,8 +85,10 @@ class Session:
         self._transaction: Transaction | None = None
         self._processed = OffsetVector()  # positions behind what the open transaction holds
         self._committing: tuple[Transaction, Future[None]] | None = None
+        self._fetched = InputBatch([])
         self._staged: list[Work] = []
         self._committed_at = time.monotonic()
+        self._rejoin: Rejoin | None = None
         self.commit_seconds = 0.0  # of the last transaction
 
     # --- life --------------------------------------------------------------------------------------
@@ -132,14 +146,33 @@ class Session:
         return not (self._staged or self._committing or self._transaction)
 
     def fetch(self, max_records: int, timeout_s: float, linger_s: float) -> InputBatch:
-        """The next input records. A rebalance inside ends the open transaction and drops what is staged."""
-        return self._consumer.fetch(max_records, timeout_s, linger_s)
+        """The next input records. A rebalance inside ends the open transaction and drops what is staged.
+
+        A member that the group has fenced is given up, and joins again if it has no rival; until then nothing comes.
+        """
+        if self._rejoin is not None and self._rejoin.pending:
+            if self._rejoin.may_join():
+                self._consumer.rejoin()
+            else:
+                time.sleep(min(timeout_s, _REJOIN_PAUSE_S))
+            return InputBatch([])
+        try:
+            self._fetched = self._consumer.fetch(max_records, timeout_s, linger_s)
+        except FencedError as error:
+            self._fenced_by_the_group(error)
+            self._fetched = InputBatch([])
+        return self._fetched
 
     def stage(self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], records_in: int) -> None:
-        """Keep transformed records for the next :meth:`produce`. Call it after the fetch they came from."""
+        """Keep transformed records for the next :meth:`produce`. Call it after the fetch they came from.
+
+        Raises:
+            RebalancedError: their partitions are gone already.
+        """
         # The positions are taken now: in a later rebalance they would already count records that the
         # running fetch holds and nobody has processed.
-        self._staged.append(Work(outputs, records_in, self._consumer.positions()))
+        positions = self._consumer.positions_behind(self._fetched)
+        self._staged.append(Work(outputs, records_in, positions))
 
     def produce(self) -> None:
         """Produce what is staged, in a transaction that is begun if none is open.
@@ -228,7 +261,8 @@ class Session:
         self._abort(error)
         self._reopen_if_over()
         self._drop()
-        self._consumer.rewind()
+        # In the next fetch, which also tells if the assignment is gone.
+        self._consumer.rewind_later()
 
     def lag(self) -> LagMeasured:
         """How far this session is behind, as of its last fetches."""
@@ -272,6 +306,16 @@ class Session:
 
     # --- inside ------------------------------------------------------------------------------------
 
+    def _fenced_by_the_group(self, error: FencedError) -> None:
+        """A fence of the member, not of the producer, need not mean a rival: see eos.rejoin."""
+        instance_id = self._consumer.instance_id
+        if error.code != FENCED_MEMBER or instance_id is None:
+            raise error
+        self._rejoin = self._rejoin or Rejoin(self._settings, self.shard.group, instance_id)
+        attempt = self._rejoin.fenced(error)
+        self._consumer.give_all_up()
+        self._listener(CallRetried(self._name, Call.CONSUME, attempt, str(error)))
+
     def _begin(self) -> Transaction:
         transaction = self._producer.transaction()
         transaction.begin()
@@ -286,8 +330,9 @@ class Session:
             return None
         resume = self._consumer.resume_positions
         offsets = OffsetVector({p: o for p, o in self._processed.items() if resume.get(p) != o})
-        if foreign := offsets.without(resume):
-            error = RebalancedError(f"{foreign} are not ours any more: aborted")
+        if (foreign := offsets.without(resume)) or (transaction.records_in and not offsets):
+            # Output without the offsets of its input would be made again by whoever reads that input next.
+            error = RebalancedError(f"{foreign or 'the partitions read'} are not ours any more: aborted")
             self._abort(error)
             raise error
         transaction.add_offsets(offsets, self._consumer.group_metadata())
@@ -319,6 +364,7 @@ class Session:
 
     def _drop(self) -> None:
         self._staged = []
+        self._fetched = InputBatch([])
 
 
 def _produce(transaction: Transaction, outputs: Sequence[OutputBatch] | Sequence[OutputRecord]) -> None:

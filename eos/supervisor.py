@@ -111,7 +111,7 @@ def run_workers(
         on_restart: told of every restart.
 
     Returns:
-        DONE, or the first failing worker's code.
+        DONE, or the first failing worker's code, also if it failed while it was stopping.
     """
     workers = [_Worker(plan, index) for index in range(plan.settings.workers.count)]
     result = ExitCode.DONE
@@ -128,7 +128,8 @@ def run_workers(
                         stop.set()
                 if stop.is_set():
                     _pass_reports(workers, on_report)
-                    _stop(workers, plan.settings.shutdown.grace_s, on_report)
+                    code = _stop(workers, plan.settings.shutdown.grace_s, on_report)
+                    result = code if result is ExitCode.DONE else result
                     break
         finally:
             _kill(workers, on_report)
@@ -193,7 +194,8 @@ def _drain(worker: _Worker, on_report: Callable[[int, object], None]) -> None:
         worker.reports = None
 
 
-def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, object], None]) -> None:
+def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, object], None]) -> ExitCode:
+    """Ask all to end, and wait; returns the code of the first that ended with an error of its own."""
     for worker in workers:
         worker.restart_at = None
         if worker.process is not None:
@@ -204,8 +206,10 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
             log.error(
                 "workers did not end within shutdown.grace_ms: killed; the next start settles what is open"
             )
-            return
+            break
         _pass_reports(workers, on_report)
+    codes = [_exit_code(code) for worker in workers if (code := worker.ended()) is not None]
+    return next((code for code in codes if code is not ExitCode.DONE), ExitCode.DONE)
 
 
 def _kill(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import importlib
-import sys
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -18,12 +17,15 @@ from eos.job import BoundTransform, Job
 from eos.kafka.admin import Admin, TopicShape
 from eos.loop import Loop
 from eos.offsets import Partition
+from eos.references import load_named
 from eos.session import Session
 from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard
 
 _METADATA_S = 15.0
 _JOIN_POLL_S = 0.2
+
+log = logging.getLogger("eos.worker")
 
 
 def load_job(reference: str, app_dir: Path) -> Job:
@@ -36,28 +38,7 @@ def load_job(reference: str, app_dir: Path) -> Job:
     Raises:
         ConfigError: there is no such module or name, or it is no Job.
     """
-    module_name, colon, name = reference.partition(":")
-    if not (module_name and colon and name):
-        raise ConfigError(
-            f"{reference!r} names no job. Fix: package.module:name, for example jobs.refunds:job"
-        )
-    if str(app_dir) not in sys.path:
-        sys.path.insert(0, str(app_dir))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # Of the module itself or a parent; a module that misses one of its own imports says so itself.
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise
-        raise ConfigError(
-            f"there is no module {module_name!r} under {app_dir}. Fix: run from its folder, or name it with --app-dir"
-        ) from error
-    job = getattr(module, name, None)
-    if not isinstance(job, Job):
-        jobs = sorted(key for key, value in vars(module).items() if isinstance(value, Job))
-        found = f"it has: {', '.join(jobs)}" if jobs else "it has none"
-        raise ConfigError(f"{module_name!r} has no eos.Job named {name!r}; {found}")
-    return job
+    return load_named(reference, app_dir, Job, "eos.Job")
 
 
 def bind(job: Job, settings: Settings) -> BoundTransform:
@@ -141,7 +122,14 @@ def run_shards(
     # garbage collector goes through all of it, in the middle of a transaction.
     gc.collect()
     gc.freeze()
-    if len(loops) == 1:
+    if not loops:
+        log.warning(
+            "this instance owns no partition, so it has nothing to do and ends: ownership.instances is %s and its "
+            "ordinal %d, and the inputs have fewer partitions",
+            settings.ownership.instances,
+            settings.ordinal,
+        )
+    elif len(loops) == 1:
         loops[0].run()
     else:
         _run_in_threads(loops, settings, stop)

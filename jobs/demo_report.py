@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from eos.check.report import VerificationReport
+from eos.check.transactions import TransactionState
 
 
 @dataclass
-class Takeover:
-    """What the kill met, and what came after it.
+class Accident:
+    """What a kill met, and what came after it.
 
     Attributes:
-        ordinal, pid, producer_id: the worker that was killed, and its producer.
-        open_partitions: of its transaction, as the coordinator saw it while the worker stood still; 0 = none open.
+        victim: the process that was killed.
+        open_shards: the transactions that were open at that moment, as their coordinator saw them.
         epochs_before, epochs_after: producer epochs by transactional.id.
-        seconds: from the kill until the replacement's session was open.
+        seconds: from the kill until the shard had its next owner.
     """
 
-    ordinal: int
-    pid: int
-    producer_id: int
-    open_partitions: int
+    victim: str
+    open_shards: dict[str, TransactionState]
     epochs_before: dict[str, int]
     epochs_after: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -63,20 +64,44 @@ def show_report(console: Console, report: VerificationReport) -> None:
         console.print(f"[red]{example}[/]")
 
 
-def show_takeover(console: Console, takeover: Takeover, aborted: int) -> None:
-    """What happened to the worker, and the producer epochs around it."""
+def show_accident(console: Console, accident: Accident, aborted: int) -> None:
+    """What happened to the victim, and the producer epochs around it."""
     shards = _table("the accident", "transactional.id", "producer epoch before", "after")
-    for name, epoch in sorted(takeover.epochs_before.items()):
-        shards.add_row(name, str(epoch), str(takeover.epochs_after.get(name, "?")))
+    for name, epoch in sorted(accident.epochs_before.items()):
+        shards.add_row(name, "-" if epoch < 0 else str(epoch), str(accident.epochs_after.get(name, "?")))
     console.print(shards)
-    where = (
-        f"inside a transaction with {takeover.open_partitions} partitions"
-        if takeover.open_partitions
-        else "idle"
+    opened = len(accident.open_shards)
+    partitions = sum(len(state.partitions) for state in accident.open_shards.values())
+    console.print(
+        f"  {accident.victim} got SIGKILL with {opened} transaction(s) open on {partitions} partitions"
+        if opened
+        else f"  {accident.victim} got SIGKILL while no transaction was open"
     )
-    console.print(f"  worker {takeover.ordinal} (pid {takeover.pid}) got SIGKILL {where}")
-    console.print(f"  its replacement was open after {takeover.seconds:.1f} s")
+    console.print(f"  its work had a new owner after {accident.seconds:.1f} s")
     console.print(f"  transactions aborted by the takeover: {aborted}")
+
+
+def show_settlement_report(console: Console, reports: Sequence[Mapping[str, Any]]) -> None:
+    """A few of the records that the settlement report has written."""
+    table = _table(
+        "settlement report (some merchants)", "merchant", "day", "currency", "settled", "refunded", "share"
+    )
+    table.add_column("top reason")
+    for report in reports:
+        reasons = report.get("top_reasons") or [{"reason": "-"}]
+        for number, total in enumerate(report["totals"]):
+            of_report = (
+                (f"{report['name']} ({report['country']})", report["day"]) if number == 0 else ("", "")
+            )
+            table.add_row(
+                *of_report,
+                total["currency"],
+                f"{total['settled_minor']:,}",
+                f"{total['refunded_minor']:,}",
+                f"{total['refunded_share']:.1%}",
+                reasons[0]["reason"] if number == 0 else "",
+            )
+    console.print(table)
 
 
 def _table(title: str, first: str, *others: str) -> Table:

@@ -1,0 +1,280 @@
+"""Spark's writers over one plan, warm and interleaved: what exactly-once costs against Spark's own Kafka sink."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from bench.broker import broker
+from bench.check import committed_records, read_output
+from bench.results import Row, say, show, write
+from bench.topics import PARTITIONS, create_topic, delete_topic, load, sum_of_keys
+from eos import Settings
+from eos.local.connector import provide_connector
+from eos.local.java import find_java
+from eos.spark.batch import ExactlyOnceBatch
+from eos.spark.plan import plan_input
+from eos.spark.session import build_session
+from eos.spark.source import read_input
+from eos.spark.stream import exactly_once_sink
+
+CORES = 2
+AIM = 0.9  # of the rate of Spark's own sink
+REFERENCE = "sink"
+STREAM_REFERENCE = "stream-sink"
+_STREAM_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a contender is given: a session, settings of a group of its own, and where to read and write."""
+
+    spark: SparkSession
+    settings: Settings
+    name: str
+    source: str
+    target: str
+    scratch: Path
+
+    def planned(self) -> DataFrame:
+        """The input, with the same explicit ranges for everybody."""
+        plan = plan_input(self.settings, [self.source], app=self.name, commit="partition")
+        return read_input(self.spark, self.settings, plan)
+
+    def stream(self) -> DataFrame:
+        """The input as a stream, from its beginning to its present end."""
+        options = {
+            "kafka.bootstrap.servers": self.settings.kafka.bootstrap_servers or "",
+            "kafka.isolation.level": "read_committed",
+            "subscribe": self.source,
+            "startingOffsets": "earliest",
+        }
+        return self.spark.readStream.format("kafka").options(**options).load()
+
+
+def transform(records: DataFrame) -> DataFrame:
+    """A column transform: what is measured is the way, not the work."""
+    kept = [name for name in ("shard",) if name in records.columns]
+    return records.select(*kept, "key", F.upper(F.col("value").cast("string")).cast("binary").alias("value"))
+
+
+def _read(work: Work) -> None:
+    transform(work.planned()).write.format("noop").mode("append").save()
+
+
+def _to_python(work: Work) -> None:
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sum(len(batch.column("value").to_pylist()) for batch in batches)
+        yield pa.RecordBatch.from_pydict({"rows": [rows]})
+
+    transform(work.planned()).mapInArrow(count, "rows BIGINT").collect()
+
+
+def _sink(work: Work) -> None:
+    options = {"kafka.bootstrap.servers": work.settings.kafka.bootstrap_servers or "", "topic": work.target}
+    transform(work.planned()).write.format("kafka").options(**options).save()
+
+
+def _partition(work: Work) -> None:
+    batch = ExactlyOnceBatch(
+        work.spark, work.settings, name=work.name, inputs=[work.source], outputs=[work.target]
+    )
+    batch.run(transform, commit="partition")
+
+
+def _batch(work: Work) -> None:
+    batch = ExactlyOnceBatch(
+        work.spark, work.settings, name=work.name, inputs=[work.source], outputs=[work.target]
+    )
+    batch.run(transform, commit="batch")
+
+
+def _stream_sink(work: Work) -> None:
+    options = {
+        "kafka.bootstrap.servers": work.settings.kafka.bootstrap_servers or "",
+        "topic": work.target,
+        "checkpointLocation": str(work.scratch / work.name),
+    }
+    query = transform(work.stream()).writeStream.format("kafka").options(**options)
+    _finish(query.trigger(availableNow=True).start())
+
+
+def _stream(work: Work) -> None:
+    sink = exactly_once_sink(work.settings, name=work.name, outputs=[work.target])
+    query = transform(work.stream()).writeStream.foreachBatch(sink)
+    query = query.option("checkpointLocation", str(work.scratch / work.name))
+    _finish(query.trigger(availableNow=True).start())
+
+
+def _finish(query: object) -> None:
+    if not query.awaitTermination(_STREAM_SECONDS):  # type: ignore[attr-defined]  # StreamingQuery
+        query.stop()  # type: ignore[attr-defined]
+        msg = f"the query did not end within {_STREAM_SECONDS} s"
+        raise TimeoutError(msg)
+
+
+@dataclass(frozen=True)
+class SparkContender:
+    """A way to write. ``commits``: whether the group's offsets are in its transactions."""
+
+    name: str
+    what: str
+    run: Callable[[Work], None]
+    reference: str | None = None
+    writes: bool = True
+    commits: bool = False
+
+
+CONTENDERS = {
+    one.name: one
+    for one in (
+        SparkContender("read", "the input read and transformed, written nowhere", _read, writes=False),
+        SparkContender("to-python", "the same, handed to Python as Arrow batches", _to_python, writes=False),
+        SparkContender("sink", "Spark's own Kafka sink: at least once", _sink),
+        SparkContender("partition", "eos, commit='partition'", _partition, REFERENCE, commits=True),
+        SparkContender(
+            "batch", "eos, commit='batch': one transaction, one writer", _batch, REFERENCE, commits=True
+        ),
+        SparkContender(
+            "stream-sink", "Structured Streaming, Spark's own Kafka sink: at least once", _stream_sink
+        ),
+        SparkContender("stream", "Structured Streaming through exactly_once_sink", _stream, STREAM_REFERENCE),
+    )
+}
+
+
+@dataclass(frozen=True)
+class SparkOutcome:
+    """One contender in one round."""
+
+    contender: str
+    round: int
+    records: int
+    seconds: float
+    exact: bool
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+def run(names: Sequence[str], *, records: int, rounds: int, bootstrap: str | None) -> bool:
+    """Run the benchmark and print its table; True if every output was exact and the aim was met."""
+    contenders = [CONTENDERS[name] for name in names]
+    outcomes: list[SparkOutcome] = []
+    with broker(bootstrap) as servers, _session() as spark, tempfile.TemporaryDirectory() as scratch:
+        topic = f"bench-input-{time.time_ns()}"
+        create_topic(servers, topic)
+        say(f"loading {records:,} records")
+        load(servers, topic, records)
+        try:
+            for number in range(rounds + 1):
+                shift = number % len(contenders)
+                for contender in contenders[shift:] + contenders[:shift]:
+                    outcome = _measure(
+                        contender,
+                        number,
+                        spark=spark,
+                        servers=servers,
+                        source=topic,
+                        records=records,
+                        scratch=Path(scratch),
+                    )
+                    if number:  # the first round warms up compilers and caches
+                        outcomes.append(outcome)
+                    say(
+                        f"round {number or 'warm-up'}/{rounds} {contender.name:>12}: {outcome.rate / 1000:7.0f} k/s"
+                        f"{'' if outcome.exact else '  NOT EXACT'}"
+                    )
+        finally:
+            delete_topic(servers, topic)
+    title = (
+        f"Spark: {records:,} records of 100 bytes, {PARTITIONS} partitions, local[{CORES}], {rounds} rounds"
+    )
+    show(title, [_row(one, outcomes) for one in contenders], [one.what for one in contenders])
+    met = True
+    if ratios := _ratios("partition", REFERENCE, outcomes):
+        met = statistics.median(ratios) >= AIM
+        say(f"{'met   ' if met else 'MISSED'}  partition / sink: {_spread(ratios)}, aim at least {AIM}")
+    write("spark", {"records": records, "cores": CORES}, outcomes)
+    return met and all(outcome.exact for outcome in outcomes)
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    jars = provide_connector(Path(".eos"), java=find_java(), progress=say)
+    spark = build_session("bench", f"local[{CORES}]", jars, {"spark.driver.memory": "2g"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _measure(
+    contender: SparkContender,
+    number: int,
+    *,
+    spark: SparkSession,
+    servers: str,
+    source: str,
+    records: int,
+    scratch: Path,
+) -> SparkOutcome:
+    name = f"bench-{contender.name}-{number}-{time.time_ns()}"
+    overrides = {
+        "kafka.bootstrap_servers": servers,
+        "group": name,
+        "input.start": "earliest",
+        "transaction.timeout_ms": 300_000,
+    }
+    settings = Settings.load(overrides=overrides, environ={})
+    create_topic(servers, name)
+    try:
+        began = time.monotonic()
+        contender.run(Work(spark, settings, name, source, name, scratch))
+        seconds = time.monotonic() - began
+        exact = True
+        if contender.writes:
+            output = read_output(servers, name)
+            exact = (output.records, output.key_sum) == (records, sum_of_keys(records))
+        if contender.commits:
+            exact = exact and committed_records(servers, name, source) == records
+    finally:
+        delete_topic(servers, name)
+        shutil.rmtree(scratch / name, ignore_errors=True)
+    return SparkOutcome(contender.name, number, records, seconds, exact)
+
+
+def _row(contender: SparkContender, outcomes: Sequence[SparkOutcome]) -> Row:
+    own = [one for one in outcomes if one.contender == contender.name]
+    rates = [one.rate / 1000 for one in own]
+    ratios = _ratios(contender.name, contender.reference, outcomes) if contender.reference else []
+    return {
+        "contender": contender.name,
+        "k records/s (min med max)": f"{min(rates):.0f} {statistics.median(rates):.0f} {max(rates):.0f}",
+        "k/s per core": f"{statistics.median(rates) / CORES:.0f}",
+        "us/record": f"{1000 / statistics.median(rates):.2f}",
+        "against": f"{contender.reference} {_spread(ratios)}" if ratios else "-",
+        "exact": ("yes" if all(one.exact for one in own) else "NO") if contender.writes else "-",
+    }
+
+
+def _ratios(name: str, reference: str | None, outcomes: Sequence[SparkOutcome]) -> list[float]:
+    """One ratio per round: figures of different rounds are not compared, the machine may have changed."""
+    own = {one.round: one.rate for one in outcomes if one.contender == name}
+    other = {one.round: one.rate for one in outcomes if one.contender == reference}
+    return [own[number] / other[number] for number in own if number in other]
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"

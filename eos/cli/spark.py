@@ -1,0 +1,297 @@
+"""`eos spark`: run a Spark job exactly once over what is new in its input, and what goes with it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from eos.cli.ending import complain
+from eos.cli.options import AppDir, Assignments, Config, Local, load_settings
+from eos.cli.texts import exit_codes, help_of
+from eos.errors import ConfigError
+from eos.exits import ExitCode
+
+if TYPE_CHECKING:
+    from eos.settings import Settings
+    from eos.spark.batch import BatchResult
+    from eos.spark.job import SparkJob
+
+_PREFLIGHT_S = 30.0
+_TERMINATED = 143  # 128 + SIGTERM, as a shell reports it
+_NEEDED_BY = "Spark"
+
+log = logging.getLogger("eos.cli")
+
+_app = typer.Typer(no_args_is_help=True, help="Run Spark jobs: output and input offsets in one transaction.")
+
+_Reference = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:NAME", help="The SparkJob, for example jobs.refunds_batch:job."),
+]
+_Start = Annotated[
+    Literal["earliest", "latest"] | None,
+    typer.Option(metavar="earliest|latest", help="Once: where a group without offsets begins."),
+]
+_AdoptOffsets = Annotated[
+    bool, typer.Option("--adopt-offsets", help="Once: take over offsets of another mode of ownership.")
+]
+_MaxRecords = Annotated[
+    int | None,
+    typer.Option("--max-records", metavar="N", help="Offsets of a partition that a run takes at most."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.add_typer(_app, name="spark")
+
+
+@_app.command(
+    help=help_of(
+        r"""
+        Run a SparkJob once over what is new in its input.
+
+        It plans offset ranges from the group's committed offsets to the last stable
+        offset, and returns when all of them are committed. Run it again for what
+        came since; --until-caught-up does so until all that is there now is done.
+        Ctrl-C or SIGTERM ends it at once; the next run goes on where it stood.
+
+        The driver is this process. With the default master so are the tasks:
+        local\[*,4] is a thread per core, and four tries for a task. Jars of Spark's
+        Kafka connector are fetched at the first run.
+
+        Examples:
+          eos spark run jobs.refunds_batch:job -c conf/refunds.toml --start earliest
+          eos spark run jobs.refunds_batch:job --local --master "local\[2,4]"
+          eos spark run jobs.settlement_report:job --conf spark.driver.memory=2g
+        """
+    ),
+    epilog=exit_codes(*(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE)),
+)
+def run(
+    *,
+    reference: _Reference,
+    config: Config = None,
+    start: _Start = None,
+    adopt_offsets: _AdoptOffsets = False,
+    max_records_per_partition: _MaxRecords = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Run again until all present input is processed.")
+    ] = False,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help=r"local\[threads,tries], or spark://host:port.")
+    ] = "local[*,4]",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="One setting of Spark; may be repeated."),
+    ] = None,
+    local: Local = False,
+    app_dir: AppDir = Path(),
+    assignments: Assignments = None,
+) -> None:
+    """Run a Spark job."""
+    from eos.observe import configure_logs
+
+    spark_conf = _assigned(conf or [])
+    options = {
+        "input.start": start,
+        "ownership.adopt_offsets": adopt_offsets or None,
+        "spark.max_records_per_partition": max_records_per_partition,
+    }
+    settings = load_settings(config, assignments, options, local=local)
+    configure_logs(settings.observe)
+    job = _load(reference, app_dir)
+    from eos.check import preflight
+    from eos.spark.job import job_settings
+
+    job_settings(job, settings)
+    jars = _connector(settings)
+    deadline_s = min(_PREFLIGHT_S, settings.transaction.timeout_s)
+    for warning in preflight(job, settings, deadline_s=deadline_s):
+        log.warning("preflight: %s", warning)
+    with _ended_by_sigterm():
+        results = _run(job, settings, master, jars, spark_conf, until_caught_up=until_caught_up)
+    _print(results)
+
+
+@_app.command(
+    help=help_of(
+        """
+        Print what a run would read now: an offset range per input partition.
+
+        It commits nothing, applies no start policy, and needs no Java.
+
+        Example:
+          eos spark plan jobs.refunds_batch:job -c conf/refunds.toml --start earliest
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, ExitCode.OFFSET_GAP),
+)
+def plan(
+    *,
+    reference: _Reference,
+    config: Config = None,
+    start: _Start = None,
+    adopt_offsets: _AdoptOffsets = False,
+    max_records_per_partition: _MaxRecords = None,
+    local: Local = False,
+    app_dir: AppDir = Path(),
+    assignments: Assignments = None,
+) -> None:
+    """Show what a run would read."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    options = {
+        "input.start": start,
+        "ownership.adopt_offsets": adopt_offsets or None,
+        "spark.max_records_per_partition": max_records_per_partition,
+    }
+    settings = load_settings(config, assignments, options, local=local)
+    job = _load(reference, app_dir)
+    from eos.spark.job import preview
+
+    head, *rows, foot = preview(job, settings).table()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
+    for name, below in zip(head, foot, strict=True):
+        table.add_column(name, below, overflow="fold", justify="left" if name == "partition" else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@_app.command(
+    help=help_of(
+        """
+        Print the paths of the jars that let Spark read Kafka, with commas between.
+
+        They are fetched at the first call (by Maven, or by the Ivy inside PySpark).
+
+        Example:
+          eos spark jars
+          spark-submit --jars "$(eos spark jars)" jobs/refunds_batch.py
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+)
+def jars(
+    directory: Annotated[
+        Path | None,
+        typer.Option("--directory", metavar="DIR", help="Where they are kept; .eos if not given."),
+    ] = None,
+) -> None:
+    """Print the jars of Spark's Kafka connector."""
+    settings = load_settings(None, options={"local.directory": directory})
+    _require_pyspark()
+    typer.echo(",".join(map(str, _connector(settings))))
+
+
+def _require_pyspark() -> None:
+    from eos.local.pyspark_home import require_pyspark
+
+    require_pyspark()
+
+
+def _load(reference: str, app_dir: Path) -> SparkJob:
+    _require_pyspark()
+    from eos.references import load_named
+    from eos.spark.job import SparkJob
+
+    return load_named(reference, app_dir.absolute(), SparkJob, "eos.spark.SparkJob")
+
+
+def _connector(settings: Settings) -> list[Path]:
+    from eos.local.connector import provide_connector
+    from eos.local.java import find_java
+
+    local = settings.local
+    return provide_connector(local.directory, java=find_java(_NEEDED_BY), progress=complain, jars=local.jars)
+
+
+def _run(
+    job: SparkJob,
+    settings: Settings,
+    master: str,
+    jars: Sequence[Path],
+    conf: dict[str, str],
+    *,
+    until_caught_up: bool,
+) -> list[BatchResult]:
+    from eos.cli import progress
+    from eos.observe import LogListener, configure_logs
+    from eos.settings.shown import DEFAULT
+    from eos.spark.job import run_job, run_until_caught_up
+    from eos.spark.session import build_session, interruptible, tasks_done
+
+    observe = settings.shown()["observe"]
+    unasked = observe["log_level"].source == observe["log_format"].source == DEFAULT
+    with_bar = sys.stderr.isatty() and unasked
+    spark = build_session(f"eos {job.name}", master, jars, conf)
+    listener = LogListener()
+    bar = progress.polled_bar(job.name, "tasks", lambda: tasks_done(spark)) if with_bar else nullcontext()
+
+    def work() -> list[BatchResult]:
+        if until_caught_up:
+            return list(run_until_caught_up(job, spark, settings, listener=listener))
+        return [run_job(job, spark, settings, listener=listener)]
+
+    try:
+        with bar:
+            if with_bar:  # to the bar's own stderr, which writes above it; fewer lines, for it says the rest
+                configure_logs(settings.observe.model_copy(update={"log_level": "warning"}))
+            return interruptible(spark, work)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C does, so that the session is stopped and with it every task."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        del number, frame
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print(results: Sequence[BatchResult]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from eos.spark.commit import ShardState
+
+    states = (ShardState.COMMITTED, ShardState.EMPTY, ShardState.SKIPPED)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("run", "partitions", *states, "records out", "seconds"):
+        table.add_column(str(name), justify="right")
+    for number, result in enumerate(results, start=1):
+        counts = (str(result.count(state)) for state in states)
+        table.add_row(
+            str(number), str(len(result.plan)), *counts, str(result.records_out), f"{result.seconds:.1f}"
+        )
+    Console().print(table)
+
+
+def _assigned(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name.strip() and equals):
+            raise ConfigError("--conf needs KEY=VALUE, for example --conf spark.driver.memory=2g")
+        found[name.strip()] = value
+    return found

@@ -1,0 +1,333 @@
+"""Commit: the executor's side: the rows of a shard and its input offsets in one transaction.
+
+A task begins by init, which fences its twins (a retry, a speculative copy, another driver's task) and ends what
+they left open, and only then reads the committed offset: at the range's start it works, at its end somebody has
+done the work and it skips, anything else is a conflict. A task that finds itself fenced does not fight back, or
+twins would fence each other until Spark gives up: it waits for the committed offset to reach the range's end.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import (
+    AbortableError,
+    ConfigError,
+    EosError,
+    FencedError,
+    RecordRefusedError,
+    ReopenError,
+    TransactionExpiredError,
+    UsageError,
+)
+from eos.events import Event, ProducerOpened
+from eos.kafka.consumer import Committed, ConsumerClient, offsets_reader
+from eos.offsets import OffsetVector, Partition
+from eos.ownership import Outcome
+from eos.producer import TransactionalProducer
+from eos.settings import Settings
+from eos.shards import BatchShard, PartitionShard, Shard
+from eos.spark.endmarks import ShardRows
+from eos.spark.failures import encoded, marked
+from eos.spark.output import OutputColumns
+from eos.spark.plan import OffsetRange
+from eos.stamps import OwnershipMode, Stamp
+from eos.transaction import Transaction
+
+CommitUnit = Literal["partition", "batch"]
+
+WHOLE_INPUT = 0  # the shard number of every row with commit="batch"
+REPORT_SCHEMA = "shard INT, state STRING, records LONG, seconds DOUBLE, commit_seconds DOUBLE, open_seconds DOUBLE, failure STRING"
+_REPORT = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("state", pa.string()),
+        ("records", pa.int64()),
+        ("seconds", pa.float64()),
+        ("commit_seconds", pa.float64()),
+        ("open_seconds", pa.float64()),
+        ("failure", pa.string()),
+    ]
+)
+_TWIN_POLL_S = 0.2
+_CALL_S = 5.0
+# A transaction may use half of its time, so that a slow moment does not end it.
+_ROOM = 0.5
+
+
+class ShardState(StrEnum):
+    """What became of a shard in a run."""
+
+    COMMITTED = "committed"  # this run's task committed its records and offsets
+    EMPTY = "empty"  # it had no records; this run's task committed its offsets
+    SKIPPED = "skipped"  # a twin, an earlier try or another driver had committed it
+    FAILED = "failed"  # for good: another try would fail as well
+
+
+class _ConflictError(FencedError):
+    """The committed offset is neither at the start nor at the end of the range."""
+
+
+# Spark would only try again what fails in the same way: such a failure is reported, not raised.
+_FOR_GOOD = (UsageError, ConfigError, RecordRefusedError, TransactionExpiredError, _ConflictError)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The function that writes: what mapInArrow ships to the executors and calls once per task.
+
+    Args:
+        settings: how to reach the cluster, the transaction's timeout. Holds secrets.
+        app: the first part of the transactional.ids.
+        group: whose offsets are committed.
+        ranges: by shard number, the input that the shard's rows are made of.
+        run: a token that no other run has; letters and digits.
+        unit: what one transaction covers.
+        columns: the output columns of the rows.
+        shards_by_task: the only shard number that each task may see, if that is known.
+    """
+
+    settings: Settings
+    app: str
+    group: str
+    ranges: Mapping[int, tuple[OffsetRange, ...]]
+    run: str
+    unit: CommitUnit
+    columns: OutputColumns
+    shards_by_task: tuple[int, ...] | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write every shard of the task, one transaction after another; yields a report of each."""
+        _settle_in()
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        shard = -1
+        with marked():
+            try:
+                for shard, rows in ShardRows(batches):
+                    self._check_place(shard, task)
+                    yield _report(shard, self._writer_of(shard, task).write(rows))
+            except _FOR_GOOD as error:
+                yield _report(shard, ShardReport(ShardState.FAILED, failure=encoded(error)))
+
+    def _check_place(self, shard: int, task: int) -> None:
+        expected = shard if self.shards_by_task is None else self.shards_by_task[task]
+        if shard != expected:
+            whose = f"the task of shard {expected}"
+        elif shard not in self.ranges:
+            whose = "this run, which reads no such shard"
+        else:
+            return
+        raise UsageError(
+            f"rows of shard {shard} came to {whose}. The transform must carry the column 'shard' through unchanged. "
+            "Fix: .select('shard', …)"
+        )
+
+    def _writer_of(self, shard: int, task: int) -> ShardWriter:
+        ranges = self.ranges[shard]
+        unit: PartitionShard | BatchShard
+        if self.unit == "batch":
+            unit, mode = BatchShard(self.app, self.group), OwnershipMode.BATCH
+        else:
+            unit, mode = PartitionShard(self.app, self.group, ranges[0].partition), OwnershipMode.PARTITION
+        stamp = Stamp(mode, str(unit), f"{self.run}t{task}")
+        return ShardWriter(self.settings, unit, ranges, stamp, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What a task tells the driver of a shard. Times are in seconds."""
+
+    state: ShardState
+    records: int = 0
+    seconds: float = 0.0  # from begin to the commit's answer
+    commit_seconds: float = 0.0
+    open_seconds: float = 0.0  # of the init
+    failure: str = ""
+
+
+class ShardWriter:
+    """Writes the rows of one shard, at most once.
+
+    Args:
+        settings: how to reach the cluster.
+        shard: who commits.
+        ranges: the input that the rows are made of.
+        stamp: what is written with the offsets; its owner is ``<run>t<task>``.
+        columns: the output columns of the rows.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        shard: PartitionShard | BatchShard,
+        ranges: Sequence[OffsetRange],
+        stamp: Stamp,
+        columns: OutputColumns,
+    ) -> None:
+        self._settings = settings
+        self._shard: Shard = shard
+        self._group = shard.group
+        self._starts = {one.partition: one.start for one in ranges}
+        self._ends = OffsetVector({one.partition: one.end for one in ranges})
+        self._stamp = stamp
+        self._columns = columns
+        self._open_seconds = 0.0
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> ShardReport:
+        """Commit the rows with the offsets, unless that was done already.
+
+        Raises:
+            FencedError: another owner has the shard and did not finish in time, or has gone elsewhere.
+            TransactionExpiredError: the rows took longer than the transaction may live; says by how much to split.
+            UsageError: the rows are not what may be written, or the shard was split over two tasks.
+            EosError: another try may succeed.
+        """
+        try:
+            with TransactionalProducer(
+                self._settings, self._shard, stamp=self._stamp, listener=self._hear
+            ) as producer:
+                if self._is_done(producer.take_over(self._group, self._ends)):
+                    return ShardReport(ShardState.SKIPPED, open_seconds=self._open_seconds)
+                return self._transact(producer, rows)
+        except _ConflictError:
+            raise
+        except FencedError as fence:
+            self._wait_for_twin(fence)
+            return ShardReport(ShardState.SKIPPED, open_seconds=self._open_seconds)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _transact(self, producer: TransactionalProducer, rows: Iterator[pa.RecordBatch]) -> ShardReport:
+        transaction = producer.transaction()
+        try:
+            with transaction:
+                for part in rows:
+                    for batch in self._columns.batches(part):
+                        transaction.produce_batch(batch.topic, batch)
+                transaction.add_offsets(self._ends, _reader(self._settings, self._group).group_metadata())
+        except ReopenError as error:
+            if producer.reopen() is not Outcome.COMMITTED:
+                raise self._redo(error, transaction) from error
+        state = ShardState.COMMITTED if transaction.records_out else ShardState.EMPTY
+        return ShardReport(
+            state,
+            transaction.records_out,
+            transaction.seconds,
+            transaction.commit_seconds,
+            self._open_seconds,
+        )
+
+    def _is_done(self, stored: Mapping[Partition, Committed]) -> bool:
+        """Whether the committed offsets are at the ends; they are at the starts otherwise.
+
+        A partition without an offset is new to its topic: the plan began at its beginning.
+        """
+        found = {p: stored[p].offset if p in stored else self._starts[p] for p in self._ends}
+        if found == self._starts:
+            return False
+        if found != dict(self._ends):
+            odd = next(p for p in found if found[p] != self._starts[p])
+            raise _ConflictError(
+                f"{odd}: the group {self._group!r} stands at offset {found[odd]}, and this run's range is "
+                f"[{self._starts[odd]}, {self._ends[odd]}): another run has committed in between. What it committed "
+                "stands, nothing of this shard was written here. Fix: one run at a time; run again to go on"
+            )
+        self._refuse_split(stored)
+        return True
+
+    def _refuse_split(self, stored: Mapping[Partition, Committed]) -> None:
+        run, _, _ = self._stamp.owner.partition("t")
+        for partition, committed in stored.items():
+            stamp = Stamp.parse(committed.metadata)
+            if stamp is not None and stamp.owner != self._stamp.owner and stamp.owner.startswith(f"{run}t"):
+                raise UsageError(
+                    f"{partition}: two tasks of one run ({stamp.owner} and {self._stamp.owner}) had rows of this "
+                    "shard, and the first has committed its part with the offsets. The output of the range is not "
+                    "complete. Fix: carry the column 'shard' through unchanged, and report how this came about"
+                )
+
+    def _wait_for_twin(self, fence: FencedError) -> None:
+        deadline = time.monotonic() + self._settings.twin_wait_s
+        while not self._is_done(self._stored(deadline)):
+            if time.monotonic() >= deadline:
+                raise FencedError(
+                    f"{self._shard.transactional_id}: another task has taken the shard over and has not committed "
+                    f"in {self._settings.twin_wait_s:g} s",
+                    code=fence.code,
+                ) from fence
+            time.sleep(_TWIN_POLL_S)
+
+    def _stored(self, deadline: float) -> dict[Partition, Committed]:
+        reader = _reader(self._settings, self._group)
+        return retry.resume(
+            Call.COMMITTED,
+            lambda timeout_s: reader.committed(self._ends, timeout_s),
+            deadline=max(deadline, time.monotonic() + _CALL_S),
+            slice_s=_CALL_S,
+        )
+
+    def _redo(self, error: EosError, transaction: Transaction) -> EosError:
+        if not isinstance(error, TransactionExpiredError):
+            return AbortableError(f"{error} (read back: it was not committed)", code=error.code)
+        timeout_s, seconds = self._settings.transaction.timeout_s, max(transaction.seconds, 0.001)
+        offsets = max(end - self._starts[p] for p, end in self._ends.items())
+        limit = max(1, int(offsets * min(1.0, timeout_s / seconds) * _ROOM))
+        return TransactionExpiredError(
+            f"{self._shard}: the transaction was open for {seconds:.0f} s and may live {timeout_s:g} s "
+            f"(transaction.timeout_ms); {transaction.records_out} records were produced by then, of up to {offsets} "
+            f"offsets per partition. Nothing of it is visible. Fix: spark.max_records_per_partition = {limit} or "
+            f"less, or a longer transaction.timeout_ms (at most the broker's transaction.max.timeout.ms)",
+            code=error.code,
+        )
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, ProducerOpened):
+            self._open_seconds += event.seconds
+
+
+def _report(shard: int, report: ShardReport) -> pa.RecordBatch:
+    row: dict[str, list[Any]] = {
+        "shard": [shard],
+        "state": [str(report.state)],
+        "records": [report.records],
+        "seconds": [report.seconds],
+        "commit_seconds": [report.commit_seconds],
+        "open_seconds": [report.open_seconds],
+        "failure": [report.failure],
+    }
+    return pa.RecordBatch.from_pydict(row, schema=_REPORT)
+
+
+@lru_cache(maxsize=1)
+def _settle_in() -> None:
+    """Once per Python worker: PySpark collects garbage after every task, and went through every module each time.
+
+    Measured with 500 tasks that did nothing: 40 ms of each were that.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _reader(settings: Settings, group: str) -> ConsumerClient:
+    """A client that reads the group's offsets, kept for the other tasks of this Python worker."""
+    return _kept_reader(os.getpid(), group, tuple(sorted(settings.client_config().items())))
+
+
+@lru_cache(maxsize=1)
+def _kept_reader(pid: int, group: str, config: tuple[tuple[str, Any], ...]) -> ConsumerClient:
+    del pid  # a client does not survive a fork
+    # Not stable: who waits for a twin looks while the twin's transaction is pending on the offsets.
+    return offsets_reader(dict(config), group, stable=False)

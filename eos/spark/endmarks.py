@@ -1,0 +1,152 @@
+"""End marks: the last rows of a shard, without which no writer may take its input for complete.
+
+The end of what Spark hands to a Python function proves nothing. When an operator below fails, Spark closes the
+worker's socket, which Arrow reads as an end of the stream; when the task is killed, Spark itself ends the stream
+in order (org.apache.spark.ContextAwareIterator). In both cases the function sees an ordinary end (measured: 12
+of 12, after 30,000 to 330,000 of 400,000 rows), and would commit a part of the shard's output with all of its
+input. So every shard's rows are followed by marks that the JVM adds behind the last row.
+
+Two marks, because the JVM looks whether the task was killed *before* it asks the operators below for the next
+row: a kill while they work on it ends their input early and still lets one more row through, never two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import StructField, StructType
+
+from eos.errors import RetriableError, UsageError
+from eos.spark.source import SHARD
+
+END = "__eos_end"
+_ORDER = "__eos_order"
+_MARKS = 2
+
+
+def mark_in_place(spark: SparkSession, java_rdd: Any, schema: StructType, shards: Sequence[int]) -> DataFrame:
+    """The rows of a JVM RDD whose tasks hold one shard each, with that shard's end marks last in its task.
+
+    Args:
+        spark: the session.
+        java_rdd: of internal rows, as ``queryExecution().toRdd()`` gives it.
+        schema: of those rows; END is the last column.
+        shards: the shard number of each task.
+    """
+    marks = _marks(spark, schema, shards, tasks=len(shards))
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - no public way to put two RDDs side by side
+    java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001
+    seq = jvm.PythonUtils.toSeq([java_rdd, marks._jdf.queryExecution().toRdd()])  # noqa: SLF001
+    # Task i of it is task i of the one and then task i of the other; Spark's own unions have twice the tasks.
+    both = jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD(
+        java_context, seq, len(shards), java_rdd.elementClassTag()
+    )
+    frame = spark._jsparkSession.internalCreateDataFrame(both, marks._jdf.schema(), False)  # noqa: SLF001
+    return DataFrame(frame, spark)
+
+
+def mark_by_shuffle(spark: SparkSession, rows: DataFrame, shards: Sequence[int], *, tasks: int) -> DataFrame:
+    """Rows from anywhere, gathered so that a shard is in one of ``tasks`` tasks, followed by its end marks.
+
+    Rows of a shard keep the order in which the transform's last stage had them, task by task: after a union the
+    rows of the first part come first, each in input order; after a join or an aggregate that order is Spark's
+    own, and another at every try.
+    """
+    ordered = rows.withColumn(_ORDER, F.monotonically_increasing_id())
+    marked = ordered.union(_marks(spark, ordered.schema, shards, tasks=1))
+    # An explicit number: adaptive execution then neither joins nor splits the tasks.
+    gathered = marked.repartition(tasks, SHARD).sortWithinPartitions(SHARD, END, _ORDER)
+    return gathered.drop(_ORDER)
+
+
+def _marks(spark: SparkSession, schema: StructType, shards: Sequence[int], *, tasks: int) -> DataFrame:
+    """Rows of nothing but a shard number and the mark, those of ``shards[i]`` in task i if there are as many."""
+    numbers = F.array(*[F.lit(shard) for shard in shards])
+
+    def column(field: StructField) -> Any:
+        if field.name == SHARD:
+            found = F.get(numbers, (F.col("id") / _MARKS).cast("int"))
+            return found.cast(field.dataType).alias(SHARD)
+        if field.name == END:
+            return F.lit(True).alias(END)
+        return F.lit(None).cast(field.dataType).alias(field.name)
+
+    return spark.range(0, _MARKS * len(shards), 1, tasks).select(*map(column, schema))
+
+
+class ShardRows:
+    """A task's rows, shard by shard. Iterating a shard's rows ends only behind its end marks.
+
+    >>> for shard, rows in ShardRows(batches):  # doctest: +SKIP
+    ...     for part in rows: ...
+
+    Args:
+        batches: what Spark hands to the function of mapInArrow.
+
+    Raises (from iterating):
+        RetriableError: the input ended before a shard's end marks: Spark has ended the task.
+        UsageError: rows of a shard whose end is elsewhere: the transform changed the column ``shard``.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._parts = _parts(batches)
+        self._next: tuple[int, int, pa.RecordBatch] | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        self._advance()
+        while self._next is not None:
+            shard = self._next[0]
+            rows = self._rows_of(shard)
+            yield shard, rows
+            for _ in rows:  # what the caller had no need of
+                pass
+
+    def _rows_of(self, shard: int) -> Iterator[pa.RecordBatch]:
+        marks = 0
+        while marks < _MARKS:
+            if self._next is None:
+                raise RetriableError(
+                    "the input of the task ended before its end marks: Spark has ended the task, or an operator "
+                    "below has failed"
+                )
+            found, marked, part = self._next
+            if found != shard:
+                raise UsageError(
+                    f"rows of shard {shard} came to the task of shard {found}. The transform must carry the column "
+                    "'shard' through unchanged. Fix: .select('shard', …)"
+                )
+            marks += marked
+            if not marked:
+                yield part
+            self._advance()
+
+    def _advance(self) -> None:
+        self._next = next(self._parts, None)
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Runs of rows: (shard, how many of them are end marks: all or none, the rows)."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        shards, ends = batch.column(SHARD), batch.column(END)
+        if shards.null_count:
+            raise UsageError(
+                "a row's 'shard' is NULL. The transform must carry the column through, also for rows that an outer "
+                "join made. Fix: filter them, or commit='batch'"
+            )
+        extent = pc.min_max(shards).as_py()
+        if extent["min"] == extent["max"] and not pc.any(ends).as_py():
+            yield extent["min"], 0, batch
+            continue
+        runs = pc.run_end_encode(pc.add(pc.multiply(shards.cast(pa.int64()), 2), ends.cast(pa.int64())))
+        start = 0
+        for end, code in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            marks = end - start if code % 2 else 0
+            yield code // 2, marks, batch.slice(start, end - start)
+            start = end

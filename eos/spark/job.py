@@ -1,0 +1,291 @@
+"""SparkJob: what a user declares for Spark, and how it is run: by `eos spark run`, or from a script of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
+from pyspark.sql import DataFrame, SparkSession
+
+from eos.errors import ConfigError, EosError, UsageError
+from eos.events import Event, InputPlanned, Listener, StartPolicyApplied, nobody
+from eos.exits import ExitCode, exit_code_of
+from eos.job import Job, check_name, checked_topics
+from eos.offsets import OffsetVector
+from eos.settings import Settings
+from eos.spark.batch import BatchResult, ExactlyOnceBatch, FrameTransform
+from eos.spark.plan import Commit, InputPlan, plan_input
+from eos.spark.session import check_session
+from eos.spark.source import read_snapshot
+from eos.spark.transform import records_transform
+
+log = logging.getLogger("eos.spark")
+
+
+@dataclass(frozen=True)
+class SparkRun:
+    """One run, as the job's factory sees it.
+
+    Attributes:
+        spark: the session.
+        settings: the job's own settings, validated; None if it declares no model.
+        plan: what the run reads.
+        all_settings: the settings of the run.
+    """
+
+    spark: SparkSession
+    settings: Any
+    plan: InputPlan
+    all_settings: Settings
+    _job: SparkJob
+
+    def snapshot(self, topic: str) -> DataFrame:
+        """The records of a topic from its beginning to its last stable offset now, as Spark's Kafka columns.
+
+        No offsets are committed for it: two runs read what the topic holds at each one's start.
+
+        Raises:
+            UsageError: the job does not declare it in ``snapshots``.
+            ConfigError: the topic does not exist.
+        """
+        if topic not in self._job.snapshots:
+            raise UsageError(
+                f"SparkJob {self._job.name!r} reads {topic!r}, which is not declared. Fix: add it to snapshots"
+            )
+        return read_snapshot(self.spark, self.all_settings, topic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkJob:
+    """A batch job on Spark: input topics, output topics, and a deterministic transform of DataFrames.
+
+    >>> job = SparkJob(  # doctest: +SKIP
+    ...     name="copies", inputs=["in"], outputs=["out"],
+    ...     transform=lambda run: lambda df: df.select("shard", "key", "value"),
+    ... )
+
+    Args:
+        name: letters, digits, '_' and '-'; the app part of every transactional.id, and the default group.
+        inputs: the topics whose offsets each run commits.
+        outputs: every topic that the transform writes to.
+        transform: a *factory*, called once per run that has something to read with its `SparkRun`; returns the
+            function from the input to the output columns, see `ExactlyOnceBatch.run`.
+        commit: ``"partition"``: a transaction per input partition, in parallel; ``"batch"``: one for all of them.
+        settings: a pydantic model of the job's own settings (table ``[job]``).
+        snapshots: topics that a run reads whole, beside its input.
+
+    Raises:
+        UsageError: the declaration contradicts itself.
+    """
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    transform: Callable[[SparkRun], FrameTransform]
+    commit: Commit = "partition"
+    settings: type[BaseModel] | None = None
+    snapshots: Sequence[str] = ()
+
+    @classmethod
+    def applying(cls, job: Job, *, name: str) -> SparkJob:
+        """A loop's job as a batch: its transform and its own settings, with ``commit="partition"``.
+
+        Args:
+            job: what `eos run` runs.
+            name: of the batch; not the loop's, because both may run, each under its group.
+        """
+        return cls(
+            name=name,
+            inputs=job.inputs,
+            outputs=sorted(job.written_topics),
+            transform=lambda run: records_transform(job, run.all_settings),
+            settings=job.settings,
+        )
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for field in ("inputs", "outputs", "snapshots"):
+            given = getattr(self, field)
+            object.__setattr__(
+                self, field, checked_topics(field, given) if given or field != "snapshots" else ()
+            )
+        if self.commit not in ("partition", "batch"):
+            raise UsageError(
+                f"SparkJob {self.name!r}: commit={self.commit!r} is neither 'partition' nor 'batch'"
+            )
+        if loop := self.read_topics & self.written_topics:
+            raise UsageError(
+                f"SparkJob {self.name!r}: {sorted(loop)} is read and written; the job would feed itself forever"
+            )
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """Every topic that the job reads."""
+        return frozenset((*self.inputs, *self.snapshots))
+
+    @property
+    def written_topics(self) -> frozenset[str]:
+        """Every topic that the job may write to."""
+        return frozenset(self.outputs)
+
+
+def job_settings(job: SparkJob, settings: Settings) -> BaseModel | None:
+    """The job's own settings, validated; None if it declares no model.
+
+    Raises:
+        ConfigError: a value of ``[job]`` is wrong, or given to a job that has no settings.
+    """
+    if job.settings is not None:
+        return settings.job_settings(job.settings)
+    if settings.job:
+        raise ConfigError(
+            f"[job] has {', '.join(sorted(settings.job))}, but job {job.name!r} declares no settings. "
+            "Fix: remove them, or SparkJob(settings=…)"
+        )
+    return None
+
+
+def run_job(
+    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = nobody
+) -> BatchResult:
+    """Run a job over what is new in its input, once; returns once all of it is committed.
+
+    Raises:
+        ConfigError: a setting is wrong, or the session is one that a run cannot keep its promise in.
+        EosError: see `ExactlyOnceBatch.run`.
+    """
+    own = job_settings(job, settings)
+    for warning in check_session(spark, settings):
+        log.warning("session: %s", warning)
+    batch = ExactlyOnceBatch(
+        spark, settings, name=job.name, inputs=job.inputs, outputs=job.outputs, listener=listener
+    )
+    plan = batch.plan(job.commit)
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return job.transform(SparkRun(spark, own, plan, settings, job))(frame)
+
+    return batch.run(transform, commit=job.commit, plan=plan)
+
+
+def run_until_caught_up(
+    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = nobody
+) -> Iterator[BatchResult]:
+    """Run a job again and again until all that was there at the call is committed; yields each run's result.
+
+    Every run takes ``spark.max_records_per_partition`` of each partition at most.
+
+    Raises:
+        EosError: as `run_job`.
+    """
+    goal = preview(job, _without_limit(settings)).ends
+    reached = OffsetVector()
+    while True:
+        result = run_job(job, spark, settings, listener=listener)
+        yield result
+        reached = reached.merged(result.plan.ends)
+        if not result.plan.ranges or all(reached.get(p, -1) >= end for p, end in goal.items()):
+            return
+
+
+def preview(job: SparkJob, settings: Settings) -> InputPlan:
+    """What a run would read now; commits nothing.
+
+    Raises:
+        EosError: as `eos.spark.plan.plan_input`.
+    """
+    return plan_input(settings, job.inputs, app=job.name, commit=job.commit, preview=True)
+
+
+def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
+    """The body of a script for ``spark-submit``: run the job in the session that it was submitted with, and exit.
+
+    Settings come from options, ``EOS_…`` variables, mounted secret files and ``--config``; exit codes are those of
+    `eos run`.
+
+    >>> if __name__ == "__main__":  # doctest: +SKIP
+    ...     eos.spark.main(job)
+
+    Raises:
+        SystemExit: always.
+    """
+    options = _parsed(job, arguments)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.setLevel(logging.INFO)
+    try:
+        settings = Settings.load(
+            options.config,
+            {
+                "input.start": options.start,
+                "ownership.adopt_offsets": options.adopt_offsets or None,
+                "spark.max_records_per_partition": options.max_records,
+            },
+        )
+        job_settings(job, settings)  # a mistake in it is said before Spark starts
+        spark = SparkSession.builder.appName(job.name).getOrCreate()
+        try:
+            for result in (
+                run_until_caught_up(job, spark, settings, listener=_logged)
+                if options.until_caught_up
+                else [run_job(job, spark, settings, listener=_logged)]
+            ):
+                log.info("run done: %s", summary(result))
+        finally:
+            spark.stop()
+    except EosError as error:
+        log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
+        sys.exit(int(exit_code_of(error)))
+    sys.exit(int(ExitCode.DONE))
+
+
+def summary(result: BatchResult) -> str:
+    """A run in one line."""
+    states: dict[str, int] = {}
+    for shard in result.shards:
+        states[shard.state] = states.get(shard.state, 0) + 1
+    transactions = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing new"
+    return f"{transactions}; {result.records_out} records written; {result.seconds:.1f} s"
+
+
+def _parsed(job: SparkJob, arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=f"Run {job.name} exactly once over what is new in its input."
+    )
+    parser.add_argument("--config", "-c", type=Path, metavar="FILE", help="TOML file of settings")
+    parser.add_argument(
+        "--start", choices=("earliest", "latest"), help="once: where a group without offsets begins"
+    )
+    parser.add_argument(
+        "--adopt-offsets", action="store_true", help="once: take over offsets of another mode of ownership"
+    )
+    parser.add_argument(
+        "--max-records", type=int, metavar="N", help="of a partition, that a run takes at most"
+    )
+    parser.add_argument("--until-caught-up", action="store_true", help="run until all present input is done")
+    return parser.parse_args(arguments)
+
+
+def _without_limit(settings: Settings) -> Settings:
+    unlimited = settings.spark.model_copy(update={"max_records_per_partition": None})
+    return settings.model_copy(update={"spark": unlimited})
+
+
+def _logged(event: Event) -> None:
+    """The lines that a submitted run writes. `eos spark run` and a listener of one's own have more."""
+    match event:
+        case InputPlanned():
+            offsets = sum(event.ends.values()) - sum(event.positions.values())
+            log.info(
+                "input planned: %d of %d partitions, %d offsets",
+                len(event.ends),
+                len(event.partitions),
+                offsets,
+            )
+        case StartPolicyApplied():
+            log.warning("start policy applied: %s, %d partitions", event.policy, len(event.positions))

@@ -1,0 +1,364 @@
+"""The rules of a streaming sink's ledger: which shards of a batch are written already, and when to refuse.
+
+The ledger is one consumer group per shard, ``<group>.ledger.<shard>``, whose committed offset on one existing
+partition is the number of the next batch. It is committed in the transaction that writes the shard's records, so a
+shard's records are visible if and only if its entry names the next batch. Nothing here talks to Kafka.
+
+How many shards there are has to be agreed on as well: two drivers that share a checkpoint but not this number would
+write a part of the rows twice and another part never. So every entry says it, a write is refused under its fence if
+it says another, and a change (a *deal*) rewrites every entry before the first record is written: shard 0 first, with
+``was`` naming the former number; then the others; then shard 0 once more, without ``was``. Each step is made under
+its shard's fence and only over the entry that was read. Of two deals at once only one gets to its last step: the
+first to write shard 0 finds it changed, or has finished before the other began, whose steps then stop the writes of
+the first. A deal is never begun once a shard of the batch is written: such a batch is finished with its own number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from eos.errors import ConfigError, FencedError
+from eos.offsets import next_offset
+from eos.stamps import OwnershipMode, Stamp
+
+_FORM = re.compile(
+    r"(eos1 .*) query=(\S+) shards=(\d+) was=(\d+) rows=(\d+) content=([0-9a-f]{16})", re.ASCII
+)
+_WORD = 1 << 64
+
+
+class LedgerError(ConfigError):
+    """The ledger and the batch do not belong together: a person has to decide. The message says how."""
+
+
+class LedgerChangedError(FencedError):
+    """Another driver has written the ledger since it was read. What it wrote stands."""
+
+
+class Verdict(StrEnum):
+    """What a shard's entry says of a batch."""
+
+    WORK = "work"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """How many rows, and the sum of their hashes: the same for the same rows in any order."""
+
+    rows: int = 0
+    digest: int = 0
+
+    def plus(self, rows: int, digest: int) -> Content:
+        """With more rows; ``digest`` may be negative, as Spark's hashes are."""
+        return Content(self.rows + rows, (self.digest + digest) % _WORD)
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows ({self.digest:016x})"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What one shard's ledger says.
+
+    Args:
+        next_batch: the batches before it are written.
+        query: the id of the streaming query, which lives in its checkpoint.
+        shards: how many there are.
+        was: on shard 0 alone, while their number changes: how many there were; else 0.
+        content: of the last batch, ``next_batch - 1``.
+        owner: who committed it; no two entries have the same.
+    """
+
+    next_batch: int
+    query: str
+    shards: int
+    was: int = 0
+    content: Content = Content()
+    owner: str = ""
+
+    def is_said_by(self, other: LedgerEntry | None) -> bool:
+        """Whether the other one says the same of batches and shards, whoever committed it."""
+        return other is not None and replace(self, content=other.content, owner=other.owner) == other
+
+    @classmethod
+    def parse(cls, offset: int, metadata: str) -> LedgerEntry | None:
+        """The entry in a committed offset; None if it was not written by a sink."""
+        match = _FORM.fullmatch(metadata)
+        stamp = Stamp.parse(match[1]) if match is not None else None
+        if match is None or stamp is None or stamp.mode is not OwnershipMode.SINK:
+            return None
+        content = Content(int(match[5]), int(match[6], 16))
+        return cls(offset, match[2], int(match[3]), int(match[4]), content, stamp.owner)
+
+
+class Tally:
+    """The content of the rows that passed so far."""
+
+    def __init__(self, content: Content = Content()) -> None:
+        self.content = content
+
+    def add(self, rows: int, digest: int) -> None:
+        """Count more rows."""
+        self.content = self.content.plus(rows, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStamp(Stamp):
+    """A stamp that says what an entry says beyond its offset. The content is known only when it is written."""
+
+    query: str = ""
+    shards: int = 0
+    was: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    def __str__(self) -> str:
+        content = self.tally.content
+        return (
+            f"{Stamp.__str__(self)} query={self.query} shards={self.shards} was={self.was} "
+            f"rows={content.rows} content={content.digest:016x}"
+        )
+
+    @classmethod
+    def of(cls, entry: LedgerEntry, shard: str, tally: Tally | None = None) -> LedgerStamp:
+        """The stamp that an entry is committed with.
+
+        Args:
+            entry: what to say.
+            shard: whose entry it is.
+            tally: of rows that are still to come; the entry's own content if not given.
+        """
+        return cls(
+            OwnershipMode.SINK,
+            shard,
+            query=entry.query,
+            shards=entry.shards,
+            was=entry.was,
+            tally=Tally(entry.content) if tally is None else tally,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What is left to do of a batch.
+
+    Immutable and picklable: the executors get it as it is.
+
+    Args:
+        query: the id of the streaming query.
+        batch: its number.
+        shards: how many there are in this batch.
+        done: the shards that are written, with what was written.
+        entries: per shard that is not, the entry that a write must find.
+        was: nothing may be written before the entries are dealt anew; so many shards there were. 0: nothing to deal.
+        unchecked: a person has said that what is done is accepted as it is.
+    """
+
+    query: str
+    batch: int
+    shards: int
+    done: Mapping[int, Content] = field(default_factory=dict)
+    entries: Mapping[int, LedgerEntry] = field(default_factory=dict)
+    was: int = 0
+    unchecked: bool = False
+
+    @property
+    def token(self) -> str:
+        """What a person passes as ``adopt`` to decide for this batch of this query, and for no other."""
+        return f"{self.query}:{self.batch}"
+
+    @property
+    def after(self) -> LedgerEntry:
+        """The entry of a shard when its part of the batch is written."""
+        return LedgerEntry(next_offset(self.batch), self.query, self.shards)
+
+    @property
+    def deal(self) -> range:
+        """The shards whose entries have to be dealt before anything is written."""
+        return range(max(self.was, self.shards) if self.was else 0)
+
+    @property
+    def dealt(self) -> LedgerEntry:
+        """What a deal leaves in every entry."""
+        return LedgerEntry(self.batch, self.query, self.shards)
+
+    def judge(self, shard: int, found: LedgerEntry | None) -> Verdict:
+        """Hold a shard's entry, read under its fence, against this plan.
+
+        Raises:
+            LedgerChangedError: it is neither what the plan found nor what the plan's own write would leave.
+        """
+        expected = self.entries.get(shard)
+        # The very same entry: one that says the same may be a step of another deal, which others have not agreed to.
+        if expected is not None and expected == found:
+            return Verdict.WORK
+        if self.after.is_said_by(found):
+            return Verdict.DONE
+        raise LedgerChangedError(
+            f"batch {self.batch}, shard {shard}: its ledger says {_shown(found)} now and said {_shown(expected)} when "
+            "the batch was planned. Another driver works with this checkpoint or under this name. Fix: stop one of them"
+        )
+
+
+def ledger_group(group: str, shard: int) -> str:
+    """The consumer group that holds a shard's entry. Access rules: Read on groups with the prefix ``<group>.ledger.``."""
+    return f"{group}.ledger.{shard}"
+
+
+def reach(first: LedgerEntry | None, shards: int) -> int:
+    """How many shards' entries a decision needs.
+
+    Args:
+        first: the entry of shard 0.
+        shards: how many are wanted.
+    """
+    return shards if first is None else max(shards, first.shards, first.was)
+
+
+def decide(
+    batch: int,
+    query: str,
+    shards: int,
+    stored: Mapping[int, LedgerEntry],
+    *,
+    where: str,
+    adopt: str | None = None,
+) -> BatchPlan:
+    """What is left to do of a batch.
+
+    Args:
+        batch: its number.
+        query: the id of the streaming query that asks.
+        shards: how many are wanted.
+        stored: the entries of the first `reach` shards, as far as there are any.
+        where: the ledger's groups, for messages.
+        adopt: what a refusal said to pass, if a person has decided so.
+
+    Raises:
+        LedgerError: ledger and batch do not belong together; nothing may be written or skipped.
+    """
+    anew = BatchPlan(query, batch, shards, was=reach(stored.get(0), shards))
+    try:
+        plan = _decide(batch, query, shards, stored)
+    except LedgerError as error:
+        if adopt != anew.token:
+            raise LedgerError(f"{where}: {error} {_adoption(anew)}") from None
+        return replace(anew, unchecked=True)
+    return replace(plan, unchecked=adopt == anew.token)
+
+
+def _decide(batch: int, query: str, shards: int, stored: Mapping[int, LedgerEntry]) -> BatchPlan:
+    first = stored.get(0)
+    if first is None:
+        if batch == 0 and not stored:
+            return BatchPlan(query, batch, shards, was=shards)
+        raise LedgerError(
+            f"batch {batch} is not the first, but no entry of shard 0 says which batches are written. Its offset has "
+            "expired (offsets.retention.minutes, 7 days by default, without a batch), or its group, or the topic that "
+            "it stands on, was deleted."
+        )
+    if first.query != query:
+        raise LedgerError(
+            f"the ledger is that of the query {first.query}, whose next batch is {first.next_batch}; this is the "
+            f"query {query} with batch {batch}. The checkpoint was deleted, or it is another one, or two queries share "
+            "a name. Fix: start with the checkpoint that belongs to the ledger, or give the sink a name of its own."
+        )
+    if not batch <= first.next_batch <= next_offset(batch):
+        _raise_misplaced(batch, 0, first)
+    known = [k for k in range(max(first.shards, first.was)) if k in stored]
+    begun = {k: stored[k] for k in known if _is_written(stored[k], batch, query)}
+    if begun:
+        return _unfinished(batch, query, stored, begun)
+    # Whoever began to change the number of shards had found every one of the former number in its place; the very
+    # first deal found none, and may have been interrupted.
+    for k in range(first.was or first.shards):
+        if k in stored or batch > 0 or not first.was:
+            _require_at(batch, query, k, stored.get(k))
+    settled = (
+        not first.was and {stored[k].shards for k in known} == {first.shards} and len(known) == first.shards
+    )
+    if settled and first.shards == shards:
+        return BatchPlan(query, batch, shards, entries={k: stored[k] for k in range(shards)})
+    return BatchPlan(query, batch, shards, was=first.was or first.shards)
+
+
+def _unfinished(
+    batch: int, query: str, stored: Mapping[int, LedgerEntry], begun: Mapping[int, LedgerEntry]
+) -> BatchPlan:
+    """A batch of which shards are written is finished with the number of shards that it was begun with."""
+    counts = {entry.shards for entry in begun.values()}
+    if len(counts) > 1:
+        raise LedgerError(
+            f"batch {batch} was written as {' and as '.join(str(count) for count in sorted(counts))} shards: "
+            "another driver is changing their number, or somebody else than a sink has written the ledger."
+        )
+    shards = counts.pop()
+    todo = [k for k in range(shards) if k not in begun]
+    for k in todo:
+        _require_at(batch, query, k, stored.get(k))
+    return BatchPlan(
+        query,
+        batch,
+        shards,
+        done={k: entry.content for k, entry in begun.items() if k < shards},
+        entries={k: stored[k] for k in todo},
+    )
+
+
+def _is_written(entry: LedgerEntry, batch: int, query: str) -> bool:
+    return entry.query == query and entry.next_batch == next_offset(batch)
+
+
+def _require_at(batch: int, query: str, shard: int, entry: LedgerEntry | None) -> None:
+    if entry is None:
+        raise LedgerError(
+            f"the entry of shard {shard} is missing, so nothing says whether it is written in batch {batch}. Its "
+            "offset has expired, or was deleted."
+        )
+    if entry.query != query:
+        raise LedgerError(f"the entry of shard {shard} is of another query, {entry.query}.")
+    if entry.next_batch != batch:
+        _raise_misplaced(batch, shard, entry)
+
+
+def _raise_misplaced(batch: int, shard: int, entry: LedgerEntry) -> None:
+    direction = "goes back" if entry.next_batch > batch else "jumps"
+    raise LedgerError(
+        f"this is batch {batch}, but the next batch of shard {shard} is {entry.next_batch}: the number {direction}. The "
+        "checkpoint was restored from an older copy, files of it are missing, or two drivers use copies of one. Fix: "
+        "start with the checkpoint that was last in use."
+    )
+
+
+def _adoption(plan: BatchPlan) -> str:
+    return (
+        f"If you know that everything before this query's batch {plan.batch} is written and nothing of it, pass once: "
+        f"adopt={plan.token!r}. Batch {plan.batch} is then written as a whole"
+    )
+
+
+def different_content(plan: BatchPlan, differing: Mapping[int, tuple[Content, Content]]) -> LedgerError:
+    """The error for a batch that was computed again, where shards that are written came out otherwise.
+
+    Args:
+        plan: of the batch.
+        differing: per shard, what is written and what was computed now.
+    """
+    shown = "; ".join(f"shard {k}: written {was}, now {now}" for k, (was, now) in sorted(differing.items()))
+    return LedgerError(
+        f"batch {plan.batch} is written in part, and computing it again gives other rows: {shown}. Either a transform is "
+        "not deterministic (rand, uuid, the clock, a lookup that has changed), so that rows may have moved from one "
+        "shard to another, or the checkpoint was restored from a copy that did not know this batch yet. Fix: start with "
+        "the checkpoint that was last in use, and make the transform deterministic. If you accept what is written as "
+        f"those shards' part of the batch, pass once: adopt={plan.token!r}"
+    )
+
+
+def _shown(entry: LedgerEntry | None) -> str:
+    if entry is None:
+        return "nothing"
+    change = f" (was {entry.was})" if entry.was else ""
+    return f"next batch {entry.next_batch} of {entry.shards} shards{change} of query {entry.query}"

@@ -1,0 +1,185 @@
+"""StreamJob: a Structured Streaming query that a user declares, and how it is run to its end."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import BaseModel
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from eos.errors import EosError, UnclassifiedError, UsageError
+from eos.events import Event, Listener, TransactionCommitted, nobody
+from eos.exits import ExitCode, exit_code_of
+from eos.job import check_name, checked_topics
+from eos.settings import Settings
+from eos.spark.session import check_session
+from eos.spark.stream import BatchResumed, ExactlyOnceSink, LedgerDealt, exactly_once_sink
+from eos.spark.stream_source import read_stream
+
+FrameTransform = Callable[[DataFrame], DataFrame]
+
+log = logging.getLogger("eos.spark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamJob:
+    """Input topics, output topics, and a deterministic transform of streaming DataFrames.
+
+    Args:
+        name: letters, digits, '_' and '-'; the app part of every transactional.id, and the default group.
+        inputs: the topics that are read, from a checkpoint on.
+        outputs: every topic that the transform writes to; the ledger stands on the first one's partition 0.
+        transform: a *factory*, called once per start with the settings; returns the function from Spark's Kafka
+            columns to the output columns, see `exactly_once_sink`.
+        settings: a pydantic model of the job's own settings (table ``[job]``).
+
+    Raises:
+        UsageError: the declaration contradicts itself.
+    """
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    transform: Callable[[Settings], FrameTransform]
+    settings: type[BaseModel] | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for field in ("inputs", "outputs"):
+            object.__setattr__(self, field, checked_topics(field, getattr(self, field)))
+        if loop := set(self.inputs) & set(self.outputs):
+            raise UsageError(
+                f"StreamJob {self.name!r}: {sorted(loop)} is read and written; it would feed itself forever"
+            )
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """A query that runs, and its sink."""
+
+    query: StreamingQuery
+    sink: ExactlyOnceSink
+
+    def wait(self) -> None:
+        """Wait until the query ends: when it has caught up, was stopped, or failed.
+
+        Raises:
+            EosError: what it failed of.
+        """
+        try:
+            self.query.awaitTermination()
+        except StreamingQueryException as error:
+            if self.sink.failure is not None:
+                raise self.sink.failure from error
+            first = str(error).strip().splitlines()[0]
+            raise UnclassifiedError(f"the query failed: {first}. Spark's log has the whole of it") from error
+
+
+def start_stream(
+    job: StreamJob,
+    spark: SparkSession,
+    settings: Settings,
+    *,
+    checkpoint: str,
+    available_now: bool = False,
+    max_offsets_per_batch: int | None = None,
+    adopt: str | None = None,
+    listener: Listener = nobody,
+) -> StreamRun:
+    """Start a job's query, from its checkpoint if there is one.
+
+    Args:
+        job: what to run.
+        spark: the session.
+        settings: how to reach the cluster, where to start for the first time, table ``[spark]``.
+        checkpoint: where the query keeps its place; one directory per query, never shared, copied or restored.
+        available_now: end when all input that is there now is processed.
+        max_offsets_per_batch: see `read_stream`.
+        adopt: see `exactly_once_sink`.
+        listener: told what happens, on the driver.
+
+    Raises:
+        ConfigError: a setting is wrong, or the session is one in which the promise cannot be kept.
+    """
+    if job.settings is not None:
+        settings.job_settings(job.settings)
+    for warning in check_session(spark, settings):
+        log.warning("session: %s", warning)
+    sink = exactly_once_sink(settings, name=job.name, outputs=job.outputs, adopt=adopt, listener=listener)
+    records = read_stream(
+        spark, settings, job.inputs, checkpoint=checkpoint, max_offsets_per_batch=max_offsets_per_batch
+    )
+    writer = job.transform(settings)(records).writeStream.foreachBatch(sink)
+    writer = writer.queryName(job.name).option("checkpointLocation", checkpoint)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    return StreamRun(writer.start(), sink)
+
+
+def main(job: StreamJob, arguments: Sequence[str] | None = None) -> NoReturn:
+    """The body of a script for ``spark-submit``: run the query until it ends, and exit with the codes of `eos run`.
+
+    Raises:
+        SystemExit: always.
+    """
+    options = _parsed(job, arguments)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.setLevel(logging.INFO)
+    try:
+        settings = Settings.load(options.config, {"input.start": options.start})
+        spark = SparkSession.builder.appName(job.name).getOrCreate()
+        try:
+            run = start_stream(
+                job,
+                spark,
+                settings,
+                checkpoint=options.checkpoint,
+                available_now=options.available_now,
+                max_offsets_per_batch=options.max_offsets_per_batch,
+                adopt=options.adopt,
+                listener=_logged,
+            )
+            run.wait()
+            run.sink.refresh()
+        finally:
+            spark.stop()
+    except EosError as error:
+        log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
+        sys.exit(int(exit_code_of(error)))
+    sys.exit(int(ExitCode.DONE))
+
+
+def _parsed(job: StreamJob, arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=f"Run {job.name}: each record's outputs exactly once.")
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps its place")
+    parser.add_argument("--config", "-c", type=Path, metavar="FILE", help="TOML file of settings")
+    parser.add_argument(
+        "--start", choices=("earliest", "latest"), help="once: where a query without a checkpoint begins"
+    )
+    parser.add_argument(
+        "--available-now", action="store_true", help="end when all present input is processed"
+    )
+    parser.add_argument("--max-offsets-per-batch", type=int, metavar="N")
+    parser.add_argument("--adopt", metavar="TOKEN", help="once: what a refusal said to pass")
+    return parser.parse_args(arguments)
+
+
+def _logged(event: Event) -> None:
+    """The lines that a submitted query writes; a listener of one's own has more."""
+    match event:
+        case TransactionCommitted():
+            log.info("committed: %s, %d records, %.3f s", event.shard, event.records_out, event.seconds)
+        case BatchResumed():
+            log.warning("batch %d resumed: shards %s are written", event.batch, list(event.written))
+        case LedgerDealt():
+            log.warning(
+                "ledger begins with batch %d: %d shards (were %d)", event.batch, event.shards, event.was
+            )

@@ -1,0 +1,83 @@
+"""The source of a streaming query: committed records of Kafka topics, from a stated start or the query's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from eos.errors import ConfigError
+from eos.settings import Settings
+
+# Small batches otherwise wait 0.5 s per task for the broker to gather more.
+_FETCH_MAX_WAIT_MS = 10
+
+
+def read_stream(
+    spark: SparkSession,
+    settings: Settings,
+    topics: Sequence[str],
+    *,
+    checkpoint: str,
+    max_offsets_per_batch: int | None = None,
+) -> DataFrame:
+    """The records of these topics as a streaming DataFrame with Spark's Kafka columns and headers.
+
+    Where the query stands is in its checkpoint; ``input.start`` is for the first start alone, which has none. A
+    checkpoint that is lost later is found by the sink, whose ledger knows the query.
+
+    Args:
+        spark: the session.
+        settings: how to reach the cluster, and where to start.
+        topics: the input topics.
+        checkpoint: the query's checkpointLocation, to see whether this is its first start.
+        max_offsets_per_batch: offsets of all partitions together that one batch takes; all that are there if None.
+
+    Raises:
+        ConfigError: nothing says where to start, no brokers are named, or the session has no Kafka connector.
+    """
+    start = settings.input.start
+    if start == "fail":
+        if not has_checkpoint(spark, checkpoint):
+            raise ConfigError(
+                f"there is no checkpoint at {checkpoint!r}, and nothing says where to start. Fix, for the first start: "
+                "--start earliest (all input) or --start latest (only new input); or name the checkpoint that was used"
+            )
+        start = "earliest"  # without effect: the checkpoint says where
+    options = {
+        "subscribe": ",".join(topics),
+        "startingOffsets": start,
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "groupIdPrefix": f"{'-'.join(topics)}-spark",
+        "kafka.fetch.max.wait.ms": str(_FETCH_MAX_WAIT_MS),
+        **{f"kafka.{name}": value for name, value in settings.java_client_options().items()},
+        "kafka.isolation.level": "read_committed",
+    }
+    if max_offsets_per_batch is not None:
+        options["maxOffsetsPerTrigger"] = str(max_offsets_per_batch)
+    try:
+        return spark.readStream.format("kafka").options(**options).load()
+    except Exception as error:
+        if "Failed to find data source" in str(error) or "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise ConfigError(
+                "this Spark session has no Kafka connector. Fix: its jars in spark.jars (`eos spark jars` prints them)"
+            ) from error
+        raise
+
+
+def has_checkpoint(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether a query has begun there: Spark writes the query's id first.
+
+    Raises:
+        ConfigError: Spark cannot look there.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to its file systems
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(checkpoint, "metadata")
+        return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))  # noqa: SLF001
+    except Exception as error:
+        raise ConfigError(
+            f"the checkpoint {checkpoint!r} cannot be looked at: {type(error).__name__}: {error}"
+        ) from error

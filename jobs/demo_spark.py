@@ -1,0 +1,175 @@
+"""The demonstration's second act: the refunds as a Spark batch, an executor killed inside its transactions.
+
+The jobs run as users run them: ``spark-submit`` to a standalone cluster, the driver in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from eos import PartitionShard, ReadCommittedConsumer, Settings, UnavailableError
+from eos.check.transactions import TransactionState, TransactionsView
+from eos.local import LocalSpark
+from eos.local.pyspark_home import require_pyspark
+from eos.offsets import Partition
+from jobs import refunds
+from jobs.demo_report import Accident
+
+BATCH_GROUP = "refunds-batch-demo"
+REPORT_GROUP = "settlement-report-demo"
+BATCH_JOB = "refunds-batch"  # its name, which its transactional.ids begin with
+REPORT_TOPIC = "settlement-report"
+
+_CONF = Path(__file__).parent.parent / "conf"
+_RUN_DEADLINE_S = 180.0
+_LOOK_EVERY_S = 0.01
+_SHOWN_REPORTS = 4
+_READ_DEADLINE_S = 30.0
+# Rows reach the writers in small portions, so that their transactions are open for most of their work.
+_SPARK_CONF = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+    "spark.sql.shuffle.partitions": "4",  # two cores; Spark's default of 200 is for clusters
+    "spark.executor.memory": "1g",
+    "spark.ui.enabled": "false",
+}
+
+
+def run_and_kill_executor(
+    progress: Progress, settings: Settings, spark: LocalSpark, *, jars: str, partitions: int, directory: Path
+) -> tuple[Accident | None, int]:
+    """Run the batch over all input, kill an executor on the way; returns the accident and the exit code."""
+    task = progress.add_task("refunds batch on Spark: start", total=partitions)
+    log_path = directory / "demo" / "refunds-batch.log"
+    shards = _shards(partitions)
+    with (
+        TransactionsView(settings) as view,
+        _submitted(
+            "refunds_batch", settings, spark, group=BATCH_GROUP, jars=jars, log_path=log_path
+        ) as driver,
+    ):
+        accident: Accident | None = None
+        killed_at = 0.0
+        deadline = time.monotonic() + _RUN_DEADLINE_S
+        while driver.poll() is None:
+            states = view.describe(shards)
+            progress.update(task, completed=sum(s.state == "CompleteCommit" for s in states.values()))
+            if accident is None:
+                accident = _killed_inside_transaction(spark, states)
+                killed_at = time.monotonic()
+                if accident is not None:
+                    progress.update(task, description=f"killed {accident.victim}; its tasks are tried again")
+            elif not accident.seconds and _has_new_owner(accident, states):
+                accident.seconds = time.monotonic() - killed_at
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"the batch did not end in {_RUN_DEADLINE_S:.0f} s; its log: {log_path}"
+                )
+            time.sleep(_LOOK_EVERY_S)
+        if accident is not None:
+            accident.epochs_after = _epochs(view.describe(shards))
+        progress.update(task, completed=partitions)
+    if driver.returncode:
+        progress.console.print(f"[red]spark-submit ended with {driver.returncode}; its log: {log_path}[/]")
+    return accident, driver.returncode
+
+
+def run_report(
+    progress: Progress, settings: Settings, spark: LocalSpark, *, jars: str, directory: Path
+) -> list[dict[str, Any]]:
+    """Run the settlement report; returns what it has written of the merchants with the most settled."""
+    task = progress.add_task("settlement report on Spark", total=None)
+    log_path = directory / "demo" / "settlement-report.log"
+    with _submitted(
+        "settlement_report", settings, spark, group=REPORT_GROUP, jars=jars, log_path=log_path
+    ) as driver:
+        code = driver.wait(_RUN_DEADLINE_S)
+    if code:
+        raise UnavailableError(f"the settlement report ended with exit code {code}; its log: {log_path}")
+    reports = [json.loads(value) for value in _values(settings, REPORT_TOPIC)]
+    progress.update(task, description=f"settlement report: {len(reports):,} records", total=1, completed=1)
+    largest = sorted(reports, key=lambda one: -sum(total["settled_minor"] for total in one["totals"]))
+    return largest[:_SHOWN_REPORTS]
+
+
+def _killed_inside_transaction(spark: LocalSpark, states: Mapping[str, TransactionState]) -> Accident | None:
+    """Kill an executor if its transaction is open for certain: if one of each executor is."""
+    executors = spark.executors()
+    is_open = {name: state for name, state in states.items() if state.state == "Ongoing"}
+    if not executors or len(is_open) < len(executors):
+        return None
+    spark.kill_executor(executors[0])
+    return Accident(f"an executor (pid {executors[0]})", is_open, _epochs(states))
+
+
+def _has_new_owner(accident: Accident, states: Mapping[str, TransactionState]) -> bool:
+    """Whether a shard was opened again. A commit alone leaves the epoch as it was."""
+    return any(states[name].producer_epoch > accident.epochs_before[name] for name in accident.open_shards)
+
+
+def _shards(partitions: int) -> list[str]:
+    found = (Partition(refunds.SETTLEMENTS, number) for number in range(partitions))
+    return [PartitionShard(BATCH_JOB, BATCH_GROUP, partition).transactional_id for partition in found]
+
+
+def _epochs(states: Mapping[str, TransactionState]) -> dict[str, int]:
+    return {name: state.producer_epoch for name, state in states.items()}
+
+
+@contextmanager
+def _submitted(
+    job: str, settings: Settings, spark: LocalSpark, *, group: str, jars: str, log_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    options = [f"{name}={value}" for name, value in _SPARK_CONF.items()]
+    command = [str(require_pyspark() / "bin" / "spark-submit"), "--master", spark.master_url, "--jars", jars]
+    command += [part for option in options for part in ("--conf", option)]
+    command += [str(Path(__file__).parent / f"{job}.py"), "--config", str(_CONF / f"{job}.toml")]
+    command += ["--start", "earliest"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent.parent),  # the jobs; eos itself is installed
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "EOS_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers or "",
+        "EOS_GROUP": group,
+    }
+    with log_path.open("wb") as log:
+        driver = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+    try:
+        yield driver
+    finally:
+        if driver.poll() is None:
+            driver.terminate()
+            try:
+                driver.wait(20)
+            except subprocess.TimeoutExpired:
+                driver.kill()
+                driver.wait()
+
+
+def _values(settings: Settings, topic: str) -> Iterator[bytes]:
+    """Every committed value of a topic, read with a group of its own."""
+    one_off = Settings.load(
+        overrides={
+            "kafka.bootstrap_servers": settings.kafka.bootstrap_servers,
+            "input.start": "earliest",
+        },
+        environ={},
+    )
+    deadline = time.monotonic() + _READ_DEADLINE_S
+    with ReadCommittedConsumer(one_off, [topic], group="demo-reader") as consumer:
+        while not consumer.caught_up:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{topic} was not read in {_READ_DEADLINE_S:.0f} s")
+            yield from (value for value in consumer.fetch(1000, 0.5, 0).values if value is not None)

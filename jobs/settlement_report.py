@@ -1,0 +1,150 @@
+"""The settlement report: per merchant and day what was settled, what of it refunded, and why.
+
+A wide transform: it aggregates over all input partitions and joins, so its output and all input offsets are
+one transaction (``commit="batch"``). Each record reports on the range of input that one run has read, and its
+key names that range: a reader adds the ranges up. The merchants' names come from a bounded snapshot of a topic
+beside the input, which is no part of the offsets.
+
+    eos spark run jobs.settlement_report:job -c conf/settlement_report.toml
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from eos.spark.job import SparkJob, SparkRun, main
+from jobs.merchants import MERCHANTS
+from jobs.refund_rules import SETTLED, InvalidSettlementError, decide, parse_settlement
+from jobs.refunds import SETTLEMENTS
+
+SETTLEMENT_REPORT = "settlement-report"
+
+_FACTS = """
+    merchant_id STRING, currency STRING, settled_minor BIGINT,
+    refunds ARRAY<STRUCT<amount_minor: BIGINT, reason: STRING>>
+"""
+_MERCHANT = "name STRING, country STRING"
+_DAY_MS = 86_400_000
+_OF_ONE_REPORT = ("merchant_id", "day")
+
+
+class ReportSettings(BaseModel):
+    """Settings of the report (table ``[job]``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    top_reasons: int = Field(default=3, ge=1, description="reasons of refunds that a report names")
+
+
+def facts_of(value: bytes | None) -> dict[str, Any] | None:
+    """What a settlement contributes to its merchant's report; None for what is no settlement, or not settled."""
+    try:
+        settlement = parse_settlement(bytes(value) if value is not None else None)
+    except InvalidSettlementError:
+        return None
+    if settlement.status != SETTLED:
+        return None
+    return {
+        "merchant_id": settlement.merchant_id,
+        "currency": settlement.currency,
+        "settled_minor": settlement.amount_minor,
+        "refunds": [
+            {"amount_minor": refund.amount_minor, "reason": refund.reason}
+            for refund in decide(settlement).refunds
+        ],
+    }
+
+
+def settlement_report(run: SparkRun) -> Callable[[DataFrame], DataFrame]:
+    """The transform of one run."""
+
+    def transform(settlements: DataFrame) -> DataFrame:
+        facts = _facts(settlements)
+        reports = (
+            _totals(facts)
+            .join(_top_reasons(facts, run.settings.top_reasons), [*_OF_ONE_REPORT], "left")
+            .join(_names(run.snapshot(MERCHANTS)), "merchant_id", "left")
+        )
+        run_range = F.lit(run.plan.identity)
+        report = F.struct(
+            "merchant_id", "name", "country", "day", run_range.alias("range"), "totals", "top_reasons"
+        )
+        return reports.select(
+            F.concat_ws("|", "merchant_id", "day", run_range).alias("key"),
+            F.to_json(report).alias("value"),
+        )
+
+    return transform
+
+
+def _facts(settlements: DataFrame) -> DataFrame:
+    """One row per settlement. Its day is that of its record's timestamp, in UTC whatever the session's time zone."""
+    # A function without type hints: Spark takes those for one of its vectorised kinds, and warns that they are none.
+    fact_of = F.udf(lambda value: facts_of(value), _FACTS)  # noqa: PLW0108 - see above
+    days = F.floor(F.unix_millis("timestamp") / _DAY_MS).cast("int")
+    parsed = settlements.select(
+        F.date_from_unix_date(days).cast("string").alias("day"),
+        fact_of("value").alias("fact"),
+    )
+    return parsed.where("fact IS NOT NULL").select("day", "fact.*")
+
+
+def _totals(facts: DataFrame) -> DataFrame:
+    refunded = F.aggregate(
+        "refunds", _minor(F.lit(0)), lambda total, refund: _minor(total + refund.amount_minor)
+    )
+    by_currency = facts.groupBy(*_OF_ONE_REPORT, "currency").agg(
+        F.count("*").alias("settlements"),
+        _minor(F.sum(_minor(F.col("settled_minor")))).alias("settled_minor"),
+        F.sum(F.size("refunds")).alias("refunds"),
+        _minor(F.sum(refunded)).alias("refunded_minor"),
+    )
+    share = F.round(F.try_divide("refunded_minor", "settled_minor"), 4)
+    total = F.struct(
+        "currency", "settlements", "settled_minor", "refunds", "refunded_minor", share.alias("refunded_share")
+    )
+    # Sorted: the order in which rows reach an aggregation differs from try to try.
+    return by_currency.groupBy(*_OF_ONE_REPORT).agg(F.sort_array(F.collect_list(total)).alias("totals"))
+
+
+def _top_reasons(facts: DataFrame, count: int) -> DataFrame:
+    reasons = facts.select(*_OF_ONE_REPORT, F.explode("refunds.reason").alias("reason"))
+    counted = reasons.groupBy(*_OF_ONE_REPORT, "reason").agg(F.count("*").alias("refunds"))
+    # Ascending by the negative count, then by name: one order for equal counts too.
+    ranked = F.sort_array(F.collect_list(F.struct((-F.col("refunds")).alias("rank"), "reason", "refunds")))
+    top = F.transform(F.slice(ranked, 1, count), lambda one: F.struct(one.reason, one.refunds))
+    return counted.groupBy(*_OF_ONE_REPORT).agg(top.alias("top_reasons"))
+
+
+def _names(snapshot: DataFrame) -> DataFrame:
+    """The last record of each merchant; a key's records are all in one partition, so offsets order them."""
+    merchant = F.from_json(F.col("value").cast("string"), _MERCHANT)
+    return (
+        snapshot.where("key IS NOT NULL")
+        .groupBy(F.col("key").cast("string").alias("merchant_id"))
+        .agg(F.max_by(merchant, "offset").alias("merchant"))
+        .select("merchant_id", "merchant.name", "merchant.country")
+    )
+
+
+def _minor(amount: Column) -> Column:
+    return amount.cast("decimal(38,0)")
+
+
+job = SparkJob(
+    name="settlement-report",
+    inputs=[SETTLEMENTS],
+    outputs=[SETTLEMENT_REPORT],
+    snapshots=[MERCHANTS],
+    transform=settlement_report,
+    settings=ReportSettings,
+    commit="batch",
+)
+
+if __name__ == "__main__":
+    main(job)
