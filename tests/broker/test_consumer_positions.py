@@ -271,9 +271,10 @@ def test_missing_topic_is_named(bootstrap: str, topic: NewTopic) -> None:
 def test_two_members_under_one_instance_id_end_the_older_one(bootstrap: str) -> None:
     """Static membership: a replacement takes the member's place, and the member learns that it is out."""
     job = fault_job(bootstrap)
-    with in_thread(job, settings_for(bootstrap)) as older:
+    settings = settings_for(bootstrap, ownership__session_timeout_ms=2_000)
+    with in_thread(job, settings) as older:
         older.told(PartitionsAssigned)
-        with in_thread(job, settings_for(bootstrap)) as newer:
+        with in_thread(job, settings) as newer:
             newer.told(PartitionsAssigned)
             produce_plain(bootstrap, job.inputs[0], [b"1", b"2", b"3"])
             newer.told(TransactionCommitted)

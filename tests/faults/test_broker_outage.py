@@ -13,7 +13,6 @@ from eos.events import LoopTurned, TransactionCommitted
 from eos.exits import ExitCode
 from eos.local import QUICK_START, LocalKafka
 from eos.local.ports import free_port
-from eos.local.versions import KAFKA_VERSION
 from tests.support.jobs_for_faults import (
     FaultJob,
     Running,
@@ -28,7 +27,7 @@ from tests.support.observer import PlainRecord, produce_plain
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 BROKER = 1
-JARS = Path(__file__).parents[2] / ".eos/jars" / f"kafka-{KAFKA_VERSION}"
+JARS = Path(__file__).parents[2] / ".eos/jars"
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +72,18 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [5, 15])
+@pytest.mark.parametrize(("seconds", "static"), [(5, True), (15, False), (15, True)])
 def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
-    own: LocalKafka, seconds: float
+    own: LocalKafka, seconds: float, static: bool
 ) -> None:
-    """Nobody answers and no connection breaks: requests are resent by the client, which makes it suspect."""
+    """Nobody answers and no connection breaks: requests are resent by the client, which makes it suspect.
+
+    After longer than the session (10 s) a static member is mostly fenced by its own heartbeat, which no longer names
+    the member: a rival looks the same at first.
+    """
     job = fault_job(own.bootstrap_servers, pause_ms=1)
     load(own, job, "a", 4_000)
-    # A static member whose join is sent twice is fenced by the first copy of it, as by another instance.
-    settings = settings_for(own.bootstrap_servers, ownership__static_membership=False)
+    settings = settings_for(own.bootstrap_servers, ownership__static_membership=static)
     with in_thread(job, settings) as run:
         turns: list[float] = []
         run.also(lambda event: turns.append(time.monotonic()) if isinstance(event, LoopTurned) else None)

@@ -1,0 +1,675 @@
+"""A model of a session in a group: whatever comes, in whatever order, the output is f(input up to the committed offsets).
+
+Session, consumer, producer, transaction and ownership are real; the two clients below them are fakes that follow
+librdkafka's rules, and brokers, group and the other members are a few lines of state. The commit's helper thread is
+played too: it runs when the model says so, or when the session waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from eos.errors import (
+    AbortableError,
+    CommitOutcomeUnknownError,
+    EosError,
+    FencedError,
+    RebalancedError,
+    ReopenError,
+    RetriableError,
+    UsageError,
+)
+from eos.kafka.consumer import Committed, Fetched, GroupMetadata, RebalanceListener
+from eos.kafka.producer import ProducerIdentity
+from eos.offsets import OffsetVector, Partition
+from eos.producer import ProducerState
+from eos.records import InputRecord, OutputRecord, _RecordAsMessage
+from eos.rejoin import FENCED_MEMBER
+from eos.session import Session
+from eos.settings import Settings
+from eos.shards import OrdinalShard
+from eos.stamps import OwnershipMode, Stamp
+
+PARTITIONS = [Partition("in", number) for number in range(3)]
+LENGTH = 1_000  # of each input partition; its records are the numbers from 0
+SHARD = OrdinalShard("app", "g", 0)
+SETTINGS = Settings.load(
+    overrides={
+        "kafka.bootstrap_servers": "nowhere:1",
+        "transaction.timeout_ms": 5000,
+        "input.start": "earliest",
+    },
+    environ={},
+)
+SOME = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
+FAULTS_OF_OFFSETS = ["rebalanced", "abortable", "reopen"]
+FAULTS_OF_COMMIT = ["abortable", "unknown, happened", "unknown, did not"]
+
+
+class Made(NamedTuple):
+    """An output record: which input record it was made from."""
+
+    partition: int
+    offset: int
+
+
+@dataclass
+class World:
+    """The brokers, the clock, the group as its coordinator sees it, and what comes next."""
+
+    now_s: float = 1000.0
+    epoch: int = 0
+    generation: int = 0
+    stored: dict[Partition, Committed] = field(default_factory=dict)
+    visible: list[Made] = field(default_factory=list)
+    events: list[tuple[str, list[Partition]]] = field(default_factory=list)  # not served yet
+    violations: list[str] = field(default_factory=list)
+    next_offsets_meet: str = ""
+    next_commit_meets: str = ""
+    helper: tuple[Future[None], Callable[[], None]] | None = None
+    living: frozenset[str] = frozenset()
+    member: FakeConsumer | None = None  # the one that has joined
+
+    def committed(self, partition: Partition) -> int:
+        return self.stored[partition].offset if partition in self.stored else 0
+
+    def commit(self, made: Iterable[Made], offsets: Mapping[Partition, int], stamp: str) -> None:
+        self.visible += made
+        self.stored |= {partition: Committed(offset, stamp) for partition, offset in offsets.items()}
+
+    def others_process(self, partition: Partition, count: int, shard: str = "#7") -> None:
+        """Another member, to which the group has dealt the partition, goes on from where the group stands."""
+        start = self.committed(partition)
+        made = [Made(partition.number, offset) for offset in range(start, start + count)]
+        self.commit(made, {partition: start + count}, str(Stamp(OwnershipMode.GROUP, shard)))
+
+    # As the executor's thread: it runs when it is waited for, or when the model says so.
+
+    def submit(self, function: Callable[[], None]) -> Future[None]:
+        assert self.helper is None
+        future: Future[None] = Future()
+        self.helper = (future, function)
+        return future
+
+    def run_helper(self) -> None:
+        if self.helper is None:
+            return
+        future, function = self.helper
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised by result()
+            self.helper = None
+            future.set_exception(error)
+        else:
+            self.helper = None
+            future.set_result(None)
+
+    def shutdown(self) -> None:
+        if self.helper is not None:
+            self.violations.append("the session is closed over a commit in flight")
+
+    def wait(self, futures: Sequence[Future[None]], timeout_s: float | None = None) -> Any:
+        if timeout_s is None:
+            self.run_helper()
+        else:
+            self.now_s += timeout_s
+        return type("Done", (), {"done": {f for f in futures if f.done()}})
+
+    # As the module ``time``.
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    # As the admin client.
+
+    def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
+        return self.living
+
+
+class FakeProducer:
+    """TransactionalClient on the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._state = "new"
+        self._epoch = -1
+        self._made: list[Made] = []
+        self._offsets: dict[Partition, int] = {}
+        self._stamp = ""
+        self.suspicion = ""
+        self.expired = False
+
+    def init(self, timeout_s: float) -> None:
+        self._allowed("init", "new")
+        self._world.epoch += 1
+        self._epoch = self._world.epoch
+        self._state = "ready"
+
+    def begin(self) -> None:
+        self._allowed("begin", "ready")
+        if self.suspicion:
+            self._world.violations.append("a transaction begins on a suspect instance")
+        self._state = "open"
+        self._made, self._offsets = [], {}
+
+    def produce(self, topic: str, values: Sequence[Any], *others: Any, **more: Any) -> None:
+        if self._world.helper is not None:
+            self._world.violations.append("something is produced before the last commit has returned")
+        self._allowed("produce", "open")
+        self._made += [Made(*map(int, value.split(b":"))) for value in values]
+
+    def poll(self) -> None:
+        pass
+
+    def check_deliveries(self) -> None:
+        pass
+
+    def send_offsets(
+        self, offsets: Mapping[Partition, int], stamp: str, group: GroupMetadata, timeout_s: float
+    ) -> None:
+        self._allowed("send_offsets", "open")
+        world = self._world
+        self._fence("send_offsets")
+        dealt = world.member.dealt if world.member is not None else set()
+        if foreign := offsets.keys() - dealt:
+            world.violations.append(f"offsets of {sorted(foreign)}, which are not assigned")
+        fault, world.next_offsets_meet = world.next_offsets_meet, ""
+        if group.opaque != world.generation:  # KIP-447: a member that is gone, or of an older generation
+            fault = "rebalanced"
+        self._offsets, self._stamp = dict(offsets), stamp
+        if fault == "reopen":
+            self._state = "fatal"
+            raise ReopenError("send_offsets: over")
+        if fault:
+            self._state = "failed"
+            raise (RebalancedError if fault == "rebalanced" else AbortableError)(f"send_offsets: {fault}")
+
+    def commit(self, timeout_s: float) -> None:
+        self._allowed("commit", "open")
+        self._fence("commit")
+        fault, self._world.next_commit_meets = self._world.next_commit_meets, ""
+        if fault == "abortable":
+            self._state = "failed"
+            raise AbortableError("commit: failed")
+        if self._made and not self._offsets:
+            self._world.violations.append("output is committed without the offsets of its input")
+        if fault != "unknown, did not":
+            self._world.commit(self._made, self._offsets, self._stamp)
+        if fault:
+            self._state = "fatal"
+            raise CommitOutcomeUnknownError(fault)
+        self._state = "ready"
+
+    def abort(self, timeout_s: float) -> None:
+        self._allowed("abort", "open", "failed", "fatal")
+        self._fence("abort")
+        if self._state == "fatal":
+            raise ReopenError("abort: fatal")
+        self._state = "ready"
+
+    def identity(self, timeout_s: float) -> ProducerIdentity | None:
+        return ProducerIdentity(1, self._epoch)
+
+    def close(self) -> None:
+        self._state = "closed"
+
+    def _allowed(self, call: str, *states: str) -> None:
+        if self._state not in states:
+            self._world.violations.append(f"{call} while the instance is {self._state}")
+            raise UsageError("_STATE")
+
+    def _fence(self, call: str) -> None:
+        if self._epoch < self._world.epoch:
+            self._state = "fatal"
+            raise FencedError(f"{call}: fenced", code="_FENCED")
+
+
+class FakeReader:
+    """ConsumerClient on the world, as far as offsets are read."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.group_id = "g"
+
+    def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
+        if self._world.helper is not None:  # require-stable
+            raise RetriableError("a transaction is pending on the offsets", code="_TIMED_OUT")
+        return {p: self._world.stored[p] for p in partitions if p in self._world.stored}
+
+    def stable_watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
+        return 0, LENGTH
+
+    def partitions_of(self, topics: Iterable[str], timeout_s: float) -> list[Partition]:
+        return list(PARTITIONS)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeConsumer(FakeReader):
+    """ConsumerClient on the world: a member of the group, whose rebalances are served inside consume."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.owned: dict[Partition, int] = {}  # next offset to fetch
+        self.dealt: set[Partition] = set()  # what the session has been told of
+        self._read: set[Partition] = set()  # those that position() knows
+        self._listener: RebalanceListener | None = None
+        self.broken: FencedError | None = None
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._listener = listener
+        self._world.member = self
+        self._world.generation += 1
+        self._world.events = [("assigned", list(PARTITIONS))]
+
+    def consume(self, max_records: int, timeout_s: float, linger_s: float) -> Fetched:
+        if self.broken is not None:
+            raise self.broken
+        self._world.now_s += 0.001
+        messages = self._take(max_records // 2)  # a rebalance may come in the middle of a fetch
+        while self._world.events:
+            kind, partitions = self._world.events.pop(0)
+            assert self._listener is not None
+            getattr(self._listener, kind)(partitions)
+        messages += self._take(max_records - len(messages))
+        return Fetched(messages, [p for p, offset in self.owned.items() if offset >= LENGTH])
+
+    def _take(self, count: int) -> list[Any]:
+        taken: list[Any] = []
+        for partition in sorted(self.owned):
+            for _ in range(-(-count // len(self.owned))):
+                offset = self.owned[partition]
+                if offset < LENGTH and len(taken) < count:
+                    value = b"%d:%d" % (partition.number, offset)
+                    taken.append(
+                        _RecordAsMessage(InputRecord(partition.topic, partition.number, offset, None, value))
+                    )
+                    self.owned[partition] += 1
+                    self._read.add(partition)
+        return taken
+
+    def incremental_assign(self, positions: Mapping[Partition, int]) -> None:
+        self.owned |= positions
+        self.dealt |= positions.keys()
+        self._read -= positions.keys()
+
+    def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            self.owned.pop(partition, None)
+            self.dealt.discard(partition)
+            self._read.discard(partition)
+
+    def break_by_fence(self) -> None:
+        """A fatal error takes the assignment back at once; only the next consume tells."""
+        self.broken = FencedError("fenced", code=FENCED_MEMBER)
+        self.owned, self._read = {}, set()
+
+    def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
+        return OffsetVector({p: self.owned[p] for p in partitions if p in self._read})
+
+    def seek(self, positions: Mapping[Partition, int]) -> None:
+        if not positions.keys() <= self.owned.keys():
+            raise UsageError("_STATE")
+        self.owned |= positions
+        self._read -= positions.keys()
+
+    def group_metadata(self) -> GroupMetadata:
+        return GroupMetadata("g", self._world.generation if self.broken is None and self._is_member else -1)
+
+    @property
+    def _is_member(self) -> bool:
+        return not any(kind == "lost" for kind, _ in self._world.events)
+
+    def watermarks(self, partition: Partition) -> None:
+        return None
+
+    def close(self) -> None:
+        if self._world.member is self:
+            self._world.member = None
+            self._world.events = []
+
+
+class SessionMachine(RuleBasedStateMachine):
+    """One session, the other members of its group, and replacements of itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        patch = self.patch = pytest.MonkeyPatch()
+        patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeProducer(self.world))
+        patch.setattr("eos.producer.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr("eos.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
+        patch.setattr("eos.consumer.apply_start_policy", lambda *_, **__: dict(self.world.stored))
+        patch.setattr("eos.rejoin.Admin", lambda *_: self.world)
+        patch.setattr("eos.session.ThreadPoolExecutor", lambda **_: self.world)
+        patch.setattr("eos.session.wait", self.world.wait)
+        for module in ("producer", "retry", "transaction", "consumer", "session", "rejoin"):
+            patch.setattr(f"eos.{module}.time", self.world)
+        patch.setattr("tenacity.nap.time", self.world)
+        self.session: Session
+        self.over = True
+        self.rewound = False  # since something was fetched
+        self.rival = False
+        self.away: set[Partition] = set()  # dealt to other members
+
+    def teardown(self) -> None:
+        try:
+            if not self.over:
+                self.session.close()
+            self.output_is_the_input_up_to_the_committed_offsets()
+            self.clients_are_used_by_their_rules()
+        finally:
+            self.patch.undo()
+
+    @property
+    def member(self) -> FakeConsumer:
+        assert self.world.member is not None
+        return self.world.member
+
+    def _try(self, step: Callable[[], object], *expected: type[BaseException]) -> None:
+        """A step as the loop makes it: an error is recovered from, or ends the session."""
+        try:
+            step()
+        except expected:
+            pass
+        except EosError as error:
+            try:
+                self.session.recover(error)
+            except FencedError:
+                assert self.rival
+                self._end()
+            else:
+                assert self.session.idle
+                self.rewound = True
+
+    def _end(self) -> None:
+        self.session.close()
+        self.over = True
+
+    # --- life --------------------------------------------------------------------------------------
+
+    @initialize()
+    def first_session(self) -> None:
+        self.open()
+
+    @precondition(lambda self: self.over)
+    @rule()
+    def next_session(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.session = Session(SETTINGS, SHARD, ["in"])
+        self.world.next_offsets_meet = self.world.next_commit_meets = ""
+        self.session.open()
+        self.away = set()
+        self.over = self.rival = False
+        self.rewound = False
+
+    @precondition(lambda self: not self.over)
+    @rule(often=st.integers(0, 4))
+    def close(self, often: int) -> None:
+        if not often:
+            self._end()
+
+    # --- the loop's steps ----------------------------------------------------------------------------
+
+    @precondition(lambda self: not self.over)
+    @rule(count=st.integers(1, 9))
+    def fetch_and_stage(self, count: int) -> None:
+        self._try(lambda: self._fetch(count))
+
+    @precondition(lambda self: not self.over)
+    @rule(count=st.integers(1, 9), partitions=SOME, how=st.sampled_from(["fenced", "lost", "revoked"]))
+    def group_moves_on_while_records_are_transformed(
+        self, count: int, partitions: list[Partition], how: str
+    ) -> None:
+        def moving() -> None:
+            if how == "fenced":
+                self._fence_the_member()
+            elif how == "lost":
+                self._lose()
+            else:
+                self._revoke(partitions)
+
+        self._try(lambda: self._fetch(count, moving))
+
+    def _fetch(self, count: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+        batch = self.session.fetch(count, 0.0, 0.0)
+        if self.world.member is not None and self.rewound and not batch:
+            self._is_where_the_group_stands()
+        self.rewound = False
+        if batch:
+            meanwhile()
+            self.session.stage([OutputRecord("out", record.value) for record in batch], len(batch))
+
+    def _is_where_the_group_stands(self) -> None:
+        if self.member.broken is None and not self.session._consumer._rewind_due:
+            assert self.member.owned == {p: self.world.committed(p) for p in self.member.owned}
+
+    @precondition(lambda self: not self.over)
+    @rule()
+    def produce(self) -> None:
+        if self.session.committing:
+            with pytest.raises(UsageError, match="before the last commit"):
+                self.session.produce()
+        else:
+            self._try(self.session.produce)
+
+    @precondition(lambda self: not self.over and not self.session.committing)
+    @rule()
+    def commit_soon(self) -> None:
+        self._try(self.session.commit_soon)
+
+    @precondition(lambda self: not self.over)
+    @rule(patient=st.booleans())
+    def join(self, patient: bool) -> None:
+        self._try(lambda: self.session.join(None if patient else 0.0), TimeoutError)
+
+    @precondition(lambda self: not self.over)
+    @rule()
+    def commit_passed_markers(self) -> None:
+        self._try(self.session.commit_passed_markers)
+
+    @precondition(lambda self: self.world.helper is not None)
+    @rule()
+    def helper_runs(self) -> None:
+        self.world.run_helper()
+
+    # --- accidents -------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.helper is None)
+    @rule(offsets=st.sampled_from(["", *FAULTS_OF_OFFSETS]), commit=st.sampled_from(["", *FAULTS_OF_COMMIT]))
+    def next_commit_meets(self, offsets: str, commit: str) -> None:
+        self.world.next_offsets_meet, self.world.next_commit_meets = offsets, commit
+
+    @precondition(lambda self: not self.over and self.session.filling)
+    @rule()
+    def client_resends(self) -> None:
+        client: Any = self.session._producer._client
+        client.suspicion = "REQTMOUT"
+
+    @precondition(lambda self: not self.over)
+    @rule(partitions=SOME)
+    def partitions_are_revoked(self, partitions: list[Partition]) -> None:
+        self._revoke(partitions)
+
+    def _revoke(self, partitions: list[Partition]) -> None:
+        if self._is_quiet():
+            going = [p for p in partitions if p in self.member.owned]
+            if going:
+                self.world.events.append(("revoked", going))
+                self.away |= set(going)
+
+    @precondition(lambda self: not self.over)
+    @rule(count=st.integers(0, 3))
+    def partitions_come_back(self, count: int) -> None:
+        """After others have worked on them."""
+        if self._is_quiet() and self.away:
+            self.world.generation += 1
+            for partition in self.away:
+                self.world.others_process(partition, count)
+            self.world.events.append(("assigned", sorted(self.away)))
+            self.away = set()
+
+    @precondition(lambda self: not self.over)
+    @rule()
+    def partitions_are_lost(self) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        """The member is out, nobody has asked it, and others work on its partitions already."""
+        if self._is_quiet() and self.member.owned and self.world.helper is None:
+            going = sorted(self.member.owned)
+            self.world.generation += 1
+            self.world.events.append(("lost", going))
+            self.away |= set(going)
+            for partition in going[:2]:
+                self.world.others_process(partition, 2)
+
+    @precondition(lambda self: not self.over)
+    @rule(rarely=st.integers(0, 3))
+    def member_is_fenced_without_a_rival(self, rarely: int) -> None:
+        if not rarely:
+            self._fence_the_member()
+
+    def _fence_the_member(self) -> None:
+        if self._is_quiet():
+            self.world.now_s += 700  # the last fence is long ago
+            self.world.generation += 1
+            self.member.break_by_fence()
+            self.away = set()
+
+    @precondition(lambda self: not self.over)
+    @rule(rarely=st.integers(0, 9), count=st.integers(1, 3))
+    def replacement_opens_and_commits(self, rarely: int, count: int) -> None:
+        """A process under the same ordinal: our own transactions are fenced from now on."""
+        if rarely or not self._is_quiet() or self.world.helper is not None or not self.member.owned:
+            return
+        self.rival = True
+        self.world.epoch += 1
+        self.world.generation += 1
+        for partition in self.member.owned:
+            self.world.others_process(partition, count, str(SHARD))
+
+    def _is_quiet(self) -> bool:
+        member = self.world.member
+        return member is not None and member.broken is None and not self.world.events
+
+    # --- what always holds -----------------------------------------------------------------------------
+
+    @invariant()
+    def output_is_the_input_up_to_the_committed_offsets(self) -> None:
+        """Nothing lost, nothing doubled, nothing torn, in order: whoever committed what."""
+        for partition in PARTITIONS:
+            made = [m.offset for m in self.world.visible if m.partition == partition.number]
+            assert made == list(range(self.world.committed(partition)))
+
+    @invariant()
+    def clients_are_used_by_their_rules(self) -> None:
+        assert self.world.violations == []
+
+    @invariant()
+    def nobody_is_accused_of_being_a_rival_without_one(self) -> None:
+        assert self.over or self.rival or self.session._producer.state is not ProducerState.FENCED
+
+
+SessionMachine.TestCase.settings = settings(
+    max_examples=200,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+TestSession = SessionMachine.TestCase
+
+
+# --- walks that chance takes too rarely ------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine() -> Iterator[SessionMachine]:
+    """A session that has committed some records of all partitions."""
+    machine = SessionMachine()
+    machine.open()
+    machine.fetch_and_stage(1)
+    machine.fetch_and_stage(6)
+    machine.produce()
+    machine.commit_soon()
+    machine.join(True)
+    assert [machine.world.committed(p) for p in PARTITIONS] == [3, 2, 2]
+    yield machine
+    machine.teardown()
+
+
+@pytest.mark.parametrize("how", ["fenced", "lost", "revoked"])
+def test_what_was_read_before_the_group_moved_on_is_never_committed_without_its_offsets(
+    machine: SessionMachine, how: str
+) -> None:
+    machine.group_moves_on_while_records_are_transformed(6, PARTITIONS[:2], how)
+    machine.produce()
+    machine.commit_soon()
+    machine.join(True)
+    for _ in range(8):
+        machine.world.now_s += 1
+        machine.fetch_and_stage(6)
+        machine.partitions_come_back(1)
+    machine.produce()
+    machine.commit_soon()
+    machine.join(True)
+    assert not machine.over
+    assert sum(machine.world.committed(p) for p in PARTITIONS) > 7
+
+
+def test_fenced_member_without_a_rival_joins_again_and_goes_on(machine: SessionMachine) -> None:
+    before = machine.member
+    machine.member_is_fenced_without_a_rival(0)
+    for _ in range(4):
+        machine.world.now_s += 1
+        machine.fetch_and_stage(6)
+    assert machine.member is not before
+    machine.produce()
+    machine.commit_soon()
+    machine.join(True)
+    assert sum(machine.world.committed(p) for p in PARTITIONS) > 7
+
+
+def test_replacement_ends_the_session_at_its_next_commit(machine: SessionMachine) -> None:
+    machine.fetch_and_stage(6)
+    machine.replacement_opens_and_commits(0, 1)
+    machine.produce()
+    machine.commit_soon()
+    machine.join(True)
+    assert machine.over
+
+
+def test_commit_that_fails_in_a_rebalance_takes_what_was_staged_behind_it_along(
+    machine: SessionMachine,
+) -> None:
+    """Its input is read again, so the records behind it must not be produced before it."""
+    machine.partitions_are_revoked(PARTITIONS[2:])
+    machine.fetch_and_stage(6)
+    machine.fetch_and_stage(6)
+    machine.produce()
+    machine.commit_soon()
+    machine.fetch_and_stage(6)
+    assert machine.session.committing
+    machine.partitions_come_back(1)
+    for _ in range(3):
+        machine.fetch_and_stage(6)
+        machine.join(True)
+        machine.produce()
+        machine.commit_soon()
+    machine.join(True)
+    assert not machine.over
+    assert sum(machine.world.committed(p) for p in PARTITIONS) > 8
