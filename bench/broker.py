@@ -22,9 +22,7 @@ def broker(bootstrap: str | None) -> Iterator[str]:
     home = Path(".eos")
     home.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=home) as directory:
-        kafka = LocalKafka(
-            Path(directory), jars=home / "jars", heap_mb=HEAP_MB, progress=print
-        )
+        kafka = LocalKafka(Path(directory), jars=home / "jars", heap_mb=HEAP_MB, progress=print)
         kafka.start()
         try:
             yield kafka.bootstrap_servers

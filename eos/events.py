@@ -83,6 +83,14 @@ class TransactionExpired(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionUnresolved(Event):
+    """A transaction ended without a known outcome: the producer's next open settles or reads it back."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CallRetried(Event):
     """A call is made again, as the retry policy says."""
 
@@ -128,6 +136,34 @@ class InputPlanned(Event):
     positions: OffsetVector
     ends: OffsetVector
     partitions: Sequence[Partition]  # all of the input topics, also those without anything new
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResumed(Event):
+    """A streaming batch goes on of which shards are written already. ``shard``: how the transactional.ids begin."""
+
+    batch: int
+    written: Sequence[int]
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDealt(Event):
+    """A streaming query's ledger begins with a batch, or goes on from it with another number of shards."""
+
+    batch: int
+    query: str
+    shards: int
+    was: int
+    adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRefreshed(Event):
+    """The entries of a ledger were committed again as they are, so that Kafka does not forget them."""
+
+    batch: int
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

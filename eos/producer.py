@@ -27,6 +27,7 @@ from eos.events import (
     TransactionAborted,
     TransactionCommitted,
     TransactionExpired,
+    TransactionUnresolved,
     nobody,
 )
 from eos.kafka.consumer import Committed, offsets_reader
@@ -281,6 +282,10 @@ class TransactionalProducer:
                 self._unanswered = True  # and no offset shows what became of it
             if any(isinstance(error, TransactionExpiredError) for error in errors):
                 self._listener(TransactionExpired(self.transactional_id, transaction.seconds))
+            else:
+                self._listener(
+                    TransactionUnresolved(self.transactional_id, _shown(errors), transaction.seconds)
+                )
         if self._state is ProducerState.READY and client is not None and client.suspicion:
             self._suspect(client.suspicion)
 

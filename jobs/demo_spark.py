@@ -17,7 +17,8 @@ from typing import Any
 
 from rich.progress import Progress
 
-from eos import PartitionShard, ReadCommittedConsumer, Settings, UnavailableError
+from eos import PartitionShard, Settings, UnavailableError
+from eos.check.reading import LogReader
 from eos.check.transactions import TransactionState, TransactionsView
 from eos.local import LocalSpark
 from eos.local.pyspark_home import require_pyspark
@@ -159,17 +160,9 @@ def _submitted(
 
 
 def _values(settings: Settings, topic: str) -> Iterator[bytes]:
-    """Every committed value of a topic, read with a group of its own."""
-    one_off = Settings.load(
-        overrides={
-            "kafka.bootstrap_servers": settings.kafka.bootstrap_servers,
-            "input.start": "earliest",
-        },
-        environ={},
-    )
-    deadline = time.monotonic() + _READ_DEADLINE_S
-    with ReadCommittedConsumer(one_off, [topic], group="demo-reader") as consumer:
-        while not consumer.caught_up:
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{topic} was not read in {_READ_DEADLINE_S:.0f} s")
-            yield from (value for value in consumer.fetch(1000, 0.5, 0).values if value is not None)
+    """Every committed value of a topic."""
+    with LogReader(settings, REPORT_GROUP, time.monotonic() + _READ_DEADLINE_S) as reader:
+        ranges = reader.settled_ranges(reader.partitions([topic]))
+        for record in reader.records(ranges, lambda *_: None):
+            if record.value is not None:
+                yield record.value

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eos.settings import Settings
     from eos.spark.batch import BatchResult
     from eos.spark.job import SparkJob
+    from eos.spark.stream_job import StreamJob
 
 _PREFLIGHT_S = 30.0
 _TERMINATED = 143  # 128 + SIGTERM, as a shell reports it
@@ -57,12 +58,14 @@ def add_to(app: typer.Typer) -> None:
 @_app.command(
     help=help_of(
         r"""
-        Run a SparkJob once over what is new in its input.
+        Run a SparkJob once over what is new in its input, or a StreamJob's query.
 
-        It plans offset ranges from the group's committed offsets to the last stable
-        offset, and returns when all of them are committed. Run it again for what
-        came since; --until-caught-up does so until all that is there now is done.
-        Ctrl-C or SIGTERM ends it at once; the next run goes on where it stood.
+        A batch plans offset ranges from the group's committed offsets to the last
+        stable offset, and returns when all of them are committed. Run it again for
+        what came since; --until-caught-up does so until all that is there now is
+        done. A query goes on from its --checkpoint until it is stopped, or has
+        caught up. Ctrl-C or SIGTERM ends either at once; the next run goes on where
+        it stood.
 
         The driver is this process. With the default master so are the tasks:
         local\[*,4] is a thread per core, and four tries for a task. Jars of Spark's
@@ -72,6 +75,7 @@ def add_to(app: typer.Typer) -> None:
           eos spark run jobs.refunds_batch:job -c conf/refunds.toml --start earliest
           eos spark run jobs.refunds_batch:job --local --master "local\[2,4]"
           eos spark run jobs.settlement_report:job --conf spark.driver.memory=2g
+          eos spark run jobs.refunds_stream:job --checkpoint /data/refunds-stream
         """
     ),
     epilog=exit_codes(*(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE)),
@@ -84,8 +88,11 @@ def run(
     adopt_offsets: _AdoptOffsets = False,
     max_records_per_partition: _MaxRecords = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Run again until all present input is processed.")
+        bool, typer.Option("--until-caught-up", help="Run on until all present input is processed, then end.")
     ] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Of a StreamJob: where its query keeps its place.")
+    ] = None,
     master: Annotated[
         str, typer.Option(metavar="URL", help=r"local\[threads,tries], or spark://host:port.")
     ] = "local[*,4]",
@@ -110,16 +117,32 @@ def run(
     configure_logs(settings.observe)
     job = _load(reference, app_dir)
     from eos.check import preflight
-    from eos.spark.job import job_settings
+    from eos.spark.job import SparkJob, job_settings
 
+    if isinstance(job, SparkJob) == (checkpoint is not None):
+        raise ConfigError(
+            f"{reference} is a {type(job).__name__}: --checkpoint is for a StreamJob, which needs one "
+            "(for example --checkpoint .eos/checkpoints/refunds-stream)"
+        )
     job_settings(job, settings)
     jars = _connector(settings)
     deadline_s = min(_PREFLIGHT_S, settings.transaction.timeout_s)
     for warning in preflight(job, settings, deadline_s=deadline_s):
         log.warning("preflight: %s", warning)
     with _ended_by_sigterm():
-        results = _run(job, settings, master, jars, spark_conf, until_caught_up=until_caught_up)
-    _print(results)
+        if isinstance(job, SparkJob):
+            results = _run(job, settings, master, jars, spark_conf, until_caught_up=until_caught_up)
+            _print(results)
+        else:
+            _stream(
+                job,
+                settings,
+                master,
+                jars,
+                spark_conf,
+                checkpoint=checkpoint or "",
+                until_caught_up=until_caught_up,
+            )
 
 
 @_app.command(
@@ -158,7 +181,12 @@ def plan(
     }
     settings = load_settings(config, assignments, options, local=local)
     job = _load(reference, app_dir)
-    from eos.spark.job import preview
+    from eos.spark.job import SparkJob, preview
+
+    if not isinstance(job, SparkJob):
+        raise ConfigError(
+            f"{reference} is a query, whose plan is in its checkpoint; `plan` is for a SparkJob"
+        )
 
     head, *rows, foot = preview(job, settings).table()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
@@ -201,12 +229,15 @@ def _require_pyspark() -> None:
     require_pyspark()
 
 
-def _load(reference: str, app_dir: Path) -> SparkJob:
+def _load(reference: str, app_dir: Path) -> SparkJob | StreamJob:
     _require_pyspark()
     from eos.references import load_named
     from eos.spark.job import SparkJob
+    from eos.spark.stream_job import StreamJob
 
-    return load_named(reference, app_dir.absolute(), SparkJob, "eos.spark.SparkJob")
+    kinds: Any = SparkJob | StreamJob
+    found: SparkJob | StreamJob = load_named(reference, app_dir.absolute(), kinds, "SparkJob or StreamJob")
+    return found
 
 
 def _connector(settings: Settings) -> list[Path]:
@@ -249,6 +280,40 @@ def _run(
             if with_bar:  # to the bar's own stderr, which writes above it; fewer lines, for it says the rest
                 configure_logs(settings.observe.model_copy(update={"log_level": "warning"}))
             return interruptible(spark, work)
+    finally:
+        spark.stop()
+
+
+def _stream(
+    job: StreamJob,
+    settings: Settings,
+    master: str,
+    jars: Sequence[Path],
+    conf: dict[str, str],
+    *,
+    checkpoint: str,
+    until_caught_up: bool,
+) -> None:
+    from eos.observe import LogListener
+    from eos.spark.session import build_session, interruptible
+    from eos.spark.stream_job import start_stream
+
+    spark = build_session(f"eos {job.name}", master, jars, conf)
+
+    def work() -> None:
+        run = start_stream(
+            job,
+            spark,
+            settings,
+            checkpoint=str(Path(checkpoint).absolute()) if "://" not in checkpoint else checkpoint,
+            available_now=until_caught_up,
+            listener=LogListener(),
+        )
+        run.wait()
+        run.sink.refresh()
+
+    try:
+        interruptible(spark, work)
     finally:
         spark.stop()
 

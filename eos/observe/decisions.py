@@ -13,11 +13,14 @@ import structlog
 
 from eos.errors import ConfigError
 from eos.events import (
+    BatchResumed,
     CallRetried,
     Event,
     Fenced,
     InputPlanned,
     LagMeasured,
+    LedgerDealt,
+    LedgerRefreshed,
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -31,6 +34,7 @@ from eos.events import (
     TransactionAborted,
     TransactionCommitted,
     TransactionExpired,
+    TransactionUnresolved,
 )
 from eos.observe.quoting import class_only, without_values
 from eos.offsets import Partition
@@ -65,6 +69,7 @@ class LogListener:
             TransactionCommitted: self._committed,
             TransactionAborted: self._aborted,
             TransactionExpired: self._expired,
+            TransactionUnresolved: self._unresolved,
             Fenced: self._fenced,
             CallRetried: self._retried,
             PartitionsAssigned: self._assigned,
@@ -72,6 +77,9 @@ class LogListener:
             Rewound: self._rewound,
             StartPolicyApplied: self._start_applied,
             InputPlanned: self._planned,
+            BatchResumed: self._batch_resumed,
+            LedgerDealt: self._ledger_dealt,
+            LedgerRefreshed: self._ledger_refreshed,
             RecordDeadLettered: self._dead_lettered,
             LagMeasured: self._lag,
             LoopTurned: lambda _: None,  # many per second, and nothing was decided
@@ -128,6 +136,36 @@ class LogListener:
 
     def _expired(self, event: TransactionExpired) -> None:
         self._write("warning", "transaction expired", event, seconds=_rounded(event.seconds))
+
+    def _unresolved(self, event: TransactionUnresolved) -> None:
+        reason = without_values(event.reason)
+        self._write(
+            "warning", "transaction unresolved", event, reason=reason, seconds=_rounded(event.seconds)
+        )
+
+    def _batch_resumed(self, event: BatchResumed) -> None:
+        written = ", ".join(map(str, event.written))
+        self._write(
+            "warning", "batch resumed", event, batch=event.batch, written=written, shards=event.shards
+        )
+
+    def _ledger_dealt(self, event: LedgerDealt) -> None:
+        self._write(
+            "warning" if event.was or event.adopted else "info",
+            "ledger dealt",
+            event,
+            batch=event.batch,
+            query=event.query,
+            shards=event.shards,
+            was=event.was or None,
+            adopted=event.adopted or None,
+        )
+
+    def _ledger_refreshed(self, event: LedgerRefreshed) -> None:
+        if event.failed:
+            self._write("warning", "ledger not refreshed", event, reason=without_values(event.failed))
+        else:
+            self._write("info", "ledger refreshed", event, batch=event.batch)
 
     def _fenced(self, event: Fenced) -> None:
         self._write("error", "fenced", event, reason=event.reason)

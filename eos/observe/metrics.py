@@ -16,11 +16,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from eos.events import (
+    BatchResumed,
     CallRetried,
     Event,
     Fenced,
     InputPlanned,
     LagMeasured,
+    LedgerDealt,
+    LedgerRefreshed,
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -34,6 +37,7 @@ from eos.events import (
     TransactionAborted,
     TransactionCommitted,
     TransactionExpired,
+    TransactionUnresolved,
 )
 from eos.offsets import Partition
 
@@ -41,6 +45,9 @@ from eos.offsets import Partition
 UNCOUNTED: Mapping[type[Event], str] = {
     Rewound: "follows every abort, which is counted",
     InputPlanned: "says what a batch run will do; its transactions are counted",
+    BatchResumed: "says how a streaming batch goes on; its transactions are counted",
+    LedgerDealt: "once per query, or a person's decision",
+    LedgerRefreshed: "once a day at most",
     StartPolicyApplied: "happens once in the life of a group; the log has it",
 }
 
@@ -146,6 +153,7 @@ class MetricsListener:
             TransactionCommitted: self._transaction_committed,
             TransactionAborted: lambda event: self._of_shard(event.shard).aborted.inc(),
             TransactionExpired: self._transaction_expired,
+            TransactionUnresolved: lambda event: self._of_shard(event.shard).unresolved.inc(),
             Fenced: self._fenced,
             CallRetried: lambda event: self._retries.labels(str(event.call)).inc(),
             PartitionsAssigned: lambda _: self._rebalances["assigned"].inc(),

@@ -296,7 +296,8 @@ class SparkSettings(Table):
         default=4,
         ge=1,
         le=1_000,
-        description="transactions that a streaming query's output is divided into; fixed for the life of a checkpoint",
+        description="transactions that each batch of a streaming query is divided into; a change holds from the next "
+        "batch on",
     )
     client: Options = Field(
         default_factory=dict,

@@ -1,4 +1,80 @@
 """Exactly-once batches and streams on Spark: output records and input offsets in one Kafka transaction.
 
-Importing `eos` needs neither PySpark nor Java; this package needs both: ``pip install 'eos-kafka[spark]'``.
+Importing `eos` needs neither PySpark nor Java; the names of this package need both: ``pip install
+'eos-kafka[spark]'``. They are imported when they are asked for: an executor's Python process starts with the writer
+alone.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eos.spark.batch import BatchResult, ExactlyOnceBatch, ShardResult
+    from eos.spark.commit import ShardState
+    from eos.spark.job import SparkJob, SparkRun, main, run_job
+    from eos.spark.ledger import LedgerChangedError, LedgerError
+    from eos.spark.plan import InputPlan, OffsetRange
+    from eos.spark.session import build_session, check_session
+    from eos.spark.source import read_snapshot
+    from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+    from eos.spark.stream_job import StreamJob, StreamRun, start_stream
+    from eos.spark.stream_source import read_stream
+    from eos.spark.transform import records_transform
+
+_HOMES = {
+    "BatchResult": "batch",
+    "ExactlyOnceBatch": "batch",
+    "ExactlyOnceSink": "stream",
+    "InputPlan": "plan",
+    "LedgerChangedError": "ledger",
+    "LedgerError": "ledger",
+    "OffsetRange": "plan",
+    "ShardResult": "batch",
+    "ShardState": "commit",
+    "SparkJob": "job",
+    "SparkRun": "job",
+    "StreamJob": "stream_job",
+    "StreamRun": "stream_job",
+    "build_session": "session",
+    "check_session": "session",
+    "exactly_once_sink": "stream",
+    "main": "job",
+    "read_snapshot": "source",
+    "read_stream": "stream_source",
+    "records_transform": "transform",
+    "run_job": "job",
+    "start_stream": "stream_job",
+}
+
+__all__ = [
+    "BatchResult",
+    "ExactlyOnceBatch",
+    "ExactlyOnceSink",
+    "InputPlan",
+    "LedgerChangedError",
+    "LedgerError",
+    "OffsetRange",
+    "ShardResult",
+    "ShardState",
+    "SparkJob",
+    "SparkRun",
+    "StreamJob",
+    "StreamRun",
+    "build_session",
+    "check_session",
+    "exactly_once_sink",
+    "main",
+    "read_snapshot",
+    "read_stream",
+    "records_transform",
+    "run_job",
+    "start_stream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module 'eos.spark' has no attribute {name!r}")
+    return getattr(import_module(f"eos.spark.{home}"), name)

@@ -20,7 +20,7 @@ from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.spark.commit import REPORT_SCHEMA, WHOLE_INPUT, CommitUnit, ShardState, Writing
-from eos.spark.endmarks import END, mark_by_shuffle, mark_in_place
+from eos.spark.endmarks import END, can_mark_in_place, mark_by_shuffle, mark_in_place
 from eos.spark.failures import decoded, from_spark
 from eos.spark.operators import row_wise
 from eos.spark.output import OutputColumns
@@ -209,7 +209,7 @@ class ExactlyOnceBatch:
             rows = columns.select(frame.withColumn(SHARD, F.lit(WHOLE_INPUT)), SHARD).withColumn(END, end)
             return mark_by_shuffle(self._spark, rows, [WHOLE_INPUT], tasks=1), None
         rows = columns.select(frame.withColumn(SHARD, F.col(SHARD).cast("int")), SHARD).withColumn(END, end)
-        in_place = row_wise(rows, source, plan)
+        in_place = row_wise(rows, source, plan) if can_mark_in_place(self._spark) else None
         if in_place is not None:
             marked = mark_in_place(self._spark, in_place.java_rdd, rows.schema, in_place.shards)
             return marked, in_place.shards

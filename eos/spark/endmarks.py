@@ -17,16 +17,23 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import StructField, StructType
 
 from eos.errors import RetriableError, UsageError
+from eos.spark.failures import marker
 from eos.spark.source import SHARD
 
 END = "__eos_end"
 _ORDER = "__eos_order"
-_MARKS = 2
+MARKS = 2
+
+
+def can_mark_in_place(spark: SparkSession) -> bool:
+    """Whether this Spark can put the marks behind the rows of a task without a shuffle (4.1 and newer)."""
+    # What is no class is a package to Py4J, whatever its name.
+    return type(_side_by_side(spark)).__name__ == "JavaClass"
 
 
 def mark_in_place(spark: SparkSession, java_rdd: Any, schema: StructType, shards: Sequence[int]) -> DataFrame:
@@ -39,13 +46,10 @@ def mark_in_place(spark: SparkSession, java_rdd: Any, schema: StructType, shards
         shards: the shard number of each task.
     """
     marks = _marks(spark, schema, shards, tasks=len(shards))
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - no public way to put two RDDs side by side
-    java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001
-    seq = jvm.PythonUtils.toSeq([java_rdd, marks._jdf.queryExecution().toRdd()])  # noqa: SLF001
+    context: Any = spark.sparkContext
+    seq = context._jvm.PythonUtils.toSeq([java_rdd, marks._jdf.queryExecution().toRdd()])  # noqa: SLF001
     # Task i of it is task i of the one and then task i of the other; Spark's own unions have twice the tasks.
-    both = jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD(
-        java_context, seq, len(shards), java_rdd.elementClassTag()
-    )
+    both = _side_by_side(spark)(context._jsc.sc(), seq, len(shards), java_rdd.elementClassTag())  # noqa: SLF001
     frame = spark._jsparkSession.internalCreateDataFrame(both, marks._jdf.schema(), False)  # noqa: SLF001
     return DataFrame(frame, spark)
 
@@ -56,12 +60,32 @@ def mark_by_shuffle(spark: SparkSession, rows: DataFrame, shards: Sequence[int],
     Rows of a shard keep the order in which the transform's last stage had them, task by task: after a union the
     rows of the first part come first, each in input order; after a join or an aggregate that order is Spark's
     own, and another at every try.
+
+    A row of no shard of the run fails the tasks *before* the shuffle, and so before anything is committed. Later
+    it would be too late: the shard that lost the row has its end marks all the same.
     """
-    ordered = rows.withColumn(_ORDER, F.monotonically_increasing_id())
+    ordered = rows.withColumn(SHARD, _known(shards)).withColumn(_ORDER, F.monotonically_increasing_id())
     marked = ordered.union(_marks(spark, ordered.schema, shards, tasks=1))
     # An explicit number: adaptive execution then neither joins nor splits the tasks.
     gathered = marked.repartition(tasks, SHARD).sortWithinPartitions(SHARD, END, _ORDER)
     return gathered.drop(_ORDER)
+
+
+def _side_by_side(spark: SparkSession) -> Any:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no public way to put two RDDs side by side
+    return jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD
+
+
+def _known(shards: Sequence[int]) -> Column:
+    """The column ``shard`` if it is one of these; fails otherwise."""
+    error = UsageError(
+        "a row has the shard @, which this run does not read. The transform must carry the column 'shard' through "
+        "unchanged, also for rows that an outer join or an aggregate made. Fix: filter them, or commit='batch'"
+    )
+    before, _, after = marker(error).partition("@")
+    shown = F.coalesce(F.col(SHARD).cast("string"), F.lit("NULL"))
+    text = F.concat(F.lit(before), shown, F.lit(after))
+    return F.when(F.col(SHARD).isin(list(shards)), F.col(SHARD)).otherwise(F.raise_error(text))
 
 
 def _marks(spark: SparkSession, schema: StructType, shards: Sequence[int], *, tasks: int) -> DataFrame:
@@ -70,13 +94,13 @@ def _marks(spark: SparkSession, schema: StructType, shards: Sequence[int], *, ta
 
     def column(field: StructField) -> Any:
         if field.name == SHARD:
-            found = F.get(numbers, (F.col("id") / _MARKS).cast("int"))
+            found = F.get(numbers, (F.col("id") / MARKS).cast("int"))
             return found.cast(field.dataType).alias(SHARD)
         if field.name == END:
             return F.lit(True).alias(END)
         return F.lit(None).cast(field.dataType).alias(field.name)
 
-    return spark.range(0, _MARKS * len(shards), 1, tasks).select(*map(column, schema))
+    return spark.range(0, MARKS * len(shards), 1, tasks).select(*map(column, schema))
 
 
 class ShardRows:
@@ -108,7 +132,7 @@ class ShardRows:
 
     def _rows_of(self, shard: int) -> Iterator[pa.RecordBatch]:
         marks = 0
-        while marks < _MARKS:
+        while marks < MARKS:
             if self._next is None:
                 raise RetriableError(
                     "the input of the task ended before its end marks: Spark has ended the task, or an operator "

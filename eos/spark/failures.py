@@ -19,7 +19,7 @@ class TaskFailure(Exception):  # noqa: N818 - it is the wrapping of an error
     """An EosError on its way through Spark, which keeps of a task's exception only its text."""
 
     def __init__(self, error: EosError) -> None:
-        super().__init__(f"{error}\neos-failure {encoded(error)}")
+        super().__init__(f"{error}\n{marker(error)}")
 
 
 @contextmanager
@@ -31,10 +31,16 @@ def marked() -> Iterator[None]:
         raise TaskFailure(error) from error
 
 
+def marker(error: EosError) -> str:
+    """The text by which :func:`from_spark` finds an error, wherever it stands."""
+    return f"eos-failure {encoded(error)}"
+
+
 def encoded(error: EosError) -> str:
     """An EosError as one line of text."""
     state = {name: value for name, value in vars(error).items() if not name.startswith("__")}
-    return json.dumps({"class": type(error).__name__, "message": str(error), "state": state}, default=str)
+    public = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in vars(errors))
+    return json.dumps({"class": public, "message": str(error), "state": state}, default=str)
 
 
 def decoded(text: str) -> EosError:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,9 @@ from eos.spark.plan import Commit, InputPlan, plan_input
 from eos.spark.session import check_session
 from eos.spark.source import read_snapshot
 from eos.spark.transform import records_transform
+
+if TYPE_CHECKING:
+    from eos.spark.stream_job import StreamJob
 
 log = logging.getLogger("eos.spark")
 
@@ -135,7 +138,7 @@ class SparkJob:
         return frozenset(self.outputs)
 
 
-def job_settings(job: SparkJob, settings: Settings) -> BaseModel | None:
+def job_settings(job: SparkJob | StreamJob, settings: Settings) -> BaseModel | None:
     """The job's own settings, validated; None if it declares no model.
 
     Raises:
@@ -146,7 +149,7 @@ def job_settings(job: SparkJob, settings: Settings) -> BaseModel | None:
     if settings.job:
         raise ConfigError(
             f"[job] has {', '.join(sorted(settings.job))}, but job {job.name!r} declares no settings. "
-            "Fix: remove them, or SparkJob(settings=…)"
+            f"Fix: remove them, or {type(job).__name__}(settings=…)"
         )
     return None
 

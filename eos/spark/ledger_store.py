@@ -1,4 +1,8 @@
-"""The ledger in Kafka: read entries, and write one under its shard's fence."""
+"""The ledger in Kafka: read entries, and write one under its shard's fence.
+
+Access rules that it needs beside those of the outputs: Read on groups with the prefix ``<group>.ledger.``, and Read on
+the topic that the entries stand on (TxnOffsetCommit asks for it).
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.errors import FencedError, ReopenError, UsageError
+from eos.errors import FencedError, ReopenError, RetriableError, UsageError
 from eos.kafka.consumer import Committed, ConsumerClient
+from eos.spark.endmarks import MARKS
 from eos.spark.failures import marked
 from eos.spark.ledger import BatchPlan, Content, LedgerChangedError, LedgerEntry, LedgerStamp, Tally, Verdict
 from eos.spark.ledger_store import LedgerStore
@@ -93,13 +94,14 @@ class ShardResult:
 
 
 class _Rows:
-    """The rows of one shard, counted as they pass; to be iterated once.
+    """The rows of one shard, counted as they pass; to be iterated once. Iterating ends only behind its end marks.
 
-    A marker row without a hash comes with every shard, so that an empty one has a task that commits its entry:
-    adaptive execution drops the tasks of an empty result (measured).
+    The marks also give an empty shard a task that commits its entry: adaptive execution drops the tasks of an empty
+    result (measured).
 
     Raises:
         UsageError: the rows are of more than one shard.
+        RetriableError: the input ended before the marks: Spark has ended the task.
     """
 
     def __init__(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> None:
@@ -117,15 +119,22 @@ class _Rows:
         return self.tally.content
 
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marks = 0
         for batch in batches:
             shards = pc.min_max(batch.column(SHARD)).as_py()
             if {*shards.values()} != {self.shard}:
                 raise UsageError(f"one task got rows of shard {shards['max']} beside those of {self.shard}")
             hashes = batch.column(HASH)
+            marks += hashes.null_count
             rows = batch.filter(pc.is_valid(hashes)) if hashes.null_count else batch
             if rows.num_rows:
                 self.tally.add(rows.num_rows, pc.sum(rows.column(HASH)).as_py())  # it wraps, as a digest may
                 yield rows
+        if marks < MARKS:
+            raise RetriableError(
+                f"the input of shard {self.shard} ended before its end marks: Spark has ended the task, or an operator "
+                "below has failed"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +158,7 @@ class SinkTask:
             EosError: what kept it from that; Spark tries the task again.
         """
         first = next(batches, None)
-        if first is None:  # a shard's marker brings it here; a task of no shard has nothing to do
+        if first is None:  # the marks bring each shard here; a task that was ended has nothing to do
             return
         with marked():
             rows = _Rows(first, batches)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import AbortableError, ConfigError, EosError, FencedError, ReopenError, UsageError
-from eos.events import Event, Listener, TransactionCommitted, nobody
+from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed, Listener, TransactionCommitted, nobody
 from eos.kafka.consumer import Committed
 from eos.settings import Settings
+from eos.spark.endmarks import MARKS
 from eos.spark.failures import from_spark
 from eos.spark.ledger import BatchPlan, LedgerChangedError, LedgerEntry, decide, different_content, reach
 from eos.spark.ledger_store import AT_ONCE, LedgerStore, entries_of
@@ -25,35 +25,8 @@ _ORDER = "eos_order"
 # A local property of the thread that runs a query, which calls foreachBatch (StreamExecution.QUERY_ID_KEY). The id
 # is made with the checkpoint and kept in it.
 _QUERY_ID = "sql.streaming.queryId"
+_LAST = 2**63 - 1
 _DEALS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResumed(Event):
-    """A batch of which shards are written already is finished. ``shard``: how the transactional.ids begin."""
-
-    batch: int
-    written: Sequence[int]
-    shards: int
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerDealt(Event):
-    """A ledger begins with a batch, or goes on from it with another number of shards."""
-
-    batch: int
-    query: str
-    shards: int
-    was: int
-    adopted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRefreshed(Event):
-    """The entries of a ledger were committed again as they are, so that Kafka does not forget them."""
-
-    batch: int
-    failed: str = ""
 
 
 def exactly_once_sink(
@@ -301,9 +274,10 @@ def _query_of(frame: DataFrame) -> str:
 
 
 def _sharded(frame: DataFrame, columns: OutputColumns, shards: int) -> DataFrame:
-    """The rows of each shard in a task of its own, in the order of the frame's tasks, and a marker row per shard.
+    """The rows of each shard in a task of its own, in the order of the frame's tasks, with end marks behind them.
 
-    With repartitionById a task's number is its shard's; `repartition` would hash the number once more.
+    With repartitionById a task's number is its shard's; `repartition` would hash the number once more. The marks
+    (see `eos.spark.endmarks`) are rows without a hash.
     """
     names = set(columns.names)
     whose = ["topic"] if "topic" in names else []
@@ -318,15 +292,15 @@ def _sharded(frame: DataFrame, columns: OutputColumns, shards: int) -> DataFrame
         F.pmod(F.col(HASH), F.lit(shards)).cast("int").alias(SHARD),
         F.monotonically_increasing_id().alias(_ORDER),
     )
-    own = {SHARD: F.col("id").cast("int"), _ORDER: F.lit(-1).cast("long")}
-    markers = frame.sparkSession.range(0, shards, 1, 1).select(
+    own = {SHARD: F.floor(F.col("id") / MARKS).cast("int"), _ORDER: F.lit(_LAST)}
+    marks = frame.sparkSession.range(0, MARKS * shards, 1, 1).select(
         *(
             own.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
             for field in numbered.schema.fields
         )
     )
     return (
-        numbered.unionByName(markers)
+        numbered.unionByName(marks)
         .repartitionById(shards, F.col(SHARD))
         .sortWithinPartitions(_ORDER)
         .drop(_ORDER)

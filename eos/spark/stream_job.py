@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eos.errors import EosError, UnclassifiedError, UsageError
-from eos.events import Event, Listener, TransactionCommitted, nobody
+from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, nobody
 from eos.exits import ExitCode, exit_code_of
 from eos.job import check_name, checked_topics
 from eos.settings import Settings
 from eos.spark.session import check_session
-from eos.spark.stream import BatchResumed, ExactlyOnceSink, LedgerDealt, exactly_once_sink
+from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
 from eos.spark.stream_source import read_stream
 
 FrameTransform = Callable[[DataFrame], DataFrame]
@@ -59,6 +59,16 @@ class StreamJob:
             raise UsageError(
                 f"StreamJob {self.name!r}: {sorted(loop)} is read and written; it would feed itself forever"
             )
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """Every topic that the query reads."""
+        return frozenset(self.inputs)
+
+    @property
+    def written_topics(self) -> frozenset[str]:
+        """Every topic that the query may write to."""
+        return frozenset(self.outputs)
 
 
 @dataclass(frozen=True)

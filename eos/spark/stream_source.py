@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import ConfigError
 from eos.settings import Settings
+from eos.spark.source import SHARD
 
 # Small batches otherwise wait 0.5 s per task for the broker to gather more.
 _FETCH_MAX_WAIT_MS = 10
@@ -22,7 +24,10 @@ def read_stream(
     checkpoint: str,
     max_offsets_per_batch: int | None = None,
 ) -> DataFrame:
-    """The records of these topics as a streaming DataFrame with Spark's Kafka columns and headers.
+    """The records of these topics as a streaming DataFrame: Spark's Kafka columns with headers, and ``shard``.
+
+    ``shard`` is the partition's number. It is there so that transforms for batches work here too; the sink divides
+    its output by other means.
 
     Where the query stands is in its checkpoint; ``input.start`` is for the first start alone, which has none. A
     checkpoint that is lost later is found by the sink, whose ledger knows the query.
@@ -58,7 +63,9 @@ def read_stream(
     if max_offsets_per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_batch)
     try:
-        return spark.readStream.format("kafka").options(**options).load()
+        return (
+            spark.readStream.format("kafka").options(**options).load().withColumn(SHARD, F.col("partition"))
+        )
     except Exception as error:
         if "Failed to find data source" in str(error) or "DATA_SOURCE_NOT_FOUND" in str(error):
             raise ConfigError(

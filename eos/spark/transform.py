@@ -170,23 +170,16 @@ def _arrow(outputs: Sequence[OutputBatch] | Sequence[OutputRecord], shard: int) 
     records: list[OutputRecord] = []
     for output in outputs:
         if isinstance(output, OutputBatch):
-            yield from _columns(
-                shard,
-                [output.topic] * len(output),
-                output.values,
-                output.keys,
-                output.headers,
-                output.timestamps_ms,
-                output.partitions,
-            )
+            columns = (output.keys, output.headers, output.timestamps_ms, output.partitions)
+            yield from _rows(shard, [output.topic] * len(output), output.values, *columns)
         else:
             records.append(output)
     if records:
         topics, values, keys, headers, timestamps_ms, partitions = zip(*records, strict=True)
-        yield from _columns(shard, topics, values, keys, headers, timestamps_ms, partitions)
+        yield from _rows(shard, topics, values, keys, headers, timestamps_ms, partitions)
 
 
-def _columns(
+def _rows(  # noqa: PLR0917 - the columns in the order of a record's fields
     shard: int,
     topics: Sequence[str],
     values: Sequence[bytes | None],

@@ -54,7 +54,7 @@ def test_job_of_the_loop_is_no_spark_job(eos: Eos) -> None:
     pytest.importorskip("pyspark")
     ended = eos("spark", "plan", "tests.support.jobs_for_tests:copying", *_APP_DIR)
     assert ended.code == ExitCode.CONFIGURATION
-    assert "no eos.spark.SparkJob named 'copying' ('copying' is a Job); it has none" in ended.err
+    assert "no SparkJob or StreamJob named 'copying' ('copying' is a Job); it has none" in ended.err
 
 
 def test_job_of_spark_is_no_job_of_the_loop(eos: Eos) -> None:

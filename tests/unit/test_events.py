@@ -20,6 +20,7 @@ VALUES: dict[str, object] = {
     "partition": Partition("in", 0),
     "partitions": (Partition("in", 0),),
     "policy": "earliest",
+    "written": (0, 2),
 }
 
 

@@ -17,11 +17,14 @@ from pydantic import SecretStr
 from eos import events
 from eos.errors import TransformError
 from eos.events import (
+    BatchResumed,
     CallRetried,
     Event,
     Fenced,
     InputPlanned,
     LagMeasured,
+    LedgerDealt,
+    LedgerRefreshed,
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -35,6 +38,7 @@ from eos.events import (
     TransactionAborted,
     TransactionCommitted,
     TransactionExpired,
+    TransactionUnresolved,
 )
 from eos.observe import LogListener, configure_logs, log_start
 from eos.observe.logs import FromLogging
@@ -76,6 +80,22 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
     ),
     (Fenced(SHARD, "another owner"), "error", "fenced", {"reason": "another owner"}),
     (TransactionExpired(SHARD, 61.0), "warning", "transaction expired", {"seconds": 61.0}),
+    (
+        TransactionUnresolved(SHARD, "CommitOutcomeUnknownError: no answer", 2.0),
+        "warning",
+        "transaction unresolved",
+        {"reason": "CommitOutcomeUnknownError: no answer", "seconds": 2.0},
+    ),
+    (
+        BatchResumed(SHARD, 7, [0, 2], 4),
+        "warning",
+        "batch resumed",
+        {"batch": 7, "written": "0, 2", "shards": 4},
+    ),
+    (LedgerDealt(SHARD, 0, "ab-c", 4, 0), "info", "ledger dealt", {"batch": 0, "query": "ab-c", "shards": 4}),
+    (LedgerDealt(SHARD, 7, "ab-c", 8, 4), "warning", "ledger dealt", {"shards": 8, "was": 4}),
+    (LedgerRefreshed(SHARD, 7), "info", "ledger refreshed", {"batch": 7}),
+    (LedgerRefreshed(SHARD, -1, "gone"), "warning", "ledger not refreshed", {"reason": "gone"}),
     (
         CallRetried(SHARD, "commit", 2, "commit: Local: Timed out"),
         "warning",

@@ -23,6 +23,7 @@ from eos.events import (
     TransactionAborted,
     TransactionCommitted,
     TransactionExpired,
+    TransactionUnresolved,
 )
 from eos.observe import MetricsListener
 from eos.observe.metrics import UNCOUNTED
@@ -62,6 +63,13 @@ COUNTED: list[tuple[Event, dict[str, float]]] = [
         {
             'eos_transactions_total{outcome="unresolved",shard="refunds.refunds.i.3"}': 1,
             "eos_expired_total": 1,
+        },
+    ),
+    (
+        TransactionUnresolved(SHARD, "x", 2.0),
+        {
+            'eos_transactions_total{outcome="unresolved",shard="refunds.refunds.i.3"}': 1,
+            "eos_expired_total": 0,
         },
     ),
     (ProducerOpened(SHARD, 0.1), {'eos_producer_opens_total{reason="first"}': 1}),

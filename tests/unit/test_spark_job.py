@@ -75,7 +75,7 @@ def test_own_settings_are_validated_by_the_jobs_model() -> None:
 
 
 def test_snapshot_that_is_not_declared_is_refused() -> None:
-    run = SparkRun(cast("SparkSession", None), None, PLAN, declared(), Settings.load(environ={}))
+    run = SparkRun(cast("SparkSession", None), None, PLAN, Settings.load(environ={}), declared())
     with pytest.raises(UsageError, match=r"'merchants', which is not declared.*snapshots"):
         run.snapshot("merchants")
 
@@ -104,5 +104,5 @@ def test_script_with_a_wrong_setting_ends_before_spark_starts(
 
 def test_transform_of_a_job_is_typed_as_a_function_of_frames() -> None:
     frame = cast("DataFrame", object())
-    run = SparkRun(cast("SparkSession", None), None, PLAN, declared(), Settings.load(environ={}))
+    run = SparkRun(cast("SparkSession", None), None, PLAN, Settings.load(environ={}), declared())
     assert same(run)(frame) is frame

@@ -1,0 +1,67 @@
+"""What the tests of eos.spark share: one small Spark session per run, and a topic's worth of input."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eos.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_REPOSITORY = Path(__file__).parents[2]
+MASTER = "local[2,4]"  # two tasks at a time, four tries each
+
+Settled = Callable[..., Settings]
+
+
+@pytest.fixture(scope="session")
+def connector_jars() -> list[Path]:
+    """Spark's Kafka connector, kept in the repository's ``.eos/jars``."""
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("PySpark is not installed: pip install 'eos-kafka[spark]'")
+    from eos.errors import ConfigError
+    from eos.local.connector import provide_connector
+    from eos.local.java import find_java
+
+    try:
+        java = find_java()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos" / "jars"
+    return provide_connector(_REPOSITORY / ".eos", java=java, progress=lambda _: None, jars=kept)
+
+
+@pytest.fixture(scope="session")
+def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
+    """One session for all tests of the process; adaptive execution is on, as by default."""
+    from eos.spark.session import build_session
+
+    session = build_session(
+        "eos-tests",
+        MASTER,
+        connector_jars,
+        {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"},
+    )
+    session.sparkContext.setLogLevel("OFF")  # tests make tasks fail on purpose
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def settled(bootstrap: str) -> Settled:
+    """A maker of settings for this run's broker; a group that has no offsets starts at the beginning."""
+
+    def make(**overrides: object) -> Settings:
+        given = {"kafka.bootstrap_servers": bootstrap, "input.start": "earliest"} | {
+            name.replace("__", "."): value for name, value in overrides.items()
+        }
+        return Settings.load(overrides=given, environ={})
+
+    return make

@@ -1,0 +1,183 @@
+"""`eos spark` as a process: a run is exact, says what it did, and ends as `eos run` does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil  # type: ignore[import-untyped]  # it has no annotations
+import pytest
+
+from eos.exits import ExitCode
+from tests.conftest import NewTopic
+from tests.spark.conftest import Settled
+from tests.support import observer
+from tests.support.observer import PlainRecord
+from tests.support.processes import Child, running
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+_REPOSITORY = Path(__file__).parents[2]
+_JOBS = "tests.support.jobs_for_spark_cli"
+_SCRIPT = "import sys\nfrom eos.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+_SMALL = ("--master", "local[2,4]", "--conf", "spark.driver.memory=1g")
+_END_S = 120.0  # most of it is the start of a JVM on a loaded machine
+_PARTITIONS = 3
+
+Eos = Callable[..., AbstractContextManager[Child]]
+
+
+@pytest.fixture
+def source(bootstrap: str, topic: NewTopic, connector_jars: list[Path]) -> str:
+    name = topic("spark-cli", _PARTITIONS)
+    observer.create_topics(bootstrap, {f"{name}.copies": 2})
+    return name
+
+
+@pytest.fixture
+def eos(bootstrap: str, source: str, tmp_path: Path) -> Eos:
+    """Run the command for the topic, in a group of its name."""
+    script = tmp_path / "eos-script.py"
+    script.write_text(_SCRIPT)
+    env = {
+        "TEST_INPUT": source,
+        "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
+        "EOS_GROUP": source,
+        "EOS_TRANSACTION__TIMEOUT_MS": "20000",
+        "EOS_LOCAL__JARS": os.environ.get("EOS_LOCAL__JARS", str(_REPOSITORY / ".eos" / "jars")),
+        "COLUMNS": "100",
+    }
+
+    @contextmanager
+    def run(*arguments: str, **changes: str) -> Iterator[Child]:
+        with running(script, *arguments, env=env | changes, cwd=_REPOSITORY) as child:
+            yield child
+
+    return run
+
+
+def produce(bootstrap: str, topic: str, count: int, *, first: int = 0) -> None:
+    records = [PlainRecord(b"v%d" % i, b"k%d" % i, i % _PARTITIONS) for i in range(first, first + count)]
+    observer.produce_plain(bootstrap, topic, records)
+
+
+def ended(child: Child, code: int) -> str:
+    """Everything it has printed, after it has ended with this code."""
+    assert child.wait(_END_S) == code, "\n".join(child.lines)
+    return "\n".join(child.lines)
+
+
+def row(shown: str, first: str) -> list[str]:
+    return next(line.split() for line in shown.splitlines() if line.split()[:1] == [first])
+
+
+def assert_exact(bootstrap: str, source: str, processed: int) -> None:
+    outcome = observer.assert_exactly_once(
+        bootstrap, source, [source], [f"{source}.copies"], lambda r: [(f"{source}.copies", r.key, r.value)]
+    )
+    assert outcome.processed == processed
+
+
+def test_plan_is_shown_then_run_in_steps_until_caught_up_and_exact(
+    eos: Eos, bootstrap: str, source: str
+) -> None:
+    produce(bootstrap, source, 300)
+    with eos("spark", "plan", f"{_JOBS}:copying") as child:
+        assert "--start earliest" in ended(child, ExitCode.CONFIGURATION)
+    with eos("spark", "plan", f"{_JOBS}:copying", "--start", "earliest", "--max-records", "60") as child:
+        shown = ended(child, ExitCode.DONE)
+    assert row(shown, f"{source}[1]") == [f"{source}[1]", "0", "60", "60"]
+    assert row(shown, "3")[-1] == "180"
+    groups = observer.committed_offsets(bootstrap, source, [(source, p) for p in range(_PARTITIONS)])
+    assert {offset for offset, _ in groups.values()} == {None}  # a plan commits nothing
+
+    with eos(
+        "spark",
+        "run",
+        f"{_JOBS}:copying",
+        *_SMALL,
+        "--start",
+        "earliest",
+        "--max-records",
+        "60",
+        "--until-caught-up",
+    ) as child:
+        shown = ended(child, ExitCode.DONE)
+
+    assert row(shown, "1")[:6] == ["1", "3", "3", "0", "0", "180"]
+    assert row(shown, "2")[:6] == ["2", "3", "3", "0", "0", "120"]
+    assert "input planned" in shown
+    assert not [line for line in child.lines if " spark " in line]  # none of Spark's own lines
+    assert_exact(bootstrap, source, 300)
+
+
+def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
+    with eos("spark", "run", f"{_JOBS}:suffixed", "--set", "job.sufix=x") as child:
+        assert "job.suffix" in ended(child, ExitCode.CONFIGURATION)
+    with eos("spark", "run", f"{_JOBS}:copying", "--set", "job.suffix=x") as child:
+        assert "declares no settings" in ended(child, ExitCode.CONFIGURATION)
+    with eos("spark", "run", f"{_JOBS}:expected") as child:
+        assert "it has: copying, suffixed" in ended(child, ExitCode.CONFIGURATION)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
+    eos: Eos, bootstrap: str, source: str, stop: signal.Signals, spark: SparkSession, settled: Settled
+) -> None:
+    from eos.spark.commit import ShardState
+    from eos.spark.job import SparkJob, run_job
+
+    produce(bootstrap, source, 30)
+    command = ("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest")
+    with eos(*command, TEST_SECONDS_PER_TASK="60") as child:
+        child.wait_line("input planned", _END_S)
+        children = psutil.Process(child.pid).children(recursive=True)
+        assert any("java" in process.name() for process in children)
+        child.signal(stop)
+        ended(child, 130 if stop == signal.SIGINT else 143)
+        assert psutil.wait_procs(children, timeout=20)[1] == []
+
+    job = SparkJob(
+        name="copying",
+        inputs=[source],
+        outputs=[f"{source}.copies"],
+        transform=lambda _: lambda frame: frame.select("shard", "key", "value"),
+    )
+    result = run_job(job, spark, settled(group=source))
+    assert result.count(ShardState.COMMITTED) == _PARTITIONS
+    assert_exact(bootstrap, source, 30)
+
+
+@pytest.mark.slow
+def test_script_that_is_submitted_ends_with_the_same_codes(
+    bootstrap: str, source: str, connector_jars: list[Path]
+) -> None:
+    produce(bootstrap, source, 30)
+    env = {"TEST_INPUT": source, "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap, "EOS_GROUP": source}
+    script = _REPOSITORY / "tests" / "support" / "jobs_for_spark_cli.py"
+    submit = ["--master", "local[2,4]", "--driver-memory", "1g", "--jars", ",".join(map(str, connector_jars))]
+    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+    with running_submit(env, *submit, str(script)) as child:
+        assert "--start earliest" in ended(child, ExitCode.CONFIGURATION)
+    with running_submit(env, *submit, str(script), "--start", "earliest") as child:
+        shown = ended(child, ExitCode.DONE)
+    assert "run done: 3 committed; 30 records written" in shown
+    assert_exact(bootstrap, source, 30)
+
+
+@contextmanager
+def running_submit(env: dict[str, str], *arguments: str) -> Iterator[Child]:
+    """`spark-submit` of the installed PySpark, its Python this one."""
+    launcher = _REPOSITORY / "tests" / "support" / "spark_submit.py"
+    with running(
+        launcher, *arguments, env={"PYSPARK_PYTHON": sys.executable, **env}, cwd=_REPOSITORY
+    ) as child:
+        yield child

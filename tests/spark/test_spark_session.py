@@ -1,0 +1,57 @@
+"""What eos says of a real session, and to a real Java client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eos.settings import Settings
+from eos.settings.java import _EQUAL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_session_that_eos_launches_is_one_that_it_accepts(spark: SparkSession) -> None:
+    from eos.spark.session import REDACTED, check_session, tasks_done
+
+    secret = {
+        "kafka.bootstrap_servers": "a:1",
+        "kafka.security_protocol": "SASL_PLAINTEXT",
+        "kafka.sasl_mechanism": "PLAIN",
+        "kafka.sasl_username": "u",
+        "kafka.sasl_password": "p",
+    }
+    assert check_session(spark, Settings.load(environ={}, overrides=secret)) == []
+    assert spark.sparkContext.getConf().get("spark.redaction.regex") == REDACTED
+    assert tasks_done(spark) == (0, 0)
+
+
+def test_options_that_are_carried_over_exist_in_javas_client(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    known = set(jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configNames())
+    assert set(_EQUAL) <= known
+
+
+@pytest.mark.parametrize("password", ['a"b\\c;d=e\n\r\té€ //*', "plain"])
+def test_login_is_read_by_java_as_it_was_written(spark: SparkSession, password: str) -> None:
+    settings = Settings.load(
+        environ={},
+        overrides={
+            "kafka.bootstrap_servers": "a:1",
+            "kafka.security_protocol": "SASL_PLAINTEXT",
+            "kafka.sasl_mechanism": "SCRAM-SHA-512",
+            "kafka.sasl_username": 'us"er',
+            "kafka.sasl_password": password,
+        },
+    )
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    given = jvm.java.util.HashMap()
+    text = settings.java_client_options()["sasl.jaas.config"]
+    given.put("sasl.jaas.config", jvm.org.apache.kafka.common.config.types.Password(text))
+    context = jvm.org.apache.kafka.common.security.JaasContext.loadClientContext(given)
+    (entry,) = context.configurationEntries()
+    assert dict(entry.getOptions()) == {"username": 'us"er', "password": password}

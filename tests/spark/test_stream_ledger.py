@@ -1,0 +1,347 @@
+"""The streaming sink, batch by batch: its ledger, accidents of its tasks, drivers against each other.
+
+The sink is called as foreachBatch calls it, with the query's id in the thread's local properties.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eos.errors import ConfigError, EosError, UsageError
+from eos.events import BatchResumed, Event, LedgerDealt, TransactionCommitted
+from eos.spark.ledger import LedgerChangedError, LedgerEntry, LedgerError
+from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
+from tests.support.sink_faults import Accident, with_accident
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from eos.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+SHARDS = 3
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass
+class Stream:
+    """A sink's topic, its rows per batch, and what reached the topic."""
+
+    spark: SparkSession
+    settings: Settings
+    bootstrap: str
+    topic: str = field(default_factory=lambda: unique("out"))
+    name: str = field(default_factory=lambda: unique("sink"))
+    query: str = field(default_factory=lambda: str(uuid.uuid4()))
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        create_topics(self.bootstrap, {self.topic: 2})
+
+    def sink(self, shards: int = SHARDS, adopt: str | None = None) -> ExactlyOnceSink:
+        return exactly_once_sink(
+            self.settings,
+            name=self.name,
+            outputs=[self.topic],
+            shards=shards,
+            adopt=adopt,
+            listener=self.events.append,
+        )
+
+    def rows(self, batch: int, count: int = 40) -> list[tuple[bytes, bytes]]:
+        return [(b"k%d" % (i % 9), b"b%d v%d" % (batch, i)) for i in range(count)]
+
+    def frame(self, rows: Sequence[tuple[bytes | None, bytes | None]]) -> DataFrame:
+        return self.spark.createDataFrame(list(rows), "key binary, value binary").repartition(2)
+
+    def write(self, sink: ExactlyOnceSink, batch: int, *, query: str | None = None, **kind: Any) -> None:
+        """What foreachBatch does."""
+        self.spark.sparkContext.setLocalProperty(_QUERY_ID, query or self.query)
+        try:
+            sink(self.frame(self.rows(batch, **kind)), batch)
+        finally:
+            self.spark.sparkContext.setLocalProperty(_QUERY_ID, None)  # type: ignore[arg-type] # that removes it
+
+    def records(self) -> Counter[tuple[bytes | None, bytes | None]]:
+        return Counter((r.key, r.value) for r in read_committed(self.bootstrap, self.topic))
+
+    def expect(self, *batches: int) -> None:
+        """The topic has exactly the rows of these batches, each once."""
+        assert self.records() == Counter(row for batch in batches for row in self.rows(batch))
+
+    def entries(self, shards: int = SHARDS) -> list[LedgerEntry | None]:
+        found = []
+        for shard in range(shards):
+            offsets = committed_offsets(self.bootstrap, f"{self.name}.ledger.{shard}", [(self.topic, 0)])
+            offset, metadata = offsets[self.topic, 0]
+            found.append(None if offset is None else LedgerEntry.parse(offset, metadata))
+        return found
+
+    def next_batches(self, shards: int = SHARDS) -> list[int | None]:
+        return [None if entry is None else entry.next_batch for entry in self.entries(shards)]
+
+    def forget(self, *shards: int) -> None:
+        """As if the offsets had expired."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for done in admin.delete_consumer_groups([f"{self.name}.ledger.{k}" for k in shards]).values():
+            done.result(20)
+
+    def seen(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, settled: Callable[..., Settings], bootstrap: str) -> Stream:
+    return Stream(spark, settled(spark__twin_wait_ms=20_000), bootstrap)
+
+
+def test_batches_are_written_once_and_a_batch_that_is_run_again_is_not(stream: Stream) -> None:
+    sink = stream.sink()
+    for batch in (0, 1, 1, 2):
+        stream.write(sink, batch)
+    stream.expect(0, 1, 2)
+    assert stream.next_batches() == [3, 3, 3]
+    assert len(stream.seen(TransactionCommitted)) == 3 * SHARDS
+    assert [event.written for event in stream.seen(BatchResumed)] == [[0, 1, 2]]
+    assert [event.shards for event in stream.seen(LedgerDealt)] == [SHARDS]
+
+
+def test_empty_batch_moves_every_shard_on(stream: Stream) -> None:
+    sink = stream.sink()
+    stream.write(sink, 0, count=0)
+    stream.write(sink, 1, count=1)
+    assert stream.next_batches() == [2, 2, 2]
+    assert sum(stream.records().values()) == 1
+
+
+@pytest.mark.parametrize(
+    "accident",
+    [
+        pytest.param(Accident.BEFORE_COMMIT, marks=pytest.mark.slow),
+        Accident.DIES_BEFORE_COMMIT,
+        Accident.DIES_AFTER_COMMIT,
+        Accident.UNANSWERED,
+    ],
+    ids=lambda accident: accident.name.lower(),
+)
+def test_task_that_fails_around_its_commit_is_tried_again_and_writes_once(
+    stream: Stream, accident: Accident
+) -> None:
+    stream.write(with_accident(stream.sink(), accident, 0, 2), 0)
+    stream.expect(0)
+    assert stream.next_batches() == [1, 1, 1]
+
+
+def test_batch_that_failed_with_some_shards_written_goes_on_with_the_others(stream: Stream) -> None:
+    with pytest.raises(EosError, match="an accident before the commit"):
+        stream.write(with_accident(stream.sink(), Accident.BEFORE_COMMIT, 1, tries=9), 0)
+    assert stream.next_batches() == [1, 0, 1]
+    stream.write(stream.sink(), 0)
+    stream.expect(0)
+    assert [event.written for event in stream.seen(BatchResumed)] == [[0, 2]]
+
+
+def test_number_of_shards_changes_between_batches(stream: Stream) -> None:
+    for batch, shards in enumerate((2, 5, 3, 3)):
+        stream.write(stream.sink(shards), batch)
+    stream.expect(0, 1, 2, 3)
+    assert [(event.was, event.shards) for event in stream.seen(LedgerDealt)] == [(0, 2), (2, 5), (5, 3)]
+    assert stream.next_batches(5) == [4, 4, 4, 2, 2]
+
+
+@pytest.mark.parametrize("other", [pytest.param(2, marks=pytest.mark.slow), 5])
+def test_batch_in_the_middle_is_finished_with_the_shards_it_was_begun_with(
+    stream: Stream, other: int
+) -> None:
+    with pytest.raises(EosError):
+        stream.write(with_accident(stream.sink(), Accident.BEFORE_COMMIT, 1, tries=9), 0)
+    sink = stream.sink(other)
+    stream.write(sink, 0)
+    assert [entry.shards for entry in stream.entries() if entry] == [SHARDS] * SHARDS
+    stream.write(sink, 1)
+    stream.expect(0, 1)
+    assert stream.next_batches(other) == [2] * other
+
+
+def test_deleted_checkpoint_is_refused_until_a_person_decides(stream: Stream) -> None:
+    stream.write(stream.sink(), 0)
+    new = str(uuid.uuid4())
+    with pytest.raises(LedgerError, match="The checkpoint was deleted") as refusal:
+        stream.write(stream.sink(), 0, query=new)
+    assert f"adopt='{new}:0'" in str(refusal.value)
+    stream.expect(0)
+    decided = stream.sink(adopt=f"{new}:0")
+    stream.write(decided, 0, query=new)
+    stream.write(decided, 1, query=new)
+    assert stream.records() == Counter(2 * stream.rows(0) + stream.rows(1))
+    with pytest.raises(LedgerError, match="it is another one"):
+        stream.write(decided, 2, query=stream.query)
+
+
+def test_expired_ledger_is_refused_until_a_person_decides(stream: Stream) -> None:
+    stream.write(stream.sink(), 0)
+    stream.forget(0, 1, 2)
+    with pytest.raises(LedgerError, match="has expired") as refusal:
+        stream.write(stream.sink(), 1)
+    assert f"adopt='{stream.query}:1'" in str(refusal.value)
+    stream.write(stream.sink(adopt=f"{stream.query}:1"), 1)
+    stream.expect(0, 1)
+
+
+def test_entry_of_one_shard_that_expired_is_refused(stream: Stream) -> None:
+    stream.write(stream.sink(), 0)
+    stream.forget(1)
+    with pytest.raises(LedgerError, match="entry of shard 1 is missing"):
+        stream.write(stream.sink(), 1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"), [(0, "goes back"), pytest.param(3, "jumps", marks=pytest.mark.slow)]
+)
+def test_checkpoint_from_another_time_is_refused(stream: Stream, batch: int, why: str) -> None:
+    sink = stream.sink()
+    stream.write(sink, 0)
+    stream.write(sink, 1)
+    with pytest.raises(LedgerError, match=why):
+        stream.write(sink, batch)
+    stream.expect(0, 1)
+
+
+def test_batch_that_comes_out_otherwise_when_run_again_is_refused_until_a_person_decides(
+    stream: Stream,
+) -> None:
+    """A checkpoint that was restored without its last batch plans that batch anew, with more input."""
+    with pytest.raises(EosError):
+        stream.write(with_accident(stream.sink(), Accident.BEFORE_COMMIT, 1, tries=9), 0)
+    with pytest.raises(LedgerError, match="gives other rows") as refusal:
+        stream.write(stream.sink(), 0, count=60)
+    assert f"adopt='{stream.query}:0'" in str(refusal.value)
+    stream.write(stream.sink(adopt=f"{stream.query}:0"), 0, count=60)
+    assert stream.next_batches() == [1, 1, 1]
+
+
+def test_two_drivers_with_one_checkpoint_write_each_batch_once(stream: Stream) -> None:
+    stream.write(stream.sink(), 0)
+
+    def run() -> list[str]:
+        sink, refused = stream.sink(), []
+        for batch in (1, 2):
+            try:
+                stream.write(sink, batch)
+            except (LedgerError, LedgerChangedError) as error:
+                refused.append(str(error))
+        return refused
+
+    with ThreadPoolExecutor(2) as pool:
+        drivers = [pool.submit(run) for _ in range(2)]
+        outcomes = [driver.result(100) for driver in drivers]
+    assert all("goes back" in text or "stop one" in text for refused in outcomes for text in refused)
+    assert [] in outcomes
+    stream.expect(0, 1, 2)
+
+
+def test_zombie_that_wakes_up_after_its_twin_has_written_skips(stream: Stream, tmp_path: Path) -> None:
+    """A paused task holds its rows in an open transaction; the twin's init aborts that, and the zombie is fenced."""
+    stream.write(stream.sink(), 0)
+    flag = tmp_path / "pause"
+    zombie = with_accident(stream.sink(), Accident.PAUSED, 1, batch=1, flag=str(flag))
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            stream.write(zombie, 1)
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        _wait_for(Path(f"{flag}.1").exists)
+        stream.write(stream.sink(), 1)
+        assert stream.next_batches() == [2, 2, 2]
+    finally:
+        Path(f"{flag}.go").touch()
+        thread.join(60)
+    assert not failed
+    stream.expect(0, 1)
+    written = Counter(r.value for r in read_uncommitted(stream.bootstrap, stream.topic))
+    assert max(written.values()) == 2, "the zombie had written, and what it wrote was aborted"
+
+
+def test_zombie_of_a_driver_that_knew_another_number_of_shards_is_refused(
+    stream: Stream, tmp_path: Path
+) -> None:
+    stream.write(stream.sink(3), 0)
+    flag = tmp_path / "pause"
+    zombie = with_accident(stream.sink(3), Accident.PAUSED, 0, 1, 2, batch=1, flag=str(flag))
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            stream.write(zombie, 1)
+        except EosError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        _wait_for(lambda: any(Path(f"{flag}.{k}").exists() for k in range(3)))
+        # Its two open transactions are the only ones: a deal fences them, and the third finds the ledger changed.
+        plan = stream.sink(5)
+        dealt = plan._plan
+        stream.spark.sparkContext.setLocalProperty(_QUERY_ID, stream.query)
+        assert dealt(1, stream.query).shards == 5
+    finally:
+        Path(f"{flag}.go").touch()
+        thread.join(60)
+    assert [type(error) for error in failed] == [LedgerChangedError]
+    stream.expect(0)
+    stream.write(stream.sink(5), 1)
+    stream.expect(0, 1)
+
+
+def test_group_that_somebody_else_uses_is_refused(stream: Stream) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": stream.bootstrap,
+            "group.id": f"{stream.name}.ledger.0",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.commit(offsets=[TopicPartition(stream.topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(ConfigError, match="which no sink has written"):
+        stream.write(stream.sink(), 1)
+
+
+def test_sink_outside_of_a_query_is_refused(stream: Stream) -> None:
+    with pytest.raises(UsageError, match="foreachBatch"):
+        stream.sink()(stream.frame([]), 0)
+
+
+def test_output_topic_that_does_not_exist_is_named(stream: Stream) -> None:
+    sink = exactly_once_sink(stream.settings, name=stream.name, outputs=[unique("none")])
+    with pytest.raises(ConfigError, match="does not exist"):
+        stream.write(sink, 0)
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,238 @@
+"""Streaming queries through the exactly-once sink: killed, restarted, with checkpoints that are not theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from eos.errors import ConfigError
+from eos.events import BatchResumed, Event, LedgerDealt, LedgerRefreshed
+from eos.spark.ledger import LedgerError
+from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream_source import read_stream
+from tests.support.observer import (
+    PlainRecord,
+    SeenRecord,
+    committed_offsets,
+    create_topics,
+    produce_plain,
+    read_committed,
+    unique,
+)
+from tests.support.processes import running_module
+from tests.support.stream_child import copying
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+SHARDS, PER_BATCH = 3, 40
+
+
+class Copy:
+    """A query that copies a topic, and how often it was begun."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, bootstrap: str, directory: Path) -> None:
+        self.spark, self.settings, self.bootstrap = spark, settings, bootstrap
+        self.source, self.output, self.name = unique("in"), unique("out"), unique("copy")
+        self.checkpoint = directory / "checkpoint"
+        self.events: list[Event] = []
+        create_topics(bootstrap, {self.source: 3, self.output: 2})
+
+    def load(self, count: int, start: int = 0) -> None:
+        produce_plain(
+            self.bootstrap,
+            self.source,
+            [
+                PlainRecord(b"v%d" % i, b"k%d" % (i % 11) if i % 4 else None, headers=(("n", b"%d" % i),))
+                for i in range(start, start + count)
+            ],
+        )
+
+    def sink(self, shards: int = SHARDS) -> ExactlyOnceSink:
+        return exactly_once_sink(
+            self.settings, name=self.name, outputs=[self.output], shards=shards, listener=self.events.append
+        )
+
+    def run(self, sink: ExactlyOnceSink | None = None, checkpoint: Path | None = None) -> None:
+        query = copying(
+            self.spark,
+            self.settings,
+            self.source,
+            sink or self.sink(),
+            str(checkpoint or self.checkpoint),
+            PER_BATCH,
+        )
+        try:
+            assert query.awaitTermination(90)
+        finally:
+            query.stop()
+
+    def next_batches(self) -> list[int | None]:
+        return [
+            committed_offsets(self.bootstrap, f"{self.name}.ledger.{k}", [(self.output, 0)])[self.output, 0][
+                0
+            ]
+            for k in range(SHARDS)
+        ]
+
+    def expect_exactly_once(self) -> None:
+        """Every record once, with its headers and timestamp; a key's records in order."""
+        wanted = read_committed(self.bootstrap, self.source)
+        found = read_committed(self.bootstrap, self.output)
+        assert Counter(map(_content, found)) == Counter(map(_content, wanted))
+        assert _by_key(found) == _by_key(wanted)
+
+
+def _content(record: SeenRecord) -> tuple[object, ...]:
+    return record.key, record.value, record.headers, record.timestamp_ms
+
+
+def _by_key(records: list[SeenRecord]) -> dict[bytes, list[bytes | None]]:
+    ordered: dict[bytes, list[bytes | None]] = {}
+    for record in records:
+        if record.key is not None:
+            ordered.setdefault(record.key, []).append(record.value)
+    return ordered
+
+
+@pytest.fixture
+def copy(spark: SparkSession, settled: Callable[..., Settings], bootstrap: str, tmp_path: Path) -> Copy:
+    return Copy(spark, settled(), bootstrap, tmp_path)
+
+
+def test_query_goes_on_from_its_checkpoint(copy: Copy) -> None:
+    copy.load(100)
+    copy.run()
+    copy.load(50, 100)
+    sink = copy.sink()
+    copy.run(sink)
+    copy.expect_exactly_once()
+    before = copy.next_batches()
+    copy.run(sink)  # nothing new: no batch, so the entries would expire some day
+    sink.refresh()
+    assert copy.next_batches() == before
+    assert [event.batch for event in copy.events if isinstance(event, LedgerRefreshed)] == [before[0]]
+    copy.load(10, 150)
+    copy.run(sink)
+    copy.expect_exactly_once()
+
+
+def test_query_killed_with_some_shards_of_a_batch_written_goes_on_with_the_others(
+    copy: Copy, connector_jars: list[Path], tmp_path: Path
+) -> None:
+    """SIGKILL of driver and JVM. The paused task's process outlives them: a zombie with an open transaction."""
+    copy.load(100)
+    flag = tmp_path / "pause"
+    arguments = {
+        "bootstrap": copy.bootstrap,
+        "jars": list(map(str, connector_jars)),
+        "name": copy.name,
+        "source": copy.source,
+        "output": copy.output,
+        "checkpoint": str(copy.checkpoint),
+        "shards": SHARDS,
+        "per_batch": PER_BATCH,
+        "pause_in": 1,
+        "flag": str(flag),
+    }
+    with running_module("tests.support.stream_child", json.dumps(arguments)) as child:
+        child.wait_line("batch 0 done", 90)
+        _wait_until(lambda: copy.next_batches()[:2] == [2, 2] and Path(f"{flag}.{SHARDS - 1}").exists())
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait(10)
+    assert copy.next_batches() == [2, 2, 1]
+    try:
+        copy.run()
+    finally:
+        Path(f"{flag}.go").touch()
+    copy.expect_exactly_once()
+    assert [(e.batch, e.written) for e in copy.events if isinstance(e, BatchResumed)] == [(1, [0, 1])]
+
+
+def test_deleted_checkpoint_is_refused(copy: Copy) -> None:
+    copy.load(60)
+    copy.run()
+    shutil.rmtree(copy.checkpoint)
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException, match="The checkpoint was deleted"):
+        copy.run(sink)
+    assert isinstance(sink.failure, LedgerError)
+    copy.expect_exactly_once()
+
+
+@pytest.mark.slow
+def test_foreign_checkpoint_is_refused(copy: Copy, tmp_path: Path) -> None:
+    """Of a query that is as far as this one, so that numbers alone would not tell."""
+    copy.load(60)
+    copy.run()
+    other = tmp_path / "other"
+    copy.run(replaced(copy.sink(), unique("other")), other)
+    copy.load(20, 60)
+    with pytest.raises(StreamingQueryException, match="another one"):
+        copy.run(copy.sink(), other)
+
+
+def test_checkpoint_restored_without_its_last_batch_is_refused(copy: Copy, tmp_path: Path) -> None:
+    """Spark would plan that batch anew, with what has come since; its number is the same, its rows are not."""
+    copy.load(PER_BATCH)
+    copy.run()
+    backup = tmp_path / "backup"
+    shutil.copytree(copy.checkpoint, backup)
+    copy.load(10, PER_BATCH)
+    copy.run()
+    copy.load(10, PER_BATCH + 10)
+    with pytest.raises(StreamingQueryException, match="gives other rows"):
+        copy.run(copy.sink(), backup)
+    copy.run()
+    copy.expect_exactly_once()
+
+
+@pytest.mark.slow
+def test_number_of_shards_changes_with_a_restart(copy: Copy) -> None:
+    copy.load(60)
+    copy.run()
+    copy.load(60, 60)
+    copy.run(copy.sink(shards=SHARDS + 2))
+    copy.expect_exactly_once()
+    dealt = [(event.was, event.shards) for event in copy.events if isinstance(event, LedgerDealt)]
+    assert dealt == [(0, SHARDS), (SHARDS, SHARDS + 2)]
+
+
+def test_first_start_without_a_start_policy_is_refused(
+    spark: SparkSession, settled: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = settled(input__start="fail")
+    with pytest.raises(ConfigError, match="--start earliest"):
+        read_stream(spark, settings, ["in"], checkpoint=str(tmp_path / "none"))
+
+
+def replaced(sink: ExactlyOnceSink, name: str) -> ExactlyOnceSink:
+    """The sink under another name."""
+    sink._store = replace(sink._store, app=name, group=name)
+    return sink
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(TimeoutError):
+            if condition():
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,86 @@
+"""Faults in the tasks of a batch: transforms that fail or stall, and a writer that dies around its commit.
+
+Spark's workers cannot import the tests, so this module goes to them by value.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext, cloudpickle
+
+from eos.spark.commit import Writing
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # PySpark's copy
+
+Batches = Iterator[Any]
+
+
+def attempt() -> int:
+    """How many tries of this task there were before."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def raises_after(batches: int) -> Callable[[Batches], Batches]:
+    """Passes on some batches of its input at the first try, then raises; the whole of it at the next."""
+
+    def passed(given: Batches) -> Batches:
+        for number, batch in enumerate(given):
+            if attempt() == 0 and number == batches:
+                raise RuntimeError("the first try fails")
+            yield batch
+
+    return passed
+
+
+def stalls_after(batches: int, flag: Path, seconds: float) -> Callable[[Batches], Batches]:
+    """Passes on some batches, makes a file, and waits before it goes on."""
+
+    def passed(given: Batches) -> Batches:
+        for number, batch in enumerate(given):
+            if number == batches and not flag.exists():
+                flag.touch()
+                time.sleep(seconds)
+            yield batch
+
+    return passed
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class DyingWriting(Writing):
+    """A writer whose worker process is killed at its first try, before, in or after the commit."""
+
+    when: str = ""
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Write, and die as told."""
+        if attempt() == 0:
+            self._arm()
+        yield from Writing.__call__(self, batches)
+        if attempt() == 0:
+            _die()
+
+    def _arm(self) -> None:
+        from eos.kafka.producer import TransactionalClient
+
+        commit = TransactionalClient.commit
+
+        def dying(client: TransactionalClient, timeout_s: float) -> None:
+            if self.when == "after":
+                commit(client, timeout_s)
+            _die()  # "before": the records are delivered or not, the offsets are sent
+
+        if self.when:
+            TransactionalClient.commit = dying  # type: ignore[assignment, method-assign] # in this worker, which dies

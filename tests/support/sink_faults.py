@@ -1,0 +1,114 @@
+"""Accidents of the streaming sink's tasks, for tests: a ledger store that has them, on chosen shards and tries.
+
+Spark's workers cannot import the tests, so this module goes to them by value (``ship``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+
+from pyspark import TaskContext, cloudpickle
+
+from eos.errors import CommitOutcomeUnknownError, DeliveryError
+from eos.events import Listener, nobody
+from eos.kafka.consumer import Committed
+from eos.offsets import OffsetVector
+from eos.producer import TransactionalProducer
+from eos.spark.ledger import LedgerEntry, LedgerStamp
+from eos.spark.ledger_store import LedgerStore
+from eos.spark.stream import ExactlyOnceSink
+
+
+class Accident(StrEnum):
+    """When a task has its accident."""
+
+    BEFORE_COMMIT = "raises when everything is written"
+    DIES_BEFORE_COMMIT = "its process ends when everything is written"
+    DIES_AFTER_COMMIT = "its process ends right after its commit"
+    UNANSWERED = "its commit happens, but the answer is lost"
+    PAUSED = "it pauses when everything is written, until told to go on"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyStore(LedgerStore):
+    """A ledger store whose tasks have an accident.
+
+    Args:
+        accident: which.
+        shards: of these shards.
+        tries: so many of a task's tries have it; later ones don't.
+        batch: of this batch alone.
+        flag: a file: while paused, ``<flag>.<shard>`` exists; it goes on when ``<flag>.go`` does.
+    """
+
+    accident: Accident = Accident.BEFORE_COMMIT
+    shards: tuple[int, ...] = ()
+    tries: int = 1
+    batch: int = 0
+    flag: str = ""
+
+    def offsets(self, entry: LedgerEntry) -> OffsetVector:
+        """Asked for when everything is written."""
+        if self._strikes(entry):
+            if self.accident is Accident.BEFORE_COMMIT:
+                raise DeliveryError("an accident before the commit")
+            if self.accident is Accident.DIES_BEFORE_COMMIT:
+                os._exit(1)
+            if self.accident is Accident.PAUSED:
+                self._pause()
+        return LedgerStore.offsets(self, entry)
+
+    @contextlib.contextmanager
+    def owned(
+        self, shard: int, stamp: LedgerStamp, listener: Listener = nobody
+    ) -> Iterator[tuple[TransactionalProducer, Committed | None]]:
+        """What follows the block follows the commit."""
+        with LedgerStore.owned(self, shard, stamp, listener) as owned:
+            yield owned
+            # A second claim of the shard in one try is the one that asks what became of the first.
+            first = not hasattr(sys, "_eos_claimed")
+            if stamp.tally.content.rows and first and self._strikes(None):
+                if self.accident is Accident.DIES_AFTER_COMMIT:
+                    os._exit(1)
+                if self.accident is Accident.UNANSWERED:
+                    sys._eos_claimed = True  # type: ignore[attr-defined] # of this worker process
+                    raise CommitOutcomeUnknownError("an accident: no answer")
+
+    def _strikes(self, entry: LedgerEntry | None) -> bool:
+        context = TaskContext.get()
+        return (
+            context is not None
+            and context.attemptNumber() < self.tries
+            and context.partitionId() in self.shards
+            and (entry is None or entry.next_batch == self.batch + 1)
+        )
+
+    def _pause(self) -> None:
+        context = TaskContext.get()
+        assert context is not None
+        Path(f"{self.flag}.{context.partitionId()}").touch()
+        deadline = time.monotonic() + 60
+        while not Path(f"{self.flag}.go").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def with_accident(
+    sink: ExactlyOnceSink,
+    accident: Accident,
+    *shards: int,
+    tries: int = 1,
+    batch: int = 0,
+    flag: str = "",
+) -> ExactlyOnceSink:
+    """A sink whose tasks have an accident."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # not ours
+    given = {field.name: getattr(sink._store, field.name) for field in fields(LedgerStore)}
+    sink._store = FaultyStore(**given, accident=accident, shards=shards, tries=tries, batch=batch, flag=flag)
+    return sink

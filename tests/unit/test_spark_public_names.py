@@ -1,0 +1,31 @@
+"""The public names of eos.spark: each has one home, and none is imported before it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import eos.spark
+
+
+def test_every_public_name_is_there() -> None:
+    for name in eos.spark.__all__:
+        assert getattr(eos.spark, name).__name__ == name
+    assert sorted(eos.spark.__all__) == sorted(eos.spark._HOMES)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        eos.spark.nothing_like_it  # noqa: B018 - asking is the test
+
+
+@pytest.mark.parametrize("module", ["eos", "eos.spark", "eos.cli"])
+def test_importing_eos_needs_no_pyspark(module: str) -> None:
+    seen = (
+        f"import sys, {module}; sys.exit(int(any(n.startswith(('pyspark', 'pyarrow')) for n in sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", seen], check=False).returncode == 0
