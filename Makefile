@@ -21,8 +21,8 @@ demo: $(INSTALLED) ## a real broker, the refunds job, a worker killed inside a t
 	@$(BIN)/python -m jobs.demo
 
 # Three processes, each with a broker of its own: the tests wait more than they compute.
-test: $(INSTALLED) ## the tests, on a real broker that they start themselves (at most 6 minutes)
-	@$(BIN)/python -m pytest -n 3 -m "not slow"
+test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (at most 9 minutes)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
 	@$(BIN)/python -m pytest -m slow

@@ -9,9 +9,8 @@ partition.
 
 from __future__ import annotations
 
-from eos.spark.transform import records_transform
-
 from eos.spark.stream_job import StreamJob, main
+from eos.spark.transform import records_transform
 from jobs import refunds
 
 job = StreamJob(

@@ -21,6 +21,15 @@ MASTER = "local[2,4]"  # two tasks at a time, four tries each
 Settled = Callable[..., Settings]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests in one process, whose Spark session they share; the first of them waits for its start."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session")
 def connector_jars() -> list[Path]:
     """Spark's Kafka connector, kept in the repository's ``.eos/jars``."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,3 +130,26 @@ def test_report_says_what_the_settlements_of_its_range_come_to(
     assert {p: o for p, (o, _) in stands.items()} == {
         (one.partition.topic, one.partition.number): one.end for one in result.plan
     }
+
+
+@pytest.mark.slow
+def test_example_of_the_documentation_runs(bootstrap: str) -> None:
+    create_topics({"bootstrap.servers": bootstrap}, {"payments": 2, "payment-fees": 2})
+    payments = [
+        PlainRecord(json.dumps({"merchant": f"m{i % 7}", "amount_minor": i * 100}).encode())
+        for i in range(100)
+    ]
+    observer.produce_plain(bootstrap, "payments", payments)
+    ended = subprocess.run(
+        [sys.executable, "docs/examples/own_transform.py"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "and again: 0 transactions" in ended.stdout
+    fees = [json.loads(record.value or b"") for record in observer.read_committed(bootstrap, "payment-fees")]
+    assert sum(fee["fee_minor"] for fee in fees) == sum(round(i * 1.5) for i in range(100))

@@ -17,7 +17,10 @@ _REPOSITORY = Path(__file__).parents[2]
 _SUBMIT = _REPOSITORY / "tests" / "support" / "spark_submit.py"
 _CHILD = _REPOSITORY / "tests" / "support" / "batch_child.py"
 _OPTIONS = ("--driver-memory", "512m", "--executor-memory", "512m")
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _CONF = {
+    "spark.driver.extraJavaOptions": _QUICK_START,
+    "spark.executor.extraJavaOptions": _QUICK_START,
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
