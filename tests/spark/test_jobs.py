@@ -136,7 +136,7 @@ def test_report_says_what_the_settlements_of_its_range_come_to(
 def test_example_of_the_documentation_runs(bootstrap: str) -> None:
     create_topics({"bootstrap.servers": bootstrap}, {"payments": 2, "payment-fees": 2})
     payments = [
-        PlainRecord(json.dumps({"merchant": f"m{i % 7}", "amount_minor": i * 100}).encode())
+        PlainRecord(json.dumps({"merchant": f"m{i % 7}", "amount_minor": i * 200}).encode())
         for i in range(100)
     ]
     observer.produce_plain(bootstrap, "payments", payments)
@@ -152,4 +152,4 @@ def test_example_of_the_documentation_runs(bootstrap: str) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "and again: 0 transactions" in ended.stdout
     fees = [json.loads(record.value or b"") for record in observer.read_committed(bootstrap, "payment-fees")]
-    assert sum(fee["fee_minor"] for fee in fees) == sum(round(i * 1.5) for i in range(100))
+    assert sum(fee["fee_minor"] for fee in fees) == sum(i * 3 for i in range(100))
