@@ -83,23 +83,20 @@ def show_accident(console: Console, accident: Accident, aborted: int) -> None:
 
 def show_settlement_report(console: Console, reports: Sequence[Mapping[str, Any]]) -> None:
     """A few of the records that the settlement report has written."""
-    table = _table(
-        "settlement report (some merchants)", "merchant", "day", "currency", "settled", "refunded", "share"
-    )
-    table.add_column("top reason")
+    title = "settlement report (some merchants; amounts in minor units)"
+    table = _table(title, "merchant", "day", "settled", "refunded", "share")
+    table.add_column("top reason", no_wrap=True)
     for report in reports:
         reasons = report.get("top_reasons") or [{"reason": "-"}]
         for number, total in enumerate(report["totals"]):
-            of_report = (
-                (f"{report['name']} ({report['country']})", report["day"]) if number == 0 else ("", "")
-            )
+            is_first = number == 0
             table.add_row(
-                *of_report,
-                total["currency"],
-                f"{total['settled_minor']:,}",
+                report["name"] if is_first else "",
+                report["day"] if is_first else "",
+                f"{total['settled_minor']:,} {total['currency']}",
                 f"{total['refunded_minor']:,}",
                 f"{total['refunded_share']:.1%}",
-                reasons[0]["reason"] if number == 0 else "",
+                reasons[0]["reason"] if is_first else "",
             )
     console.print(table)
 
@@ -114,5 +111,5 @@ def _table(title: str, first: str, *others: str) -> Table:
     )
     table.add_column(first, no_wrap=True)
     for name in others:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     return table

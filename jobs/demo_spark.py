@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # it has no annotations
 from rich.progress import Progress
 
 from eos import PartitionShard, Settings, UnavailableError
@@ -34,6 +35,7 @@ REPORT_TOPIC = "settlement-report"
 _CONF = Path(__file__).parent.parent / "conf"
 _RUN_DEADLINE_S = 180.0
 _LOOK_EVERY_S = 0.01
+_ON_THE_WIRE_S = 0.1  # what a stopped process had sent before has reached the broker by then
 _SHOWN_REPORTS = 4
 _READ_DEADLINE_S = 30.0
 # Rows reach the writers in small portions, so that their transactions are open for most of their work.
@@ -64,13 +66,15 @@ def run_and_kill_executor(
         while driver.poll() is None:
             states = view.describe(shards)
             progress.update(task, completed=sum(s.state == "CompleteCommit" for s in states.values()))
-            if accident is None:
-                accident = _killed_inside_transaction(spark, states)
-                killed_at = time.monotonic()
+            if accident is None and _open(states):
+                accident = _kill_inside_transaction(spark, view, shards)
                 if accident is not None:
+                    killed_at = time.monotonic()
                     progress.update(task, description=f"killed {accident.victim}; its tasks are tried again")
-            elif not accident.seconds and _has_new_owner(accident, states):
-                accident.seconds = time.monotonic() - killed_at
+            elif accident is not None and not accident.seconds:
+                accident.epochs_after = _epochs(states)
+                if _reopened(accident):
+                    accident.seconds = time.monotonic() - killed_at
             if time.monotonic() > deadline:
                 raise UnavailableError(
                     f"the batch did not end in {_RUN_DEADLINE_S:.0f} s; its log: {log_path}"
@@ -78,6 +82,8 @@ def run_and_kill_executor(
             time.sleep(_LOOK_EVERY_S)
         if accident is not None:
             accident.epochs_after = _epochs(view.describe(shards))
+            # Two executors had a transaction each; the victim's is the one that was opened anew.
+            accident.open_shards = {name: accident.open_shards[name] for name in _reopened(accident)}
         progress.update(task, completed=partitions)
     if driver.returncode:
         progress.console.print(f"[red]spark-submit ended with {driver.returncode}; its log: {log_path}[/]")
@@ -102,19 +108,53 @@ def run_report(
     return largest[:_SHOWN_REPORTS]
 
 
-def _killed_inside_transaction(spark: LocalSpark, states: Mapping[str, TransactionState]) -> Accident | None:
-    """Kill an executor if its transaction is open for certain: if one of each executor is."""
-    executors = spark.executors()
-    is_open = {name: state for name, state in states.items() if state.state == "Ongoing"}
-    if not executors or len(is_open) < len(executors):
+def _kill_inside_transaction(
+    spark: LocalSpark, view: TransactionsView, shards: Sequence[str]
+) -> Accident | None:
+    """Stop all executors, look whether each is inside a transaction, and only then SIGKILL one; None if not so.
+
+    An executor of one core has one task and so at most one transaction: as many open ones as executors are one
+    of each. Its Python processes go with it, as with a lost container: alone, they may still end their work.
+    """
+    trees = [_tree(pid) for pid in spark.executors()]
+    if not trees:
         return None
-    spark.kill_executor(executors[0])
-    return Accident(f"an executor (pid {executors[0]})", is_open, _epochs(states))
+    try:
+        for process in (process for tree in trees for process in tree):
+            process.suspend()
+        time.sleep(_ON_THE_WIRE_S)
+        states = view.describe(shards)
+        is_open = _open(states)
+        if len(is_open) < len(trees):
+            return None
+        for process in trees[0]:
+            process.kill()
+        return Accident(f"an executor (pid {trees[0][0].pid})", is_open, _epochs(states))
+    except psutil.NoSuchProcess:  # one was just ending
+        return None
+    finally:
+        for process in (process for tree in trees for process in tree):
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
-def _has_new_owner(accident: Accident, states: Mapping[str, TransactionState]) -> bool:
-    """Whether a shard was opened again. A commit alone leaves the epoch as it was."""
-    return any(states[name].producer_epoch > accident.epochs_before[name] for name in accident.open_shards)
+def _open(states: Mapping[str, TransactionState]) -> dict[str, TransactionState]:
+    return {name: state for name, state in states.items() if state.state == "Ongoing"}
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    """An executor and its Python processes."""
+    try:
+        executor = psutil.Process(pid)
+        return [executor, *executor.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _reopened(accident: Accident) -> list[str]:
+    """The shards whose transaction has a new owner. A commit alone leaves the epoch as it was."""
+    now = accident.epochs_after
+    return [name for name in accident.open_shards if now.get(name, -1) > accident.epochs_before[name]]
 
 
 def _shards(partitions: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -230,7 +231,8 @@ def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
-    shard.store(5, by="eos1 mode=group shard=#0 owner=rival commit=1")
+    ours = shard.producer.owned_offsets(shard.group).stamp
+    shard.store(5, by=str(replace(ours, owner="rival")))
     inits = len(shard.cluster.requests(INIT))
     with pytest.raises(FencedError):
         shard.producer.reopen()

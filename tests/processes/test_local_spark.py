@@ -67,7 +67,9 @@ def submit(cluster: LocalSpark, directory: Path, gate: Path) -> Iterator[Child]:
     """The job above by the installed PySpark's ``spark-submit``, as in an activated environment."""
     job = directory / "job.py"
     job.write_text(_JOB)
-    script = f"import os, sys; os.execv({str(_BIN / 'spark-submit')!r}, ['spark-submit', *sys.argv[1:]])"
+    # A Spark session that other tests have in this process names its Python in the environment.
+    script = "import os, sys; os.environ.pop('PYSPARK_PYTHON', None); "
+    script += f"os.execv({str(_BIN / 'spark-submit')!r}, ['spark-submit', *sys.argv[1:]])"
     options = ["--master", cluster.master_url, "--driver-memory", "512m", "--executor-memory", "512m"]
     options += ["--conf", "spark.ui.enabled=false"]
     environment = {

@@ -21,11 +21,13 @@ MASTER = "local[2,4]"  # two tasks at a time, four tries each
 Settled = Callable[..., Settings]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests in one process, whose Spark session they share; the first of them waits for its start."""
+    """Keep these tests in two processes, each with one Spark session; the first of each waits for its start."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            group = "spark-stream" if "stream" in item.path.name else "spark-batch"
+            item.add_marker(pytest.mark.xdist_group(group))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
 

@@ -23,7 +23,7 @@ from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.observer import PlainRecord
 from tests.support.processes import Child
-from tests.support.spark_faults import SMALL_BATCHES, copied
+from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, copied
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -86,7 +86,7 @@ class Run:
             self.cluster.master_url,
             self.jars,
             conf=SMALL_BATCHES | (conf or {}),
-            settings=always | (settings or {}),
+            settings=always | LONG_TRANSACTIONS | (settings or {}),
             name=self.name,
             source=self.source,
             output=self.output,

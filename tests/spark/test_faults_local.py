@@ -30,7 +30,7 @@ from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.batch_input import BatchRuns
 from tests.support.observer import PlainRecord
-from tests.support.spark_faults import SMALL_BATCHES, Copy, copied, make_sleepy
+from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, Copy, copied, make_sleepy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,9 +54,8 @@ def _small_batches(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(name, str(found))
 
 
-def filled(spark: SparkSession, bootstrap: str, partitions: int, **settings: object) -> BatchRuns:
-    overrides = {name.replace("__", "."): value for name, value in settings.items()}
-    runs = BatchRuns(spark, bootstrap, partitions, overrides=overrides)
+def filled(spark: SparkSession, bootstrap: str, partitions: int) -> BatchRuns:
+    runs = BatchRuns(spark, bootstrap, partitions, overrides=dict(LONG_TRANSACTIONS))
     runs.fill(partitions * RECORDS)
     return runs
 
@@ -142,7 +141,7 @@ def test_zombie_of_a_killed_run_that_wakes_up_with_all_its_rows_cannot_commit(
         MASTER,
         connector_jars,
         conf=SMALL_BATCHES,
-        settings={"kafka.bootstrap_servers": bootstrap, "input.start": "earliest"},
+        settings={"kafka.bootstrap_servers": bootstrap, "input.start": "earliest"} | LONG_TRANSACTIONS,
         name=runs.name,
         source=runs.input,
         output=runs.output,

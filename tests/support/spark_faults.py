@@ -29,6 +29,8 @@ SMALL_BATCHES = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
     "spark.sql.execution.pandas.udf.buffer.size": "1024",
 }
+# Within a test, only a fence ends a transaction, and not its timeout.
+LONG_TRANSACTIONS = {"transaction.timeout_ms": 280_000, "spark.twin_wait_ms": 60_000}
 _WAIT_S = 90.0  # longer than any test makes a task wait
 _STEP_S = 0.05
 
