@@ -25,8 +25,9 @@ from jobs.refunds import SETTLEMENTS
 SETTLEMENT_REPORT = "settlement-report"
 
 _FACTS = """
-    merchant_id STRING, currency STRING, settled_minor BIGINT,
-    refunds ARRAY<STRUCT<amount_minor: BIGINT, reason: STRING>>
+    ARRAY<STRUCT<
+        merchant_id: STRING, currency: STRING, settlements: INT, settled_minor: BIGINT,
+        reason: STRING, refunds: INT, refunded_minor: BIGINT>>
 """
 _MERCHANT = "name STRING, country STRING"
 _DAY_MS = 86_400_000
@@ -41,35 +42,33 @@ class ReportSettings(BaseModel):
     top_reasons: int = Field(default=3, ge=1, description="reasons of refunds that a report names")
 
 
-def facts_of(value: bytes | None) -> dict[str, Any] | None:
-    """What a settlement contributes to its merchant's report; None for what is no settlement, or not settled."""
+def facts_of(value: bytes | None) -> list[dict[str, Any]]:
+    """What a settlement adds to its merchant's report: a row of its own, and one per refund that it gets.
+
+    Nothing for what is no settlement, or not settled.
+    """
     try:
         settlement = parse_settlement(bytes(value) if value is not None else None)
     except InvalidSettlementError:
-        return None
+        return []
     if settlement.status != SETTLED:
-        return None
-    return {
-        "merchant_id": settlement.merchant_id,
-        "currency": settlement.currency,
-        "settled_minor": settlement.amount_minor,
-        "refunds": [
-            {"amount_minor": refund.amount_minor, "reason": refund.reason}
-            for refund in decide(settlement).refunds
-        ],
-    }
+        return []
+    of = {"merchant_id": settlement.merchant_id, "currency": settlement.currency}
+    nothing = {"settlements": 0, "settled_minor": 0, "reason": None, "refunds": 0, "refunded_minor": 0}
+    rows = [{**of, **nothing, "settlements": 1, "settled_minor": settlement.amount_minor}]
+    rows += (
+        {**of, **nothing, "reason": one.reason, "refunds": 1, "refunded_minor": one.amount_minor}
+        for one in decide(settlement).refunds
+    )
+    return rows
 
 
 def settlement_report(run: SparkRun) -> Callable[[DataFrame], DataFrame]:
     """The transform of one run."""
 
     def transform(settlements: DataFrame) -> DataFrame:
-        facts = _facts(settlements)
-        reports = (
-            _totals(facts)
-            .join(_top_reasons(facts, run.settings.top_reasons), [*_OF_ONE_REPORT], "left")
-            .join(_names(run.snapshot(MERCHANTS)), "merchant_id", "left")
-        )
+        reports = _per_merchant_and_day(_facts(settlements), run.settings.top_reasons)
+        reports = reports.join(_names(run.snapshot(MERCHANTS)), "merchant_id", "left")
         run_range = F.lit(run.plan.identity)
         report = F.struct(
             "merchant_id", "name", "country", "day", run_range.alias("range"), "totals", "top_reasons"
@@ -83,42 +82,46 @@ def settlement_report(run: SparkRun) -> Callable[[DataFrame], DataFrame]:
 
 
 def _facts(settlements: DataFrame) -> DataFrame:
-    """One row per settlement. Its day is that of its record's timestamp, in UTC whatever the session's time zone."""
+    """The rows of `facts_of`. Their day is that of the record's timestamp, in UTC whatever the session's time zone."""
     # A function without type hints: Spark takes those for one of its vectorised kinds, and warns that they are none.
-    fact_of = F.udf(lambda value: facts_of(value), _FACTS)  # noqa: PLW0108 - see above
+    facts = F.udf(lambda value: facts_of(value), _FACTS)  # noqa: PLW0108 - see above
     days = F.floor(F.unix_millis("timestamp") / _DAY_MS).cast("int")
-    parsed = settlements.select(
-        F.date_from_unix_date(days).cast("string").alias("day"),
-        fact_of("value").alias("fact"),
+    rows = settlements.select(
+        F.date_from_unix_date(days).cast("string").alias("day"), F.explode(facts("value")).alias("fact")
     )
-    return parsed.where("fact IS NOT NULL").select("day", "fact.*")
+    return rows.select("day", "fact.*")
 
 
-def _totals(facts: DataFrame) -> DataFrame:
-    refunded = F.aggregate(
-        "refunds", _minor(F.lit(0)), lambda total, refund: _minor(total + refund.amount_minor)
-    )
-    by_currency = facts.groupBy(*_OF_ONE_REPORT, "currency").agg(
-        F.count("*").alias("settlements"),
+def _per_merchant_and_day(facts: DataFrame, top_reasons: int) -> DataFrame:
+    """Totals by currency, and the reasons with the most refunds.
+
+    Both from one pass: two aggregations that are joined would read and parse the input twice.
+    """
+    sums = facts.groupingSets(
+        [[*_OF_ONE_REPORT, "currency"], [*_OF_ONE_REPORT, "reason"]], *_OF_ONE_REPORT, "currency", "reason"
+    ).agg(
+        F.grouping("currency").alias("is_of_reason"),
+        F.sum("settlements").alias("settlements"),
         _minor(F.sum(_minor(F.col("settled_minor")))).alias("settled_minor"),
-        F.sum(F.size("refunds")).alias("refunds"),
-        _minor(F.sum(refunded)).alias("refunded_minor"),
+        F.sum("refunds").alias("refunds"),
+        _minor(F.sum(_minor(F.col("refunded_minor")))).alias("refunded_minor"),
     )
     share = F.round(F.try_divide("refunded_minor", "settled_minor"), 4)
     total = F.struct(
         "currency", "settlements", "settled_minor", "refunds", "refunded_minor", share.alias("refunded_share")
     )
-    # Sorted: the order in which rows reach an aggregation differs from try to try.
-    return by_currency.groupBy(*_OF_ONE_REPORT).agg(F.sort_array(F.collect_list(total)).alias("totals"))
-
-
-def _top_reasons(facts: DataFrame, count: int) -> DataFrame:
-    reasons = facts.select(*_OF_ONE_REPORT, F.explode("refunds.reason").alias("reason"))
-    counted = reasons.groupBy(*_OF_ONE_REPORT, "reason").agg(F.count("*").alias("refunds"))
     # Ascending by the negative count, then by name: one order for equal counts too.
-    ranked = F.sort_array(F.collect_list(F.struct((-F.col("refunds")).alias("rank"), "reason", "refunds")))
-    top = F.transform(F.slice(ranked, 1, count), lambda one: F.struct(one.reason, one.refunds))
-    return counted.groupBy(*_OF_ONE_REPORT).agg(top.alias("top_reasons"))
+    reason = F.struct((-F.col("refunds")).alias("rank"), "reason", "refunds")
+    is_of_reason = F.col("is_of_reason") == 1
+    # Sorted: the order in which rows reach an aggregation differs from try to try.
+    per_report = sums.groupBy(*_OF_ONE_REPORT).agg(
+        F.sort_array(F.collect_list(F.when(~is_of_reason, total))).alias("totals"),
+        F.sort_array(F.collect_list(F.when(is_of_reason & F.col("reason").isNotNull(), reason))).alias(
+            "reasons"
+        ),
+    )
+    top = F.transform(F.slice("reasons", 1, top_reasons), lambda one: F.struct(one.reason, one.refunds))
+    return per_report.select(*_OF_ONE_REPORT, "totals", top.alias("top_reasons"))
 
 
 def _names(snapshot: DataFrame) -> DataFrame:

@@ -100,11 +100,14 @@ def test_report_says_what_the_settlements_of_its_range_come_to(
 ) -> None:
     settled_minor: Counter[tuple[str, str]] = Counter()
     refunded_minor: Counter[tuple[str, str]] = Counter()
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
     for record in loaded:
-        if (fact := settlement_report.facts_of(record.value)) is not None:
+        for fact in settlement_report.facts_of(record.value):
             of = fact["merchant_id"], fact["currency"]
             settled_minor[of] += fact["settled_minor"]
-            refunded_minor[of] += sum(refund["amount_minor"] for refund in fact["refunds"])
+            refunded_minor[of] += fact["refunded_minor"]
+            if fact["reason"] is not None:
+                reasons[fact["merchant_id"]][fact["reason"]] += 1
 
     group = observer.unique("report")
     result = run_job(settlement_report.job, spark, settled(group=group))
@@ -118,6 +121,8 @@ def test_report_says_what_the_settlements_of_its_range_come_to(
         for total in said["totals"]:
             found_settled[said["merchant_id"], total["currency"]] += total["settled_minor"]
             found_refunded[said["merchant_id"], total["currency"]] += total["refunded_minor"]
+        top = sorted(reasons[said["merchant_id"]].items(), key=lambda one: (-one[1], one[0]))[:3]
+        assert [(one["reason"], one["refunds"]) for one in said["top_reasons"]] == top
     assert found_settled == settled_minor
     assert found_refunded == refunded_minor
     assert {json.loads(r.value or b"")["name"] for r in reports if (r.key or b"").startswith(b"m-0000|")} == {
