@@ -57,6 +57,12 @@ lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.ast
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
 		--no-annotate --no-header $(UPGRADE) pyproject.toml -o requirements.lock
 
+audit: $(INSTALLED) ## known vulnerabilities of the locked packages
+	@$(BIN)/python .ci/audit.py
+
+licences: $(INSTALLED) ## write docs/LICENCES.md from what is installed
+	@$(BIN)/python .ci/licences.py
+
 clean: ## stop the local Kafka; remove .venv, .eos and all caches
 	@if [ -d .eos ] && [ -x $(BIN)/eos ]; then $(BIN)/eos local stop; $(BIN)/eos local spark stop; fi
 	@rm -rf .venv .eos dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, UnclassifiedError
 from eos.kafka.classify import classify_consumer
+from eos.kafka.version import require_sound_librdkafka
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
 
@@ -69,10 +70,11 @@ class ConsumerClient:
         config: librdkafka's options, with group.id and isolation.level=read_committed.
 
     Raises:
-        ConfigError: librdkafka refuses an option.
+        ConfigError: librdkafka refuses an option, or is a version known to break exactly-once.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        require_sound_librdkafka()
         self.group_id = str(config["group.id"])
         self._broken: EosError | None = None
         self._error_event: EosError | None = None

@@ -24,6 +24,7 @@ from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError
 from eos.kafka.classify import classify, classify_delivery
 from eos.kafka.consumer import GroupMetadata
 from eos.kafka.resends import ResendWatch
+from eos.kafka.version import require_sound_librdkafka
 from eos.offsets import Partition
 
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
@@ -47,7 +48,7 @@ class TransactionalClient:
         transaction_timeout_s: the transaction.timeout.ms of that config, in seconds.
 
     Raises:
-        ConfigError: librdkafka refuses an option.
+        ConfigError: librdkafka refuses an option, or is a version known to break exactly-once.
     """
 
     def __init__(self, config: Mapping[str, Any], *, transaction_timeout_s: float) -> None:
@@ -71,6 +72,7 @@ class TransactionalClient:
             # returns (librdkafka issue 5511; measured with 2.16: one reset of all connections between transactions).
             "metadata.recovery.strategy": "none",
         }
+        require_sound_librdkafka()
         try:
             self._producer = Producer(options)
         except KafkaException as error:
