@@ -22,7 +22,19 @@ LIST = REPOSITORY / "docs" / "LICENCES.md"
 PROJECT = "eos-kafka"
 LIMIT_S = 60
 # Each of them can be used beside the Apache License 2.0 without passing its terms on to the user's own code.
-ALLOWED = ("Apache", "BSD", "MIT", "ISC", "MPL", "Mozilla", "PSF", "Python Software Foundation", "Unlicense", "0BSD")
+ALLOWED = (
+    "Apache",
+    "BSD",
+    "MIT",
+    "ISC",
+    "MPL",
+    "Mozilla",
+    "PSF",
+    "Python Software Foundation",
+    "Unlicense",
+    "Zlib",
+    "CC0",
+)
 HEAD = """# Licences
 
 eos is under the [Apache License 2.0](../LICENSE). These packages are installed with it, under the licences that
