@@ -24,7 +24,6 @@ from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
 from eos.settings import Settings
-from eos.settings.clients import consumer_config
 from eos.stamps import OwnershipMode
 from eos.start import apply_start_policy
 
@@ -120,7 +119,7 @@ class ReadCommittedConsumer:
 
     def open(self) -> None:
         """Check the group, apply the start policy if it has no offsets, and begin to read."""
-        client = ConsumerClient(consumer_config(self._settings, self._group, None))
+        client = ConsumerClient(self._settings.consumer_config(self._group, None))
         try:
             if self._given is not None:
                 refuse_live_members(self._settings, self._group, self._mode)
@@ -130,7 +129,7 @@ class ReadCommittedConsumer:
             self._check_mode(stored)
             if self._given is None:
                 inputs = self._inputs(client)
-                self._member = consumer_config(self._settings, self._group, self._ordinal, inputs)
+                self._member = self._settings.consumer_config(self._group, self._ordinal, inputs)
             else:
                 self._client = client
                 self._take_over(self._given)

@@ -105,7 +105,8 @@ def run(
     assignments: Assignments = None,
 ) -> None:
     """Run a Spark job."""
-    from eos.observe import configure_logs
+    from eos.kafka.version import librdkafka_version
+    from eos.observe import configure_logs, log_start
 
     spark_conf = _assigned(conf or [])
     options = {
@@ -116,6 +117,7 @@ def run(
     settings = load_settings(config, assignments, options, local=local)
     configure_logs(settings.observe)
     job = _load(reference, app_dir)
+    log_start(librdkafka_version, job=job.name)
     from eos.check import preflight
     from eos.spark.job import SparkJob, job_settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from eos.offsets import Partition
 from eos.settings import clients, java, rules
 from eos.settings.catalogue import ENV_PREFIX, NESTED, SECRETS_DIR_VARIABLE, Catalogue, Described, Free
 from eos.settings.invalid import problems_of
@@ -207,13 +208,15 @@ class Settings(BaseSettings):
         """
         return clients.producer_config(self, transactional_id)
 
-    def consumer_config(self, group: str, ordinal: int | None) -> dict[str, Any]:
-        """For a session's consumer, by ownership and protocol. Holds secrets.
+    def consumer_config(
+        self, group: str, ordinal: int | None, inputs: Iterable[Partition] = ()
+    ) -> dict[str, Any]:
+        """For a session's consumer, by ownership and protocol; see `clients.consumer_config`. Holds secrets.
 
         Raises:
             ConfigError: no brokers are named.
         """
-        return clients.consumer_config(self, group, ordinal)
+        return clients.consumer_config(self, group, ordinal, inputs)
 
     def java_client_options(self) -> dict[str, str]:
         """For a Java client (Spark's Kafka connector) of the same cluster. Holds secrets.

@@ -25,6 +25,7 @@ from eos.spark.failures import decoded, from_spark
 from eos.spark.operators import row_wise
 from eos.spark.output import OutputColumns
 from eos.spark.plan import InputPlan, OffsetRange, plan_input
+from eos.spark.session import warn_of_session
 from eos.spark.source import SHARD, first_gone, read_input
 
 FrameTransform = Callable[[DataFrame], DataFrame]
@@ -83,6 +84,10 @@ class ExactlyOnceBatch:
         inputs: the topics read.
         outputs: every topic that rows may go to.
         listener: told what happens, on the driver, when a run's results are in.
+
+    Raises:
+        ConfigError: the session is one in which a run cannot keep its promise.
+        UsageError: the topics contradict each other.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class ExactlyOnceBatch:
             raise UsageError("inputs and outputs are lists of at least one topic each")
         if loop := sorted(set(inputs) & set(outputs)):
             raise UsageError(f"{loop} is input and output; the job would feed itself forever")
+        warn_of_session(spark, settings)
         self._spark = spark
         self._settings = settings
         self._name = name

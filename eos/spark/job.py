@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
-from eos.errors import ConfigError, EosError, UsageError
+from eos.errors import ConfigError, UsageError
 from eos.events import Event, InputPlanned, Listener, StartPolicyApplied, nobody
-from eos.exits import ExitCode, exit_code_of
 from eos.job import Job, check_name, checked_topics
 from eos.offsets import OffsetVector
 from eos.settings import Settings
 from eos.spark.batch import BatchResult, ExactlyOnceBatch, FrameTransform
 from eos.spark.plan import Commit, InputPlan, plan_input
-from eos.spark.session import check_session
+from eos.spark.script import run_submitted
 from eos.spark.source import read_snapshot
 from eos.spark.transform import records_transform
 
@@ -164,8 +162,6 @@ def run_job(
         EosError: see `ExactlyOnceBatch.run`.
     """
     own = job_settings(job, settings)
-    for warning in check_session(spark, settings):
-        log.warning("session: %s", warning)
     batch = ExactlyOnceBatch(
         spark, settings, name=job.name, inputs=job.inputs, outputs=job.outputs, listener=listener
     )
@@ -197,6 +193,12 @@ def run_until_caught_up(
             return
 
 
+def _run_once(
+    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener
+) -> Iterator[BatchResult]:
+    yield run_job(job, spark, settings, listener=listener)
+
+
 def preview(job: SparkJob, settings: Settings) -> InputPlan:
     """What a run would read now; commits nothing.
 
@@ -219,9 +221,8 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: always.
     """
     options = _parsed(job, arguments)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    log.setLevel(logging.INFO)
-    try:
+
+    def load() -> Settings:
         settings = Settings.load(
             options.config,
             {
@@ -230,21 +231,15 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
                 "spark.max_records_per_partition": options.max_records,
             },
         )
-        job_settings(job, settings)  # a mistake in it is said before Spark starts
-        spark = SparkSession.builder.appName(job.name).getOrCreate()
-        try:
-            for result in (
-                run_until_caught_up(job, spark, settings, listener=_logged)
-                if options.until_caught_up
-                else [run_job(job, spark, settings, listener=_logged)]
-            ):
-                log.info("run done: %s", summary(result))
-        finally:
-            spark.stop()
-    except EosError as error:
-        log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
-        sys.exit(int(exit_code_of(error)))
-    sys.exit(int(ExitCode.DONE))
+        job_settings(job, settings)
+        return settings
+
+    def work(spark: SparkSession, settings: Settings) -> None:
+        runs = run_until_caught_up if options.until_caught_up else _run_once
+        for result in runs(job, spark, settings, listener=_logged):
+            log.info("run done: %s", summary(result))
+
+    run_submitted(job.name, load, work)
 
 
 def summary(result: BatchResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -17,10 +18,10 @@ from eos.settings import Settings, is_sensitive
 
 T = TypeVar("T")
 
+log = logging.getLogger("eos.spark")
+
 _JOIN_POLL_S = 0.2
-_CANCELLED_S = (
-    10.0  # tasks that are cancelled end within a second; what does not is left to the session's stop
-)
+_CANCELLED_S = 10.0  # cancelled tasks end within a second; what does not is left to the session's stop
 
 # Spark's own default (secret|password|token|access key) and the names of Kafka's that it does not cover. What fits
 # is hidden in the web UI, in event logs and in plans. A value that fits hides itself too, by its own rule.
@@ -110,6 +111,16 @@ def check_session(spark: SparkSession, settings: Settings) -> list[str]:
     conf = _Conf(spark)
     _refuse_idle_kill(conf, settings)
     return [*_retries(conf), *_speculation(conf, settings), *_memory(conf), *_shown_secrets(conf, settings)]
+
+
+def warn_of_session(spark: SparkSession, settings: Settings) -> None:
+    """Refuse or warn as `check_session` does; the warnings go to the log.
+
+    Raises:
+        ConfigError: as `check_session`.
+    """
+    for warning in check_session(spark, settings):
+        log.warning("session: %s", warning)
 
 
 def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:

@@ -19,6 +19,7 @@ from eos.spark.failures import from_spark
 from eos.spark.ledger import BatchPlan, LedgerChangedError, LedgerEntry, decide, different_content, reach
 from eos.spark.ledger_store import AT_ONCE, LedgerStore, entries_of
 from eos.spark.output import OutputColumns
+from eos.spark.session import warn_of_session
 from eos.spark.sink_task import HASH, SHARD, Outcome, ShardResult, SinkTask
 
 _ORDER = "eos_order"
@@ -152,6 +153,7 @@ class ExactlyOnceSink:
         query = _query_of(frame)
         columns = OutputColumns.of(frame, self._outputs)
         if not self._checked:
+            warn_of_session(frame.sparkSession, self._store.settings)
             self._require_topics()
             self._checked = True
         plan = self._plan(batch, query)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eos.errors import EosError, UnclassifiedError, UsageError
+from eos.errors import UnclassifiedError, UsageError
 from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, nobody
-from eos.exits import ExitCode, exit_code_of
 from eos.job import check_name, checked_topics
 from eos.settings import Settings
-from eos.spark.session import check_session
+from eos.spark.script import run_submitted
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
 from eos.spark.stream_source import read_stream
 
@@ -121,8 +119,6 @@ def start_stream(
     """
     if job.settings is not None:
         settings.job_settings(job.settings)
-    for warning in check_session(spark, settings):
-        log.warning("session: %s", warning)
     sink = exactly_once_sink(settings, name=job.name, outputs=job.outputs, adopt=adopt, listener=listener)
     records = read_stream(
         spark, settings, job.inputs, checkpoint=checkpoint, max_offsets_per_batch=max_offsets_per_batch
@@ -141,30 +137,22 @@ def main(job: StreamJob, arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: always.
     """
     options = _parsed(job, arguments)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    log.setLevel(logging.INFO)
-    try:
-        settings = Settings.load(options.config, {"input.start": options.start})
-        spark = SparkSession.builder.appName(job.name).getOrCreate()
-        try:
-            run = start_stream(
-                job,
-                spark,
-                settings,
-                checkpoint=options.checkpoint,
-                available_now=options.available_now,
-                max_offsets_per_batch=options.max_offsets_per_batch,
-                adopt=options.adopt,
-                listener=_logged,
-            )
-            run.wait()
-            run.sink.refresh()
-        finally:
-            spark.stop()
-    except EosError as error:
-        log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
-        sys.exit(int(exit_code_of(error)))
-    sys.exit(int(ExitCode.DONE))
+
+    def work(spark: SparkSession, settings: Settings) -> None:
+        run = start_stream(
+            job,
+            spark,
+            settings,
+            checkpoint=options.checkpoint,
+            available_now=options.available_now,
+            max_offsets_per_batch=options.max_offsets_per_batch,
+            adopt=options.adopt,
+            listener=_logged,
+        )
+        run.wait()
+        run.sink.refresh()
+
+    run_submitted(job.name, lambda: Settings.load(options.config, {"input.start": options.start}), work)
 
 
 def _parsed(job: StreamJob, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -23,7 +23,6 @@ from eos.events import (
 )
 from eos.offsets import Partition
 from eos.session import Session
-from eos.settings.clients import consumer_config
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, settings_for
 from tests.support.observer import PlainRecord, produce_plain
 
@@ -51,7 +50,7 @@ def stranger(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
     """A member under the job's name that opens no producer; when it ends, the name stays until its session is over."""
     inputs = [Partition(job.inputs[0], 0), Partition(job.inputs[0], 1)]
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
-    member = Consumer(consumer_config(settings, job.group, 0, inputs) | {"log_level": 0})
+    member = Consumer(settings.consumer_config(job.group, 0, inputs) | {"log_level": 0})
     assigned: list[object] = []
     member.subscribe(list(job.inputs), on_assign=lambda _, partitions: assigned.append(partitions))
     deadline = time.monotonic() + 10
@@ -147,7 +146,7 @@ def test_zombie_that_reads_on_never_commits_what_the_replacement_has(bootstrap: 
 def test_same_name_for_other_input_is_another_member() -> None:
     settings = settings_for("nowhere:1")
     names = {
-        consumer_config(settings, "g", 0, inputs)["group.instance.id"]
+        settings.consumer_config("g", 0, inputs)["group.instance.id"]
         for inputs in (
             [Partition("a", 0)],
             [Partition("a", 0), Partition("a", 1)],

@@ -1,0 +1,47 @@
+"""The frame of a script that spark-submit runs: its log, its session, and the exit codes of `eos run`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from eos.errors import EosError
+from eos.exits import ExitCode, exit_code_of
+from eos.kafka.version import librdkafka_version
+from eos.settings import Settings
+
+log = logging.getLogger("eos.spark")
+
+
+def run_submitted(
+    name: str, load: Callable[[], Settings], work: Callable[[SparkSession, Settings], None]
+) -> NoReturn:
+    """Load the settings, do the work in the session that the script was submitted with, and exit.
+
+    Args:
+        name: of the job, and of the application unless spark-submit names it.
+        load: the settings, checked: a mistake in them is said before Spark starts.
+        work: what the script is for.
+
+    Raises:
+        SystemExit: always.
+    """
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.setLevel(logging.INFO)
+    log.info("started: %s, pyspark %s, librdkafka %s", name, pyspark.__version__, librdkafka_version())
+    try:
+        settings = load()
+        spark = SparkSession.builder.appName(name).getOrCreate()
+        try:
+            work(spark, settings)
+        finally:
+            spark.stop()
+    except EosError as error:
+        log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
+        sys.exit(int(exit_code_of(error)))
+    sys.exit(int(ExitCode.DONE))
