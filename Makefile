@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow bench check lint types arch wheel lock clean
+.PHONY: help venv demo test test-slow bench check lint types arch wheel images lock clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,11 @@ wheel: $(INSTALLED) ## build dist/*.whl
 	@rm -rf dist
 	@.ci/quietly "build the wheel" $(BIN)/python -m build --wheel --no-isolation
 	@ls dist/*.whl
+
+# One image: make image-kafka, image-app, image-spark. What has not changed is not built again.
+images: image-all ## build the Docker images (where none can be pulled: make images OFFLINE=1, as root)
+image-%: $(INSTALLED)
+	@$(BIN)/python docker/images.py $(if $(OFFLINE),--offline) $*
 
 # Universal: one lock for every supported Python; hashes of each file; no word of the registry it came from.
 # What is locked already stays as it is, unless `make lock UPGRADE=--upgrade` is asked for.
