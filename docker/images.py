@@ -94,6 +94,7 @@ def build(name: str, base: str) -> None:
         print(f"{TAGS[name]} is up to date.", flush=True)
         return
     print(f"Building {TAGS[name]} on {base}", flush=True)
+    former = _asked(TAGS[name], "{{.Id}}")
     command = ["docker", "build", "--quiet", "--tag", TAGS[name]]
     command += ["--build-arg", f"BASE={base}", "--label", f"{LABEL}={definition}", str(context)]
     done = subprocess.run(
@@ -110,6 +111,9 @@ def build(name: str, base: str) -> None:
             print(f"Fix: where {base} cannot be pulled, make images OFFLINE=1", file=sys.stderr)
         raise subprocess.CalledProcessError(done.returncode, command)
     print(f"Built {TAGS[name]}.", flush=True)
+    if former and former != _asked(TAGS[name], "{{.Id}}"):
+        # Else each change leaves some hundred megabytes without a name. Refused, if anybody still uses it: good.
+        subprocess.run(["docker", "image", "rm", former], capture_output=True, check=False, timeout=60)
 
 
 def stage_kafka(context: Path) -> None:

@@ -173,6 +173,44 @@ def test_log_levels_are_set_by_variables_and_keep_the_output() -> None:
         assert all("KafkaRaftServer" in line for line in said)
 
 
+def test_secured_listener_is_asked_through_tls(volume: str) -> None:
+    """With no plain listener for clients the check speaks TLS; stores and passwords come from files."""
+    secrets = ("--volume", f"{volume}:/etc/kafka/secrets")
+    run_in_volume(
+        secrets,
+        "cd /etc/kafka/secrets && echo made-for-this-test > pass && "
+        "keytool -genkeypair -alias node -keyalg EC -dname CN=localhost -validity 2 "
+        "-ext SAN=dns:localhost -storetype PKCS12 -keystore node.p12 -storepass:file pass && "
+        "keytool -exportcert -alias node -keystore node.p12 -storepass:file pass -file node.der && "
+        "keytool -importcert -alias node -file node.der -noprompt "
+        "-storetype PKCS12 -keystore trusted.p12 -storepass:file pass",
+    )
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    secured = {
+        "KAFKA_LISTENERS": "SECURE://:9092,CONTROLLER://localhost:29093",
+        "KAFKA_ADVERTISED_LISTENERS": "SECURE://localhost:9092",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "SECURE",
+        "KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "PLAIN",
+        "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFKA_LISTENER_NAME_SECURE_PLAIN_SASL_JAAS_CONFIG": f'{login} username="u" password="p" user_u="p";',
+        "KAFKA_SSL_KEYSTORE_FILENAME": "node.p12",
+        "KAFKA_SSL_KEYSTORE_TYPE": "PKCS12",
+        "KAFKA_SSL_KEYSTORE_CREDENTIALS": "pass",
+        "KAFKA_SSL_TRUSTSTORE_FILENAME": "trusted.p12",  # the broker talks to itself too
+        "KAFKA_SSL_TRUSTSTORE_TYPE": "PKCS12",
+        "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "pass",
+    }
+    environment = node_environment(free_port()) | secured
+    options = (*secrets, *_HEALTH_EVERY_SECOND)
+    with container(KAFKA_IMAGE, options=options, environment=environment) as started:
+        started.wait_healthy(_HEALTHY_S)
+        assert "SECURE://" in started.inspect(".State.Health.Log")[-1]["Output"]
+        assert "handshake failed" not in started.logs(), "every check would leave a line in the log"
+        given = started.run("cat", "/proc/1/environ")
+        assert "made-for-this-test" not in given, "the password was read from a file, and stays in files"
+
+
 @pytest.mark.parametrize(
     ("environment", "named"),
     [
