@@ -7,7 +7,7 @@ The wheels are downloaded here, each with a hash of ``requirements.lock``, so th
 for nothing: it installs from the directory with the same hashes. Downloads are kept beside it and taken again.
 Run it with the interpreter of ``.venv``: what is installed there says what the project needs to run.
 """
-# ruff: noqa: INP001, T201 - a script, which prints
+# ruff: noqa: T201 - a script, which prints
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Gather the build context of an image.")
     parser.add_argument("image", choices=sorted(EXTRAS))
     parser.add_argument("directory", type=Path, help="is made anew, but for what is there already")
-    parser.add_argument("--machine", default=platform.machine(), help="processor of the image (x86_64, aarch64)")
+    parser.add_argument(
+        "--machine", default=platform.machine(), help="processor of the image (x86_64, aarch64)"
+    )
     options = parser.parse_args()
     context: Path = options.directory.absolute()
     kept = context.parent / "downloads"
@@ -141,7 +143,18 @@ def build(entry: Entry, kept: Path) -> Path:
             lock = Path(partial, "lock.txt")
             lock.write_text(entry.text)
             done = Path(partial, "done")
-            pip("-m", "pip", "wheel", "--quiet", "--no-deps", "--require-hashes", "-w", str(done), "-r", str(lock))
+            pip(
+                "-m",
+                "pip",
+                "wheel",
+                "--quiet",
+                "--no-deps",
+                "--require-hashes",
+                "-w",
+                str(done),
+                "-r",
+                str(lock),
+            )
             shutil.rmtree(room, ignore_errors=True)
             done.rename(room)
         wheels = list(room.glob("*.whl"))
@@ -188,7 +201,9 @@ def renew(context: Path) -> None:
 
 def clean_install() -> ModuleType:
     """The script of CI that knows what the project needs to run."""
-    specification = importlib.util.spec_from_file_location("clean_install", REPOSITORY / ".ci/clean_install.py")
+    specification = importlib.util.spec_from_file_location(
+        "clean_install", REPOSITORY / ".ci/clean_install.py"
+    )
     assert specification is not None  # noqa: S101 - for mypy
     assert specification.loader is not None  # noqa: S101
     module = importlib.util.module_from_spec(specification)
