@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
@@ -42,10 +43,21 @@ _PARTITIONS = 4
 _RECORDS = 5_000
 _WAIT_S = 120.0
 # Nothing but /tmp can be written; Spark's native libraries are unpacked and loaded there.
-_LOCKED_DOWN = ("--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+_SCRATCH = "/tmp:exec"  # noqa: S108 - of the container alone
+_LOCKED_DOWN = (
+    "--read-only",
+    "--tmpfs",
+    _SCRATCH,
+    "--cap-drop",
+    "ALL",
+    "--security-opt",
+    "no-new-privileges",
+)
 _SMALL = ("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=512m")
 _JOB = ("jobs/refunds_batch.py", "--config", "conf/refunds_batch.toml")
-_ASK_MASTER = "import urllib.request as u; print(u.urlopen('http://localhost:8080/json/', timeout=5).read().decode())"
+_ASK_MASTER = (
+    "import urllib.request as u; print(u.urlopen('http://localhost:8080/json/', timeout=5).read().decode())"
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +79,9 @@ def master(bridge: str) -> Iterator[str]:
     small = {"SPARK_DAEMON_MEMORY": "256m"}
     url = "spark://spark-master:7077"
     with (
-        container(SPARK_IMAGE, "master", options=(*options, "--hostname", "spark-master"), environment=small) as first,
+        container(
+            SPARK_IMAGE, "master", options=(*options, "--hostname", "spark-master"), environment=small
+        ) as first,
         container(
             SPARK_IMAGE, "worker", "--cores", "2", "--memory", "1g", url, options=options, environment=small
         ) as second,
@@ -94,19 +108,26 @@ def _load(at: Broker, seed: int) -> None:
     observer.produce_plain(at.outside, refunds.SETTLEMENTS, records, timeout_s=60)
 
 
-def test_batch_runs_on_a_cluster_of_this_image_exactly_once_and_goes_on_with_what_is_new(
+def test_batch_runs_on_a_cluster_of_this_image_and_then_as_the_cron_job_has_it_exactly_once(
     kafka_container: Broker, master: str, bridge: str
 ) -> None:
+    """First the driver is a container beside master and worker; then what is new comes, and the tasks are in the driver."""
     topics = refunds.job.read_topics | refunds.job.written_topics
     observer.create_topics(kafka_container.outside, dict.fromkeys(topics, _PARTITIONS))
     environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": kafka_container.inside}
     options = (*_LOCKED_DOWN, "--network", bridge, "--hostname", "driver")
-    submit = ("spark-submit", "--master", master, *_SMALL, *_JOB)
 
-    for seed, start in ((21, ("--start", "earliest")), (22, ())):
-        _load(kafka_container, seed)
-        with container(SPARK_IMAGE, *submit, *start, options=options, environment=environment) as driver:
-            assert driver.wait(_WAIT_S) == 0, driver.last_words()
+    _load(kafka_container, seed=21)
+    submit = ("spark-submit", "--master", master, *_SMALL, *_JOB, "--start", "earliest")
+    with container(SPARK_IMAGE, *submit, options=options, environment=environment) as driver:
+        assert driver.wait(_WAIT_S) == 0, driver.last_words()
+
+    _load(kafka_container, seed=22)
+    mounted = ("--volume", f"{_REPOSITORY / 'conf'}:/etc/eos:ro")
+    with container(
+        SPARK_IMAGE, *_cron_job(), options=(*options, *mounted), environment=environment
+    ) as driver:
+        assert driver.wait(_WAIT_S) == 0, driver.last_words()
 
     settings = Settings.load(
         _REPOSITORY / "conf/refunds_batch.toml", {"kafka.bootstrap_servers": kafka_container.outside}, {}
@@ -116,8 +137,26 @@ def test_batch_runs_on_a_cluster_of_this_image_exactly_once_and_goes_on_with_wha
     assert report.records == 2 * _RECORDS
 
 
+def _cron_job() -> list[str]:
+    """The arguments of the container, as the manifest has them."""
+    manifests = yaml.safe_load_all((_REPOSITORY / "docker/kubernetes/refunds-batch.yaml").read_text())
+    (pod,) = [one["spec"]["jobTemplate"]["spec"]["template"] for one in manifests if one["kind"] == "CronJob"]
+    return list(pod["spec"]["containers"][0]["args"])
+
+
+def test_exit_code_of_a_job_is_that_of_spark_submit() -> None:
+    """What a CronJob decides by: a wrong setting is not tried again."""
+    wrong = {"EOS_GRUOP": "refunds-batch"}
+    submit = ("spark-submit", "--master", "local[1]", *_SMALL, *_JOB)
+    with container(SPARK_IMAGE, *submit, options=_LOCKED_DOWN, environment=wrong) as refused:
+        assert refused.wait(_WAIT_S) == 2, refused.last_words()
+        assert "EOS_GROUP" in refused.logs()
+
+
 def test_image_needs_no_network_to_find_the_connector() -> None:
-    with container(SPARK_IMAGE, "eos", "spark", "jars", options=(*_LOCKED_DOWN, "--network", "none")) as asked:
+    with container(
+        SPARK_IMAGE, "eos", "spark", "jars", options=(*_LOCKED_DOWN, "--network", "none")
+    ) as asked:
         assert asked.wait(_WAIT_S) == 0, asked.last_words()
         found = asked.logs().strip().split(",")
     assert len(found) == len(set(found)) == 4
