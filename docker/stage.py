@@ -72,6 +72,8 @@ def main() -> None:
     (context / "requirements.txt").write_text("".join(locked(entry, found[entry.name]) for entry in entries))
     pip("-m", "build", "--wheel", "--no-isolation", "-o", str(context / "project"), str(REPOSITORY))
     copy_project(options.image, context)
+    for path in context.rglob("*"):  # readable for the image's user, whatever the umask was
+        path.chmod(path.stat().st_mode | (0o755 if os.access(path, os.X_OK) else 0o644))
     print(f"{context}: {len(found)} wheels, {size_mb(context)} MB")
 
 
