@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from eos.check import verify
 from eos.check.transactions import TransactionsView
@@ -45,10 +46,16 @@ _REPOSITORY = Path(__file__).parents[2]
 _CONFIG = "conf/refunds.toml"
 _PARTITIONS = 4
 _ORDINAL = 3
-_RUN = ("run", "jobs.refunds:job", "--config", _CONFIG)
+# The arguments of the pod, as the manifest has them, and the settings where it mounts them.
+_RUN = next(
+    tuple(one["spec"]["template"]["spec"]["containers"][0]["args"])
+    for one in yaml.safe_load_all((_REPOSITORY / "docker/kubernetes/refunds.yaml").read_text())
+    if one["kind"] == "StatefulSet"
+)
+_MOUNTED = ("--volume", f"{_REPOSITORY / 'conf'}:/etc/eos:ro")
 # As the manifests have it: nothing can be written, not even to a tmpfs, and nothing is allowed beyond.
 _LOCKED_DOWN = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
-_AS_POD = (*_LOCKED_DOWN, "--hostname", f"refunds-{_ORDINAL}", "--health-interval", "1s")
+_AS_POD = (*_LOCKED_DOWN, *_MOUNTED, "--hostname", f"refunds-{_ORDINAL}", "--health-interval", "1s")
 _GRACE_S = 45
 _WAIT_S = 90.0
 # A whole key, not the mere words, which every TLS library holds.
@@ -150,7 +157,7 @@ def _catches_sigterm(one: Container) -> bool:
 def test_container_under_a_random_name_is_refused_and_told_why() -> None:
     """Two of them would both be number 0, and fence each other until one is gone."""
     environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    with container(APP_IMAGE, *_RUN, options=_LOCKED_DOWN, environment=environment) as refused:
+    with container(APP_IMAGE, *_RUN, options=(*_LOCKED_DOWN, *_MOUNTED), environment=environment) as refused:
         assert refused.wait(_WAIT_S) == 2
         assert "EOS_ORDINAL" in refused.logs()
 
