@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+_TERMINATED = 143  # 128 + SIGTERM, the same
+_INIT = 1  # the process id of a container's first process
 
 
 class _Shown:
@@ -34,6 +39,7 @@ def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: always.
     """
     _Shown.traceback = False
+    _answer_sigterm_as_init()
     try:
         from eos.cli.app import app
 
@@ -47,6 +53,21 @@ def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     sys.exit(int(ExitCode.DONE))
+
+
+def _answer_sigterm_as_init() -> None:
+    """End at SIGTERM until a command has a handler of its own.
+
+    For the first process of a container the kernel drops a signal whose action is the default one: a pod that waits
+    for its brokers while it starts could only be ended by SIGKILL, after the whole grace period.
+    """
+    if os.getpid() == _INIT and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise SystemExit(_TERMINATED)
 
 
 def complain(message: str) -> None:

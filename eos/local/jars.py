@@ -49,6 +49,10 @@ def provide_jars(wanted: JarSet, directory: Path, *, java: str, progress: Progre
     directory = directory.absolute()
     lock = directory.parent / f"{directory.name}.lock"
     try:
+        # Nothing to fetch means nothing to write, so jars that came with an image serve on a read-only file system.
+        # Without the lock, because a directory of this name is always complete.
+        if _is_verified(directory, wanted):
+            return directory
         directory.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, timeout_s=_LOCK_TIMEOUT_S, purpose=f"fetching the jars of {wanted.title}"):
             if directory.is_dir():
@@ -67,15 +71,10 @@ def verify(directory: Path, wanted: JarSet) -> None:
     Raises:
         ConfigError: a jar is missing, changed or not ours. The message names it and the fix.
     """
+    if _is_verified(directory, wanted):
+        return
     expected = {jar.file_name: jar.sha256 for jar in wanted.jars()}
     found = {path.name: path for path in directory.glob("*.jar")}
-    stamp = {
-        "jars": expected,
-        # Size and time stand for the content: hashing 54 MB at each start would cost half a second.
-        "stat": {name: [(s := path.stat()).st_size, s.st_mtime_ns] for name, path in sorted(found.items())},
-    }
-    if _read_stamp(directory) == stamp:
-        return
     problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     problems += [f"{name} does not belong there" for name in sorted(found.keys() - expected.keys())]
     for name in sorted(expected.keys() & found.keys()):
@@ -85,7 +84,21 @@ def verify(directory: Path, wanted: JarSet) -> None:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")  # noqa: PLR2004
         msg = f"the jars in {directory} are not those of {wanted.title}: {shown}. Fix: delete {directory}"
         raise ConfigError(msg)
-    (directory / _STAMP).write_text(json.dumps(stamp))
+    (directory / _STAMP).write_text(json.dumps(_stamp(directory, wanted)))
+
+
+def _is_verified(directory: Path, wanted: JarSet) -> bool:
+    """Whether nothing changed since the jars were looked at closely."""
+    return _read_stamp(directory) == _stamp(directory, wanted)
+
+
+def _stamp(directory: Path, wanted: JarSet) -> object:
+    # Size and time stand for the content: hashing 54 MB at each start would cost half a second.
+    found = sorted(directory.glob("*.jar"))
+    return {
+        "jars": {jar.file_name: jar.sha256 for jar in wanted.jars()},
+        "stat": {path.name: [(s := path.stat()).st_size, s.st_mtime_ns] for path in found},
+    }
 
 
 def _download(directory: Path, wanted: JarSet, tool: download.Tool, progress: Progress) -> None:

@@ -111,6 +111,16 @@ def test_maven_fetches_once_and_later_starts_reuse(path: Path, tmp_path: Path) -
     assert "Maven" in said[0]
 
 
+def test_jars_that_are_there_are_used_without_writing_anything(path: Path, tmp_path: Path) -> None:
+    """Those of an image are on a read-only file system."""
+    _maven(path)
+    _provide(tmp_path / "jars" / "kafka")
+    lock = tmp_path / "jars" / "kafka.lock"
+    lock.unlink()
+    _provide(tmp_path / "jars" / "kafka")
+    assert not lock.exists()
+
+
 def test_relative_directory_is_not_read_from_the_pom(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

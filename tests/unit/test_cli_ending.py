@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +95,22 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         process.wait(60)
+
+
+@pytest.mark.parametrize(("process", "handled"), [(1, True), (4711, False)])
+def test_first_process_of_a_container_answers_sigterm_and_any_other_leaves_it_to_the_system(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch, process: int, handled: bool
+) -> None:
+    """The kernel drops a signal without a handler for process 1, so it could only be killed while it starts."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setattr(os, "getpid", lambda: process)
+    try:
+        assert eos("--version").code == ExitCode.DONE
+        handler = signal.getsignal(signal.SIGTERM)
+        assert callable(handler) == handled
+        if callable(handler):
+            with pytest.raises(SystemExit) as ended:
+                handler(signal.SIGTERM, None)
+            assert ended.value.code == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,67 @@
+"""What the documents tell to type exists: every `eos …` line, and every metric that the runbook watches."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eos.exits import ExitCode
+from eos.observe import Board, MetricsListener
+from tests.support.eos_lines import accept, mentions, whole_lines
+
+_REPOSITORY = Path(__file__).parents[2]
+_DOCUMENTS = [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").glob("*.md"))]
+_RUNBOOK = (_REPOSITORY / "docs/RUNBOOK.md").read_text()
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_line_of_the_documents_is_one_that_eos_has(document: Path) -> None:
+    text = document.read_text()
+    for arguments in whole_lines(text):
+        accept(arguments)
+    for arguments in mentions(text):
+        accept(arguments, whole=False)
+
+
+def test_commands_are_found_where_the_documents_have_them() -> None:
+    """Else the test above would pass over nothing."""
+    found = [" ".join(line) for line in whole_lines(_RUNBOOK)]
+    assert any(line.startswith("verify jobs.refunds:job") for line in found)
+    assert any(line.startswith("shard-id --parse") for line in found)
+    assert any(line.startswith("spark run") for line in found)
+
+
+@pytest.mark.parametrize(
+    "line", ["verfy a:b", "run a:b --worker 2", "run", "local begin", "spark run a:b --nodes 3"]
+)
+def test_a_line_that_eos_does_not_have_is_noticed(line: str) -> None:
+    with pytest.raises(Exception, match=r".") as refused:
+        accept(line.split())
+    assert refused.type.__name__ in {
+        "NoSuchOption",
+        "MissingParameter",
+        "BadParameter",
+        "UsageError",
+        "NoArgsIsHelpError",
+    }
+
+
+def test_the_runbook_says_what_to_do_at_every_exit_code() -> None:
+    rows = re.findall(r"^\| (\d) \|", _RUNBOOK, flags=re.MULTILINE)
+    assert rows == [str(int(code)) for code in ExitCode]
+
+
+def test_every_metric_of_the_runbook_is_measured() -> None:
+    listener = MetricsListener()
+    board = Board([0])
+    families = [*listener.registry.collect(), *board.collect()]
+    measured = {
+        f"{family.name}{ending}"
+        for family in families
+        for ending in ("", "_total", "_bucket", "_sum", "_count")
+    }
+    named = set(re.findall(r"\beos_[a-z_]+[a-z]\b", _RUNBOOK))
+    assert named
+    assert named <= measured
