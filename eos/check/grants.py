@@ -32,7 +32,9 @@ class Purpose(StrEnum):
     """What access is for; each may be given to a principal of its own."""
 
     RUN = "run"
-    PREFLIGHT = "preflight"  # in addition, for all that is looked at before a run; without it there are warnings
+    PREFLIGHT = (
+        "preflight"  # in addition, for all that is looked at before a run; without it there are warnings
+    )
     VERIFY = "verify"
 
 
@@ -120,7 +122,12 @@ def _to_look_first(job: Declared, group: str, shape: Shape) -> Iterator[Grant]: 
     for topic in sorted(job.written_topics):
         yield Grant("Topic", topic, False, ("DescribeConfigs",), why, needed=False)
     yield Grant(
-        "Cluster", _CLUSTER, False, ("DescribeConfigs",), "transaction.max.timeout.ms of the brokers", needed=False
+        "Cluster",
+        _CLUSTER,
+        False,
+        ("DescribeConfigs",),
+        "transaction.max.timeout.ms of the brokers",
+        needed=False,
     )
 
 

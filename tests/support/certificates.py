@@ -54,7 +54,9 @@ class Authority:
         made = self._files(name)
         request = made.certificate.with_suffix(".request")
         extensions = ["-addext", f"subjectAltName={','.join(hosts)}"] if hosts else []
-        _openssl("req", "-new", *_KEY, "-keyout", str(made.key), "-out", str(request), *_subject(name), *extensions)
+        _openssl(
+            "req", "-new", *_KEY, "-keyout", str(made.key), "-out", str(request), *_subject(name), *extensions
+        )
         signer = ["-CA", str(self._own.certificate), "-CAkey", str(self._own.key), "-copy_extensions", "copy"]
         days = ["-days", str(_EXPIRED_DAYS if expired else _DAYS)]
         _openssl("x509", "-req", "-in", str(request), "-out", str(made.certificate), *signer, *days)
