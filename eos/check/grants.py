@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from eos.job import Declaration
 from eos.settings import Settings
@@ -25,6 +25,10 @@ Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 # The brokers' own topics that a transaction is written to: preflight looks at their replication.
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 _CLUSTER = "kafka-cluster"  # Kafka's one name of the resource
+_ADMIN = """\
+: "${BOOTSTRAP:?host:port of a broker}"
+: "${ADMIN:?properties file of an administrator: how kafka-acls.sh logs in}"\
+"""
 _OPTIONS = {"TransactionalId": "--transactional-id", "Topic": "--topic", "Group": "--group"}
 
 
@@ -46,6 +50,7 @@ class Shape(StrEnum):
     STREAM = "stream"
 
 
+@runtime_checkable
 class Declared(Declaration, Protocol):
     """A job whose outputs have an order."""
 
@@ -151,8 +156,8 @@ def as_json(grants: Iterable[Grant], principal: str) -> str:
 
 
 def as_commands(grants: Iterable[Grant], principal: str) -> str:
-    """Commands of Kafka's kafka-acls.sh, for an administrator; where the brokers are is left to a variable."""
-    return "\n".join(_command(one, principal) for one in grants)
+    """A shell script of Kafka's kafka-acls.sh, for an administrator; the first lines say what it has to be told."""
+    return "\n".join([_ADMIN, *(_command(one, principal) for one in grants)])
 
 
 def _command(grant: Grant, principal: str) -> str:

@@ -27,21 +27,31 @@ class Access:
         self._transactional_id = str(config.get("transactional.id", ""))
         self._group = str(config.get("group.id", ""))
 
-    def named(self, error: EosError, call: Call, *, topics: Iterable[str] = (), group: str = "") -> EosError:
-        """The error with principal, operation and resource in front; one that is about no access, or is named already, as it is.
+    def named(
+        self,
+        error: EosError,
+        call: Call,
+        *,
+        topics: Iterable[str] = (),
+        written: Iterable[str] = (),
+        group: str = "",
+    ) -> EosError:
+        """The error with principal, operation and resource in front; one that is about no access, or has them, as it is.
 
         Args:
             error: what a call was classified as.
             call: the call.
-            topics: that it was about, if known; the broker does not say which of them it refuses.
-            group: that it was about, if not the client's own.
+            topics: that it reads or looks at, if known; the broker does not say which of them it refuses.
+            written: topics that it may be about because the transaction writes to them.
+            group: that it is about, if not the client's own.
         """
         if type(error) is not ConfigError or str(error).startswith(self.principal):
             return error
-        quoted = ", ".join(repr(topic) for topic in sorted(topics)) or "a topic of the job"
+        on_topics = [("Describe" if call in _LOOKING else "Read", topics), ("Write", written)]
         refused = {
             _TRANSACTIONAL_ID: f"Write on TransactionalId {self._transactional_id!r}",
-            _TOPIC: f"{_on_topic(call)} on Topic {quoted}",
+            _TOPIC: " or ".join(f"{operation} on Topic {_quoted(of)}" for operation, of in on_topics if of)
+            or "use a topic of the job",
             _GROUP: f"{'Describe' if call in _LOOKING else 'Read'} on Group {(group or self._group)!r}",
             _CLUSTER: "act on the Cluster",
         }.get(error.code or "")
@@ -50,10 +60,8 @@ class Access:
         return ConfigError(f"{self.principal} is not allowed to {refused}: {error}", code=error.code)
 
 
-def _on_topic(call: Call) -> str:
-    if call is Call.PRODUCE:
-        return "Write"
-    return "Describe" if call in _LOOKING else "Read"
+def _quoted(topics: Iterable[str]) -> str:
+    return ", ".join(repr(topic) for topic in sorted(topics))
 
 
 def _principal(config: Mapping[str, Any]) -> str:

@@ -58,6 +58,7 @@ class TransactionalClient:
         self._refused: ConfigError | None = None
         self._fatal: KafkaError | None = None
         self._failed_delivery: EosError | None = None
+        self._written: set[str] = set()  # topics, in the open transaction
         self._begun_at: float | None = None
         self._identity: ProducerIdentity | None = None
         self._pid = os.getpid()
@@ -98,6 +99,7 @@ class TransactionalClient:
         # What broke while no transaction was open had no request of one in flight.
         self._watch.forget()
         self._failed_delivery = None
+        self._written.clear()
         self._call(Call.BEGIN, "begin_transaction")
         self._begun_at = time.monotonic()
 
@@ -110,7 +112,9 @@ class TransactionalClient:
             self._call(Call.SEND_OFFSETS, "send_offsets_to_transaction", positions, group.opaque, timeout_s)
         except EosError as error:
             topics = {partition.topic for partition in offsets}
-            named = self._access.named(error, Call.SEND_OFFSETS, topics=topics, group=group.group_id)
+            named = self._access.named(
+                error, Call.SEND_OFFSETS, topics=topics, written=self._written, group=group.group_id
+            )
             raise named from error.__cause__
 
     def commit(self, timeout_s: float) -> None:
@@ -150,6 +154,7 @@ class TransactionalClient:
                 timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
                 headers and [of_record or None for of_record in headers],
             ]
+        self._written.add(topic)
         defaults = (None, None, -1, None, None, 0, None)
         start = 0
         while start < len(values):
@@ -183,7 +188,8 @@ class TransactionalClient:
     def check_deliveries(self) -> None:
         """Raise what has failed in the background, if anything: the instance, or the first delivery."""
         if self._fatal is not None:
-            raise self._access.named(classify(Call.PRODUCE, self._fatal, expired=self.expired), Call.PRODUCE)
+            failed = classify(Call.PRODUCE, self._fatal, expired=self.expired)
+            raise self._access.named(failed, Call.PRODUCE, written=self._written)
         if self._failed_delivery is not None:
             raise self._failed_delivery
 
@@ -250,7 +256,7 @@ class TransactionalClient:
         if call is Call.INIT and isinstance(classified, RetriableError) and self._refused is not None:
             return self._refused  # init would only go on timing out
         if call is not Call.SEND_OFFSETS:  # which knows more
-            classified = self._access.named(classified, call)
+            classified = self._access.named(classified, call, written=self._written)
         # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.
         return known if known is not None and isinstance(classified, AbortableError) else classified
 
@@ -309,7 +315,7 @@ class TransactionalClient:
             self._fatal = error
         topic = str(message.topic())
         failed = classify_delivery(error, topic=topic, expired=self.expired)
-        self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, topics=[topic])
+        self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
 
 
 def _naming(topic: str, error: EosError) -> EosError:

@@ -108,6 +108,11 @@ class SecuredBroker:
             "kafka.ssl_key_file": str(certificate.key),
         }
 
+    def log(self) -> str:
+        """What the broker has logged; its authorizer logs what it denies."""
+        (broker,) = self.cluster.brokers
+        return broker.log_path.read_text(errors="replace")
+
     def _alter(self, name: str, alteration: Any) -> None:
         futures = self._admin.alter_user_scram_credentials([alteration], request_timeout=_ASK_S)
         futures[name].result(_ASK_S)
