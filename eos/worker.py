@@ -86,7 +86,8 @@ def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
     def ask(timeout_s: float) -> dict[str, TopicShape]:
         return admin.topics(job.inputs, timeout_s)
 
-    shapes = retry.resume(Call.METADATA, ask, deadline=time.monotonic() + _METADATA_S, slice_s=5.0)
+    # In short slices: a connection that is refused is told when the first of them is over.
+    shapes = retry.resume(Call.METADATA, ask, deadline=time.monotonic() + _METADATA_S, slice_s=1.0)
     if missing := sorted(set(job.inputs) - set(shapes)):
         raise ConfigError(f"input topics {', '.join(missing)} do not exist. Fix: create them; eos never does")
     return [Partition(topic, number) for topic in job.inputs for number in range(shapes[topic].partitions)]

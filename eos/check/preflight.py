@@ -48,7 +48,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     cluster = _Cluster(settings, deadline)
     brokers = cluster.brokers()
     topics = sorted(job.read_topics | job.written_topics)
-    shapes = cluster.ask(lambda left: cluster.admin.topics([*topics, *_INTERNAL], left))
+    shapes = cluster.ask(lambda left: cluster.admin.topics(topics, left, hidden=_INTERNAL))
     if missing := [topic for topic in topics if topic not in shapes]:
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
     if settings.ownership.mode == "partition":
@@ -66,19 +66,22 @@ class _Cluster:
     def __init__(self, settings: Settings, deadline: float) -> None:
         self.admin = Admin(settings.client_config())
         self._servers = settings.kafka.bootstrap_servers
+        self._protocol = settings.kafka.security_protocol
         self._deadline = deadline
 
     def brokers(self) -> tuple[int, ...]:
         try:
-            return self.ask(self.admin.brokers)
+            # In short slices: a connection that is refused is told when the first of them is over.
+            return self.ask(self.admin.brokers, slice_s=1.0)
         except UnavailableError as error:
             raise UnavailableError(
-                f"Kafka does not answer at {self._servers} (kafka.bootstrap_servers): {error}",
+                f"Kafka does not answer at {self._servers} (kafka.bootstrap_servers): {error}. If it is up, is "
+                f"kafka.security_protocol = {self._protocol} what that listener speaks?",
                 code=error.code,
             ) from error
 
-    def ask(self, question: Callable[[float], T]) -> T:
-        return resume(Call.METADATA, question, deadline=self._deadline, slice_s=5.0)
+    def ask(self, question: Callable[[float], T], slice_s: float = 5.0) -> T:
+        return resume(Call.METADATA, question, deadline=self._deadline, slice_s=slice_s)
 
 
 def _how_to_create(
@@ -125,7 +128,8 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
         check_broker_limits(settings, min(limits))
     if len(limits) < len(brokers):
         yield (
-            "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster), so "
+            "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl "
+            "show --for preflight`), so "
             f"transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first transaction"
         )
 
@@ -165,11 +169,18 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
 def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
     written = sorted({*job.written_topics, *(topic for topic in _INTERNAL if topic in shapes)})
     configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
+    unseen = [topic for topic in written if not configs.get(topic)]
     topics_of: dict[str, list[str]] = {}
     for topic in written:
         for risk in topic_risks(shapes[topic], configs.get(topic, {}), is_output=topic not in _INTERNAL):
             topics_of.setdefault(risk, []).append(topic)
-    return [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
+    warnings = [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
+    if unseen:
+        warnings.append(
+            f"{', '.join(unseen)}: min.insync.replicas could not be read (ACL DescribeConfigs; `eos acl show --for "
+            "preflight`)"
+        )
+    return warnings
 
 
 def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True) -> Iterator[str]:

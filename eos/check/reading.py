@@ -58,6 +58,7 @@ class LogReader:
             "fetch.queue.backoff.ms": 2,  # the default lets a reader that catches up idle most of the time
             "fetch.wait.max.ms": _FETCH_WAIT_MS,
             "queued.max.messages.kbytes": _PREFETCH_KIB,
+            "log_level": 0,  # as in eos.kafka.admin: what goes wrong is raised
         }
         self._committed = ConsumerClient({**options, "isolation.level": "read_committed"})
         self._everything = ConsumerClient({**options, "isolation.level": "read_uncommitted"})

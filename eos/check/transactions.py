@@ -12,12 +12,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
+from eos.kafka.admin import Admin
 from eos.offsets import Partition
 from eos.settings import Settings
 
 T = TypeVar("T")
 
 _RETRY_STEP_S = 0.2
+_REASON_S = 1.0
 _MIN_TIMEOUT_MS = (
     1_000  # a broker's answer may take this long on a busy machine, whatever is left of the deadline
 )
@@ -89,7 +91,7 @@ class TransactionsView:
             for one in nets:
                 with contextlib.suppress(Exception):
                     one.close()
-            raise self._classified(error, "connect") from error
+            raise _reason(settings) or self._classified(error, "connect") from error
 
     def __enter__(self) -> Self:
         return self
@@ -177,6 +179,17 @@ class TransactionsView:
         if call != "connect" and getattr(error, "retriable", False):
             return RetriableError(text)
         return UnavailableError(f"{text} (bootstrap servers: {self._servers})")
+
+
+def _reason(settings: Settings) -> ConfigError | None:
+    """Why no connection came about, if the brokers refuse it: kafka-python only says that it took too long."""
+    try:
+        Admin(settings.client_config()).brokers(_REASON_S)
+    except ConfigError as error:
+        return error
+    except EosError:
+        return None
+    return None
 
 
 class _UnknownIdError(EosError):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import config, local, run, shard_id, spark, verify
+from eos.cli import acl, config, local, run, shard_id, spark, verify
 from eos.cli.ending import show_tracebacks
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
@@ -63,4 +63,5 @@ verify.add_to(app)
 spark.add_to(app)
 local.add_to(app)
 shard_id.add_to(app)
+acl.add_to(app)
 config.add_to(app)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
 
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError
-from eos.kafka.classify import classify_consumer
+from eos.kafka.access import Access
+from eos.kafka.classify import classify_consumer, refused_connection
 from eos.offsets import Partition
 
 T = TypeVar("T")
@@ -30,8 +31,6 @@ T = TypeVar("T")
 # Seconds that a future may take beyond its request's own timeout, which it then reports itself.
 _GRACE_S = 1.0
 _NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}
-# librdkafka goes on trying after these, so that a call only times out; the event says why.
-_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -76,6 +75,8 @@ class Admin:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._event: KafkaError | None = None
+        self._refused: ConfigError | None = None
+        self._access = Access(config)
         # What goes wrong is raised; the lines that librdkafka would write beside it add nothing.
         options: dict[str, Any] = {"log_level": 0, **config, "error_cb": self._on_error}
         try:
@@ -96,20 +97,31 @@ class Admin:
             metadata = self._client.list_topics(timeout=timeout_s)
         return tuple(sorted(metadata.brokers or ()))
 
-    def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
+    def topics(
+        self, names: Iterable[str], timeout_s: float, *, hidden: Iterable[str] = ()
+    ) -> dict[str, TopicShape]:
         """The shapes of those of these topics that exist; asking creates none, even where brokers auto-create.
+
+        Args:
+            names: the topics.
+            timeout_s: seconds to wait.
+            hidden: further topics, which are left out where the principal may not see them (ACL Describe).
 
         Raises:
             RetriableError: no answer in time.
             ConfigError: access was refused.
         """
-        wanted = sorted(names)
+        may_be_hidden = set(hidden)
+        wanted = sorted({*names, *may_be_hidden})
         with self._classified():
             futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
         found: dict[str, TopicShape] = {}
-        for name, described in self._answers(
-            futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART}
-        ).items():
+        absent = {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        visible = {name: future for name, future in futures.items() if name not in may_be_hidden}
+        others = {name: future for name, future in futures.items() if name in may_be_hidden}
+        answers = self._answers(visible, timeout_s, absent=absent, topic=str)
+        answers |= self._answers(others, timeout_s, absent={*absent, *_REFUSED})
+        for name, described in answers.items():
             if described is not None:
                 replicas = [len(partition.replicas) for partition in described.partitions]
                 found[name] = TopicShape(len(replicas), min(replicas, default=0))
@@ -146,7 +158,7 @@ class Admin:
             return {}
         with self._classified():
             futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
-        answers = self._answers(futures, timeout_s, absent=())
+        answers = self._answers(futures, timeout_s, absent=(), topic=lambda partition: partition.topic)
         return {Partition(p.topic, p.partition): answer.offset for p, answer in answers.items()}
 
     def live_members(self, group: str, timeout_s: float) -> list[str]:
@@ -167,7 +179,7 @@ class Admin:
     def _members(self, group: str, timeout_s: float) -> Sequence[Any]:
         with self._classified():
             futures = self._client.describe_consumer_groups([group], request_timeout=timeout_s)
-        described = self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP)[group]
+        described = self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP, group=group)[group]
         return [] if described is None else described.members
 
     def _configs(
@@ -186,13 +198,22 @@ class Admin:
         }
 
     def _answers(
-        self, futures: Mapping[T, Future[Any]], timeout_s: float, *, absent: Iterable[int]
+        self,
+        futures: Mapping[T, Future[Any]],
+        timeout_s: float,
+        *,
+        absent: Iterable[int],
+        topic: Callable[[T], str] = lambda _: "",
+        group: str = "",
     ) -> dict[T, Any]:
-        """Per key its answer, or None where the error is one of ``absent``."""
+        """Per key its answer, or None where the error is one of ``absent``.
+
+        ``topic`` (of a key) or ``group`` say what an answer is about, for an error's text.
+        """
         deadline = time.monotonic() + timeout_s + _GRACE_S
         found: dict[T, Any] = {}
         for key, future in futures.items():
-            with self._classified():
+            with self._classified(topic(key), group):
                 try:
                     found[key] = future.result(max(0.0, deadline - time.monotonic()))
                 except KafkaException as error:
@@ -202,11 +223,13 @@ class Admin:
         return found
 
     @contextlib.contextmanager
-    def _classified(self) -> Iterator[None]:
+    def _classified(self, topic: str = "", group: str = "") -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            raise self._explained(error.args[0]) from error
+            topics = [topic] if topic else []
+            explained = self._explained(error.args[0])
+            raise self._access.named(explained, Call.METADATA, topics=topics, group=group) from error
         except TimeoutError as error:
             raise RetriableError(f"{Call.METADATA}: no answer in time", code="_TIMED_OUT") from error
 
@@ -214,20 +237,17 @@ class Admin:
         if error.code() not in _NO_ANSWER:
             return classify_consumer(Call.METADATA, error)
         self._client.poll(0)  # serves error_cb, which an admin client's own calls do not
+        if self._refused is not None:
+            return self._refused
         event = self._event or error
-        if event.code() == KafkaError._SSL:
-            return ConfigError(
-                f"{Call.METADATA}: {event.name()}: {event.str()}. Fix: kafka.ssl_ca_file, or the host names in "
-                "kafka.bootstrap_servers and in the brokers' certificates",
-                code=event.name(),
-            )
-        if event.code() in _CREDENTIALS:
-            return classify_consumer(Call.METADATA, event)
         return RetriableError(f"{Call.METADATA}: {error.name()}: {event.str()}", code=error.name())
 
     def _on_error(self, error: KafkaError) -> None:
-        if self._event is None or self._event.code() not in {*_CREDENTIALS, KafkaError._SSL}:
+        if (
+            error.code() != KafkaError._ALL_BROKERS_DOWN or self._event is None
+        ):  # which comes after the reason
             self._event = error
+        self._refused = self._refused or refused_connection(Call.METADATA, error)
 
 
 def live_members(config: Mapping[str, Any], group: str, timeout_s: float) -> list[str]:

@@ -8,10 +8,14 @@ librdkafka's documented order is abortable, then retriable, and *every unflagged
 - A fatal state that this producer has shown before. After a fence librdkafka answers begin and abort
   with ``_CONFLICT``, flagged retriable, for ever (measured with 2.16): the flag alone would spin.
 
-A class is never chosen by an error's text, and never by its code alone where the flags say more.
+A class is never chosen by an error's text, and never by its code alone where the flags say more. The one exception is
+a number of TLS: from version 1.3 on a client's certificate is refused when the handshake is over for the client, and
+librdkafka reports a broken connection like any other (``_TRANSPORT``), in whose text OpenSSL has put the alert's number.
 """
 
 from __future__ import annotations
+
+import re
 
 from confluent_kafka import KafkaError
 
@@ -57,7 +61,7 @@ _GROUP_MOVED_ON = {
     KafkaError._ASSIGNMENT_LOST,
 }
 
-_ACCESS = "access was refused. Fix: grant the principal what the job declares"
+_ACCESS = "access was refused. Fix: grant what `eos acl show MODULE:NAME` prints for the job"
 _FIXES = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_ACCESS}: Write and Describe on its TransactionalId prefix",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on input topics, Write on output topics",
@@ -65,7 +69,11 @@ _FIXES = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_ACCESS} on the cluster",
     KafkaError.SASL_AUTHENTICATION_FAILED: "the broker refused the credentials. Fix: kafka.sasl_username and "
     "kafka.sasl_password (or its _file)",
-    KafkaError._AUTHENTICATION: "authentication failed. Fix: kafka.security_protocol and the credentials",
+    KafkaError._AUTHENTICATION: "the broker refused the credentials. Fix: kafka.sasl_username, kafka.sasl_password (or "
+    "its _file) and kafka.sasl_mechanism",
+    KafkaError._SSL: "no secure connection. Fix: kafka.ssl_ca_file (the brokers' authority); the host names in "
+    "kafka.bootstrap_servers and in the brokers' certificates; certificates that have expired, the brokers' or "
+    "kafka.ssl_certificate_file; kafka.security_protocol",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout_ms is above the broker's "
     "transaction.max.timeout.ms. Fix: lower the setting, or raise the broker's limit",
     KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions with group metadata (KIP-447): "
@@ -74,6 +82,18 @@ _FIXES = {
     "Fix: message.format.version 0.11 or newer",
     KafkaError.INVALID_GROUP_ID: "the group id is not valid. Fix: the setting group (EOS_GROUP)",
     KafkaError._UNKNOWN_GROUP: "the consumer has no group. Fix: the setting group (EOS_GROUP)",
+}
+
+_ALERT = re.compile(r"\bSSL alert number (\d+)")
+# RFC 8446, section 6. Java's brokers say 46 for one that has expired too.
+_CERTIFICATE_ALERTS = {
+    42: "bad, or missing",
+    43: "of a kind that is not supported",
+    44: "revoked",
+    45: "expired",
+    46: "expired, or not acceptable in another way",
+    48: "of an authority that the broker does not know",
+    116: "missing",
 }
 
 _PERMANENT_IN_PRODUCE = {
@@ -166,6 +186,24 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
     # Whatever else a consumer reports is a broker that is away, moving or loading: librdkafka goes on by
     # itself, and the caller's deadline bounds it.
     return RetriableError(text, code=error.name())
+
+
+def refused_connection(call: Call, error: KafkaError) -> ConfigError | None:
+    """What an error *event* means that tells of a connection that was refused; None for any other event.
+
+    librdkafka goes on trying after these for ever, so the calls that wait only time out: the event has the reason.
+    """
+    code = error.code()
+    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
+        return ConfigError(f"{_text(call, error)}: {_FIXES[code]}", code=error.name())
+    alert = _ALERT.search(error.str()) if code == KafkaError._TRANSPORT else None
+    if alert is None or int(alert[1]) not in _CERTIFICATE_ALERTS:
+        return None
+    return ConfigError(
+        f"{_text(call, error)}: the broker refused this client's certificate ({_CERTIFICATE_ALERTS[int(alert[1])]}). "
+        "Fix: kafka.ssl_certificate_file and kafka.ssl_key_file, of an authority that the broker trusts and not expired",
+        code=error.name(),
+    )
 
 
 def _state_error(call: Call, error: KafkaError) -> EosError:

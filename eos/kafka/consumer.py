@@ -6,6 +6,7 @@ It holds no policy: which offsets to start from, what to do in a rebalance and w
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple, Protocol, cast
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eos.calls import Call
-from eos.errors import ConfigError, EosError, UnclassifiedError
-from eos.kafka.classify import classify_consumer
+from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
+from eos.kafka.access import Access
+from eos.kafka.classify import classify_consumer, refused_connection
 from eos.kafka.version import require_sound_librdkafka
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -22,6 +24,11 @@ from eos.records import ConsumedMessage
 # Asking a broker for watermarks waits behind the fetch in flight on the same connection, up to fetch.wait.max.ms
 # per partition (measured: 0.5 s each); the statistics hold what the last fetch brought.
 _STATISTICS_INTERVAL_MS = 2_000
+_MAX_EVENTS = 100  # that may wait before the one that is looked for
+# How long every broker may refuse the connection before it counts: a broker that has just started may not know the
+# users yet, and one that goes down breaks a handshake.
+_REFUSED_S = 15.0
+_FIRST_ANSWER_S = 1.0
 
 
 class GroupMetadata(NamedTuple):
@@ -76,6 +83,11 @@ class ConsumerClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         require_sound_librdkafka()
         self.group_id = str(config["group.id"])
+        self._access = Access(config)
+        self._reads = False  # whether it fetches records, or may be called back
+        self._asked = False  # whether the group's coordinator has ever answered
+        self._refused: ConfigError | None = None  # the connection, by the last event …
+        self._refused_at = 0.0  # … since
         self._broken: EosError | None = None
         self._error_event: EosError | None = None
         self._watermarks: dict[Partition, Watermarks] = {}
@@ -90,6 +102,7 @@ class ConsumerClient:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
+        self._reads = True
         self._consumer.subscribe(
             list(topics),
             on_assign=lambda _, partitions: listener.assigned(_partitions(partitions)),
@@ -99,10 +112,12 @@ class ConsumerClient:
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         """Read exactly these partitions from these offsets, without a group membership."""
+        self._reads = True
         self._guard(Call.CONSUME, self._consumer.assign, _offsets(positions))
 
     def incremental_assign(self, positions: Mapping[Partition, int]) -> None:
         """Take over partitions in a cooperative rebalance."""
+        self._reads = True
         self._guard(Call.CONSUME, self._consumer.incremental_assign, _offsets(positions))
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
@@ -119,6 +134,8 @@ class ConsumerClient:
         """
         if self._broken is not None:
             raise self._broken
+        if self._refused is not None and time.monotonic() - self._refused_at > _REFUSED_S:
+            raise self._refused
         event, self._error_event = self._error_event, None
         if event is not None:
             raise event
@@ -131,7 +148,7 @@ class ConsumerClient:
             else:
                 messages = [first, *self._consumer.consume(max_records - 1, linger_s)]
         except KafkaException as error:
-            raise classify_consumer(Call.CONSUME, error.args[0]) from error
+            raise self._classified(Call.CONSUME, error.args[0]) from error
         if self._broken is not None:
             raise self._broken
         records = [m for m in messages if m.error() is None]
@@ -150,7 +167,8 @@ class ConsumerClient:
             elif error.code() == KafkaError._FATAL:
                 self._broken = _classify_fatal(error)
             elif self._error_event is None:
-                self._error_event = classify_consumer(Call.CONSUME, _placed(error, message))
+                topics = [str(message.topic())] if message.topic() else []
+                self._error_event = self._classified(Call.CONSUME, _placed(error, message), topics)
         return ends
 
     def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
@@ -172,11 +190,16 @@ class ConsumerClient:
         wanted = _bare(partitions)
         if not wanted:
             return {}
-        found = self._guard(Call.COMMITTED, self._consumer.committed, wanted, timeout_s)
+        if not self._asked:  # a coordinator that may not be asked is met soon, and the reason is known then
+            timeout_s = min(timeout_s, _FIRST_ANSWER_S)
+        try:
+            found = self._guard(Call.COMMITTED, self._consumer.committed, wanted, timeout_s)
+        finally:
+            self._asked = True
         result: dict[Partition, Committed] = {}
         for p in found:
             if p.error is not None:
-                raise classify_consumer(Call.COMMITTED, p.error)
+                raise self._classified(Call.COMMITTED, p.error, [p.topic])
             if p.offset not in (OFFSET_INVALID, -1):
                 result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "")
         return result
@@ -213,7 +236,7 @@ class ConsumerClient:
                     raise ConfigError(
                         f"topic {topic!r} does not exist. Fix: create it; eos never creates topics"
                     )
-                raise classify_consumer(Call.METADATA, metadata.error)
+                raise self._classified(Call.METADATA, metadata.error, [topic])
             result.extend(Partition(topic, number) for number in sorted(metadata.partitions))
         return result
 
@@ -226,17 +249,47 @@ class ConsumerClient:
         try:
             return function(*arguments)
         except KafkaException as error:
-            raise classify_consumer(call, error.args[0]) from error
+            raise self._explained(call, error.args[0]) from error
+
+    def _explained(self, call: Call, error: KafkaError) -> EosError:
+        """The error of a call; where librdkafka goes on trying in vain, and the call only times out, the reason for it.
+
+        The reason waits among the consumer's events (no coordinator for a group that may not be seen), or comes as
+        an error event (login, TLS). While records are read, consume() meets it; here it would cost a record.
+        """
+        classified = self._classified(call, error)
+        if not isinstance(classified, RetriableError) or self._reads:
+            return classified
+        for _ in range(_MAX_EVENTS):
+            try:
+                message = self._consumer.poll(0)
+            except KafkaException:
+                break
+            if message is None:
+                break
+            event = message.error()
+            if event is not None and isinstance(reason := self._classified(call, event), ConfigError):
+                return reason
+        return self._refused or classified
+
+    def _classified(self, call: Call, error: KafkaError, topics: Iterable[str] = ()) -> EosError:
+        return self._access.named(classify_consumer(call, error), call, topics=topics)
 
     def _on_error(self, error: KafkaError) -> None:
         # Most of what arrives here is a broker that is away: librdkafka goes on by itself.
         if error.fatal() and self._broken is None:
             self._broken = classify_consumer(Call.CONSUME, error)
+        if (refused := refused_connection(Call.CONSUME, error)) is not None:
+            self._refused_at = self._refused_at if self._refused else time.monotonic()
+            self._refused = refused
 
     def _on_statistics(self, text: str) -> None:
         # What a callback raises would end the fetch that it is served from.
         with suppress(ValueError, KeyError, TypeError):
-            for topic, found in json.loads(text)["topics"].items():
+            statistics = json.loads(text)
+            if any(broker["state"] == "UP" for broker in statistics["brokers"].values()):
+                self._refused = None
+            for topic, found in statistics["topics"].items():
                 for number, marks in found["partitions"].items():
                     if marks["ls_offset"] >= 0:
                         self._watermarks[Partition(topic, int(number))] = Watermarks(
@@ -273,6 +326,7 @@ def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) ->
             "group.id": group_id,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
+            "log_level": 0,  # what goes wrong is raised; a refused login would be logged twenty times a second
         }
     )
 

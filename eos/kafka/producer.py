@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from eos.calls import Call
-from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, UsageError
-from eos.kafka.classify import classify, classify_delivery
+from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
+from eos.kafka.access import Access
+from eos.kafka.classify import classify, classify_delivery, refused_connection
 from eos.kafka.consumer import GroupMetadata
 from eos.kafka.resends import ResendWatch
 from eos.kafka.version import require_sound_librdkafka
@@ -54,8 +55,11 @@ class TransactionalClient:
     def __init__(self, config: Mapping[str, Any], *, transaction_timeout_s: float) -> None:
         self._timeout_s = transaction_timeout_s
         self._watch = ResendWatch()
+        self._access = Access(config)
+        self._refused: ConfigError | None = None
         self._fatal: KafkaError | None = None
         self._failed_delivery: EosError | None = None
+        self._written: set[str] = set()  # topics, in the open transaction
         self._begun_at: float | None = None
         self._identity: ProducerIdentity | None = None
         self._pid = os.getpid()
@@ -97,6 +101,7 @@ class TransactionalClient:
         # What broke while no transaction was open had no request of one in flight.
         self._watch.forget()
         self._failed_delivery = None
+        self._written.clear()
         self._call(Call.BEGIN, "begin_transaction")
         self._begun_at = time.monotonic()
 
@@ -105,7 +110,14 @@ class TransactionalClient:
     ) -> None:
         """Add the input offsets to the transaction. Once per transaction, as its last step: not resumable."""
         positions = [TopicPartition(p.topic, p.number, offset, stamp) for p, offset in offsets.items()]
-        self._call(Call.SEND_OFFSETS, "send_offsets_to_transaction", positions, group.opaque, timeout_s)
+        try:
+            self._call(Call.SEND_OFFSETS, "send_offsets_to_transaction", positions, group.opaque, timeout_s)
+        except EosError as error:
+            topics = {partition.topic for partition in offsets}
+            named = self._access.named(
+                error, Call.SEND_OFFSETS, topics=topics, written=self._written, group=group.group_id
+            )
+            raise named from error.__cause__
 
     def commit(self, timeout_s: float) -> None:
         """Flush and commit. After a RetriableError only commit may follow: it resumes the same commit."""
@@ -144,6 +156,7 @@ class TransactionalClient:
                 timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
                 headers and [of_record or None for of_record in headers],
             ]
+        self._written.add(topic)
         defaults = (None, None, -1, None, None, 0, None)
         start = 0
         while start < len(values):
@@ -177,7 +190,8 @@ class TransactionalClient:
     def check_deliveries(self) -> None:
         """Raise what has failed in the background, if anything: the instance, or the first delivery."""
         if self._fatal is not None:
-            raise classify(Call.PRODUCE, self._fatal, expired=self.expired)
+            failed = classify(Call.PRODUCE, self._fatal, expired=self.expired)
+            raise self._access.named(failed, Call.PRODUCE, written=self._written)
         if self._failed_delivery is not None:
             raise self._failed_delivery
 
@@ -241,6 +255,10 @@ class TransactionalClient:
         self._note_fatal(kafka_error)
         known = self._failed_delivery
         classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired)
+        if call is Call.INIT and isinstance(classified, RetriableError) and self._refused is not None:
+            return self._refused  # init would only go on timing out
+        if call is not Call.SEND_OFFSETS:  # which knows more
+            classified = self._access.named(classified, call, written=self._written)
         # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.
         return known if known is not None and isinstance(classified, AbortableError) else classified
 
@@ -282,6 +300,7 @@ class TransactionalClient:
     # Callbacks must not raise: an exception would replace, and free, the error of the call that serves them.
 
     def _on_error(self, error: KafkaError) -> None:
+        self._refused = self._refused or refused_connection(Call.INIT, error)
         if error.fatal() and self._fatal is None:
             self._fatal = error
 
@@ -296,7 +315,9 @@ class TransactionalClient:
             return
         if error.fatal() and self._fatal is None:
             self._fatal = error
-        self._failed_delivery = classify_delivery(error, topic=str(message.topic()), expired=self.expired)
+        topic = str(message.topic())
+        failed = classify_delivery(error, topic=topic, expired=self.expired)
+        self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
 
 
 def _naming(topic: str, error: EosError) -> EosError:

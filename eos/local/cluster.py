@@ -73,6 +73,8 @@ class LocalKafka:
         port: the first client port, the others follow it; default: ports that are free.
         proxy_port: for a proxy between clients and the one broker: a second listener is bound at a free port
             (``proxied_listener_address``), but clients that come by it are told to connect to this port.
+        listeners: further listeners for clients, each at a free port: name (capitals) to security protocol. What
+            they need beside it goes into ``properties``, as ``listener.name.<name in small letters>.…``.
         owned: whether the brokers are killed when this process ends, however it ends, or drops this object
             without stop(). If not, they stay.
         progress: told one line before each long step.
@@ -90,6 +92,7 @@ class LocalKafka:
         jvm_options: Sequence[str] = (),
         port: int | None = None,
         proxy_port: int | None = None,
+        listeners: Mapping[str, str] | None = None,
         owned: bool = True,
         progress: Callable[[str], None] = _nobody,
     ) -> None:
@@ -111,6 +114,7 @@ class LocalKafka:
         self._jvm_options = (f"-Xmx{heap}m", "-XX:+ExitOnOutOfMemoryError", *jvm_options)
         self._port = port
         self._proxy_port = proxy_port
+        self._listeners = dict(listeners or {})
         self._owned = owned
         self._progress = progress
         self._guards: dict[int, Guard] = {}
@@ -250,6 +254,18 @@ class LocalKafka:
             raise UsageError(msg)
         return HOST, proxied
 
+    def servers_at(self, listener: str) -> str:
+        """The addresses of all brokers at one of the further ``listeners``.
+
+        Raises:
+            UsageError: there is no such listener.
+        """
+        nodes = self._started().nodes
+        if any(listener not in node.ports.others for node in nodes.values()):
+            msg = f"there is no listener {listener!r}: give LocalKafka listeners={{{listener!r}: 'SASL_SSL'}}"
+            raise UsageError(msg)
+        return ",".join(f"{HOST}:{node.ports.others[listener]}" for _, node in sorted(nodes.items()))
+
     @property
     def classpath(self) -> str:
         """The jars, as an argument of ``java -cp``. Fetches them if need be."""
@@ -317,7 +333,9 @@ class LocalKafka:
         existing = existing_cluster_id(self._layout, self._node_ids)
         last = {} if former is None else {node_id: node.ports for node_id, node in former.nodes.items()}
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            ports = choose_ports(self._node_ids, last=last, first=self._port, proxy=self._proxy_port)
+            ports = choose_ports(
+                self._node_ids, last=last, first=self._port, proxy=self._proxy_port, listeners=self._listeners
+            )
             state = ClusterState(
                 cluster_id=existing or new_cluster_id(),
                 java=java,
@@ -326,7 +344,7 @@ class LocalKafka:
                 nodes={node_id: NodeState(node_ports) for node_id, node_ports in ports.items()},
                 owner=identity_of(os.getpid()) if self._owned else None,
             )
-            write_configuration(self._layout, state, self._properties)
+            write_configuration(self._layout, state, self._properties, self._listeners)
             if existing is None:
                 self._progress("Formatting the data directories")
             format_missing(self._layout, state.cluster_id, self._node_ids, _tool_command(java, libs))

@@ -23,7 +23,9 @@ class PortTakenError(ConfigError):
     """Somebody took a port between its choice and the broker's start."""
 
 
-def write_configuration(layout: Layout, state: ClusterState, extra: Mapping[str, str]) -> None:
+def write_configuration(
+    layout: Layout, state: ClusterState, extra: Mapping[str, str], protocols: Mapping[str, str]
+) -> None:
     """Write server.properties and log4j2.properties of every node.
 
     Raises:
@@ -32,7 +34,7 @@ def write_configuration(layout: Layout, state: ClusterState, extra: Mapping[str,
     ports = {node_id: node.ports for node_id, node in state.nodes.items()}
     for node_id in state.nodes:
         layout.node(node_id).mkdir(parents=True, exist_ok=True)
-        properties = server_properties(node_id, ports, layout.data(node_id), extra)
+        properties = server_properties(node_id, ports, layout.data(node_id), extra, protocols)
         layout.properties(node_id).write_text(render(properties))
         layout.log4j(node_id).write_text(log4j_properties(layout.log(node_id)))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from eos.errors import ConfigError
 
@@ -26,12 +26,14 @@ class NodePorts:
         controller: where the KRaft quorum connects.
         proxied: where a proxy forwards to; the listener bound here advertises ``proxy`` instead.
         proxy: where the proxy itself listens. Both or none.
+        others: further listeners for clients, by name.
     """
 
     client: int
     controller: int
     proxied: int | None = None
     proxy: int | None = None
+    others: Mapping[str, int] = field(default_factory=dict)
 
 
 def is_free(port: int) -> bool:
@@ -68,6 +70,7 @@ def choose_ports(
     last: Mapping[int, NodePorts],
     first: int | None = None,
     proxy: int | None = None,
+    listeners: Iterable[str] = (),
 ) -> dict[int, NodePorts]:
     """The ports of every node, by node id.
 
@@ -76,6 +79,7 @@ def choose_ports(
         last: their ports of the last time; kept if nobody took them, so that clients' settings go on working.
         first: the client port of the first node, the others' follow it; default: free ones.
         proxy: where a proxy listens, or will.
+        listeners: the names of further listeners.
 
     Raises:
         ConfigError: a port that was asked for is occupied, or no port is free.
@@ -100,5 +104,6 @@ def choose_ports(
             taken.add(client)
         controller = choose(former.controller if former else None)
         proxied = choose(former.proxied if former else None) if proxy is not None else None
-        chosen[node_id] = NodePorts(client, controller, proxied, proxy)
+        others = {name: choose(former.others.get(name) if former else None) for name in listeners}
+        chosen[node_id] = NodePorts(client, controller, proxied, proxy, others)
     return chosen

@@ -44,7 +44,11 @@ def check_extra(extra: Mapping[str, str]) -> None:
 
 
 def server_properties(
-    node_id: int, nodes: Mapping[int, NodePorts], data: Path, extra: Mapping[str, str]
+    node_id: int,
+    nodes: Mapping[int, NodePorts],
+    data: Path,
+    extra: Mapping[str, str],
+    protocols: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The properties of one node of a cluster whose nodes are brokers and controllers at once.
 
@@ -53,6 +57,7 @@ def server_properties(
         nodes: the ports of all nodes, by node id.
         data: the directory of the node's logs.
         extra: properties that go over the ones chosen here.
+        protocols: the security protocols of the nodes' further listeners, by name.
     """
     ports = nodes[node_id]
     replicas = 3 if len(nodes) >= _RELIABLE_BROKERS else 1
@@ -62,15 +67,22 @@ def server_properties(
     if ports.proxied is not None:
         bound.append(f"PROXY://{HOST}:{ports.proxied}")
         advertised.append(f"PROXY://{HOST}:{ports.proxy}")
+    others = [f"{name}://{HOST}:{port}" for name, port in ports.others.items()]
+    security = {
+        "PLAINTEXT": "PLAINTEXT",
+        "CONTROLLER": "PLAINTEXT",
+        "PROXY": "PLAINTEXT",
+        **(protocols or {}),
+    }
     chosen = {
         "node.id": node_id,
         "process.roles": "broker,controller",
         "controller.quorum.voters": ",".join(f"{i}@{HOST}:{nodes[i].controller}" for i in sorted(nodes)),
-        "listeners": ",".join(bound),
-        "advertised.listeners": ",".join(advertised),
+        "listeners": ",".join([*bound, *others]),
+        "advertised.listeners": ",".join([*advertised, *others]),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXY:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(f"{name}:{one}" for name, one in security.items()),
         "log.dirs": data,
         # A typo in a topic's name should fail, not make a topic with one partition.
         "auto.create.topics.enable": "false",

@@ -67,3 +67,11 @@ def test_log_goes_to_the_file_alone() -> None:
     text = log4j_properties(Path("/logs/server.log"))
     assert "appender.file.fileName=/logs/server.log\n" in text
     assert "Console" not in text
+
+
+def test_further_listeners_are_advertised_as_they_are_bound_with_their_own_protocol() -> None:
+    ports = NodePorts(20001, 20002, others={"SECURED": 20003})
+    properties = server_properties(1, {1: ports}, Path("/data"), {}, {"SECURED": "SASL_SSL"})
+    for name in ("listeners", "advertised.listeners"):
+        assert "SECURED://127.0.0.1:20003" in properties[name].split(",")
+    assert "SECURED:SASL_SSL" in properties["listener.security.protocol.map"].split(",")

@@ -1,0 +1,168 @@
+"""Grants: the access that a job needs on a cluster that allows nothing by default, derived from what it declares.
+
+Kafka's own authorizer lets Read and Write imply Describe; it is named all the same, because others do not, and because
+a list that says what is asked for can be reviewed. No grant on the cluster is among those to run: a transactional
+producer needs no IdempotentWrite (brokers since 2.8; tried on one that allows nothing else).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Literal, Protocol, runtime_checkable
+
+from eos.job import Declaration
+from eos.settings import Settings
+from eos.shards import shard_prefix
+from eos.spark.ledger import ledger_group
+
+Resource = Literal["TransactionalId", "Topic", "Group", "Cluster"]
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
+
+# The brokers' own topics that a transaction is written to: preflight looks at their replication.
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+_CLUSTER = "kafka-cluster"  # Kafka's one name of the resource
+_ADMIN = """\
+: "${BOOTSTRAP:?host:port of a broker}"
+: "${ADMIN:?properties file of an administrator: how kafka-acls.sh logs in}"\
+"""
+_OPTIONS = {"TransactionalId": "--transactional-id", "Topic": "--topic", "Group": "--group"}
+
+
+class Purpose(StrEnum):
+    """What access is for; each may be given to a principal of its own."""
+
+    RUN = "run"
+    PREFLIGHT = (
+        "preflight"  # in addition, for all that is looked at before a run; without it there are warnings
+    )
+    VERIFY = "verify"
+
+
+class Shape(StrEnum):
+    """How a job runs: that decides which groups it uses."""
+
+    LOOP = "loop"
+    BATCH = "batch"
+    STREAM = "stream"
+
+
+@runtime_checkable
+class Declared(Declaration, Protocol):
+    """A job whose outputs have an order."""
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a principal may do with one resource.
+
+    Attributes:
+        resource: the kind of resource.
+        name: its name, or how its name begins.
+        is_prefix: whether ``name`` is a beginning (pattern PREFIXED), not the whole name (LITERAL).
+        operations: what is allowed.
+        why: what it is needed for.
+        needed: whether the work fails without it; if not, a check is left out.
+    """
+
+    resource: Resource
+    name: str
+    is_prefix: bool
+    operations: tuple[Operation, ...]
+    why: str
+    needed: bool = True
+
+
+def grants_for(purpose: Purpose, job: Declared, settings: Settings, *, shape: Shape) -> list[Grant]:
+    """What a job needs for a purpose, and nothing more.
+
+    Args:
+        purpose: what it is for.
+        job: the job.
+        settings: its settings: the group is part of it.
+        shape: how it runs.
+
+    Raises:
+        ConfigError: the job's name or the group cannot be part of a transactional.id.
+    """
+    return list(
+        {
+            Purpose.RUN: _to_run,
+            Purpose.PREFLIGHT: _to_look_first,
+            Purpose.VERIFY: _to_verify,
+        }[purpose](job, settings.group_for(job.name), shape)
+    )
+
+
+def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
+    prefix = shard_prefix(job.name, group)
+    yield Grant("TransactionalId", prefix, True, ("Write", "Describe"), "transactions of the job's shards")
+    for topic in sorted(job.read_topics):
+        why = "input, and its offsets in transactions" if topic in job.inputs else "read whole by each run"
+        yield Grant("Topic", topic, False, ("Read", "Describe"), why)
+    ledger = job.outputs[0] if shape is Shape.STREAM else None
+    for topic in sorted(job.written_topics):
+        if topic == ledger:
+            why = "output; the ledger's offsets stand on it"
+            yield Grant("Topic", topic, False, ("Read", "Write", "Describe"), why)
+        else:
+            yield Grant("Topic", topic, False, ("Write", "Describe"), "output")
+    if shape is Shape.STREAM:
+        ledgers = ledger_group(group, 0).removesuffix("0")
+        yield Grant("Group", ledgers, True, ("Read", "Describe"), "the ledger: which batches are written")
+    else:
+        yield Grant("Group", group, False, ("Read", "Describe"), "input offsets")
+
+
+def _to_look_first(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:  # noqa: ARG001 - one signature
+    why = "replication and in-sync replicas"
+    for topic in _INTERNAL:
+        yield Grant("Topic", topic, False, ("Describe", "DescribeConfigs"), why, needed=False)
+    for topic in sorted(job.written_topics):
+        yield Grant("Topic", topic, False, ("DescribeConfigs",), why, needed=False)
+    yield Grant(
+        "Cluster",
+        _CLUSTER,
+        False,
+        ("DescribeConfigs",),
+        "transaction.max.timeout.ms of the brokers",
+        needed=False,
+    )
+
+
+def _to_verify(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:  # noqa: ARG001 - one signature
+    for topic in sorted(job.inputs):
+        yield Grant("Topic", topic, False, ("Read", "Describe"), "input")
+    for topic in sorted(job.written_topics):
+        yield Grant("Topic", topic, False, ("Read", "Describe"), "output")
+    for topic in sorted(job.written_topics):
+        why = "message.timestamp.type: whose time its records carry"
+        yield Grant("Topic", topic, False, ("DescribeConfigs",), why, needed=False)
+    yield Grant("Group", group, False, ("Describe",), "committed offsets; it never joins the group")
+
+
+# --- how they are written down ---------------------------------------------------------------------------
+
+
+def as_json(grants: Iterable[Grant], principal: str) -> str:
+    """A list of objects, each with the principal."""
+    return json.dumps([{"principal": principal, **asdict(one)} for one in grants], indent=2)
+
+
+def as_commands(grants: Iterable[Grant], principal: str) -> str:
+    """A shell script of Kafka's kafka-acls.sh, for an administrator; the first lines say what it has to be told."""
+    return "\n".join([_ADMIN, *(_command(one, principal) for one in grants)])
+
+
+def _command(grant: Grant, principal: str) -> str:
+    operations = [word for operation in grant.operations for word in ("--operation", operation)]
+    pattern = ["--resource-pattern-type", "prefixed"] if grant.is_prefix else []
+    on = ["--cluster"] if grant.resource == "Cluster" else [_OPTIONS[grant.resource], grant.name]
+    words = ["--add", "--allow-principal", principal, *operations, *on, *pattern]
+    return f'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" {shlex.join(words)}'
