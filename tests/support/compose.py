@@ -123,9 +123,14 @@ class SecuredCluster:
             "EOS_KAFKA__SASL_PASSWORD_FILE": str(folder / "password"),
         }
 
-    def settings(self, user: str, *, mtls: bool = False) -> Settings:
-        """The settings of a client that connects as a user."""
-        return Settings.load(environ=self.environment(user, mtls=mtls))
+    def settings(self, user: str, *, mtls: bool = False, without: int | None = None) -> Settings:
+        """The settings of a client that connects as a user, and does not begin with a broker that is down."""
+        environment = self.environment(user, mtls=mtls)
+        if without is not None:
+            down = f"127.0.0.1:{self.ports[f'SCRAM_PORT_{without}']}"
+            servers = environment["EOS_KAFKA__BOOTSTRAP_SERVERS"].split(",")
+            environment["EOS_KAFKA__BOOTSTRAP_SERVERS"] = ",".join(one for one in servers if one != down)
+        return Settings.load(environ=environment)
 
     def container(self, service: str) -> str:
         """The id of a service's container, running or not."""
