@@ -50,6 +50,14 @@ wheel: $(INSTALLED) ## build dist/*.whl
 	@.ci/quietly "build the wheel" $(BIN)/python -m build --wheel --no-isolation
 	@ls dist/*.whl
 
+.PHONY: up down
+# No image can be pulled: make up OFFLINE=1. Prometheus and Grafana too: make up MONITORING=1.
+up: image-kafka image-app ## a secured cluster of three brokers with the refunds job on it (docker/README.md)
+	@docker/cluster/up
+
+down: ## remove what `make up` has brought up, its data included
+	@docker/cluster/down
+
 # Universal: one lock for every supported Python; hashes of each file; no word of the registry it came from.
 # What is locked already stays as it is, unless `make lock UPGRADE=--upgrade` is asked for.
 lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.astral.sh/uv)
@@ -59,6 +67,7 @@ lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.ast
 
 clean: ## stop the local Kafka; remove .venv, .eos and all caches
 	@if [ -d .eos ] && [ -x $(BIN)/eos ]; then $(BIN)/eos local stop; $(BIN)/eos local spark stop; fi
+	@[ ! -d .eos/cluster ] || docker/cluster/down || :
 	@rm -rf .venv .eos dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
