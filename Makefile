@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow bench check lint types arch wheel images lock clean
+.PHONY: help venv demo test test-slow bench check lint types arch wheel images up down lock audit licences clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,13 @@ images: image-all ## build the Docker images (where none can be pulled: make ima
 image-%: $(INSTALLED)
 	@$(BIN)/python docker/images.py $(if $(OFFLINE),--offline) $*
 
+# No image can be pulled: make up OFFLINE=1. Prometheus and Grafana too: make up MONITORING=1.
+up: image-kafka image-app ## a secured cluster of three brokers with the refunds job on it (docker/README.md)
+	@docker/cluster/up
+
+down: ## remove what `make up` has brought up, its data included
+	@docker/cluster/down
+
 # Universal: one lock for every supported Python; hashes of each file; no word of the registry it came from.
 # What is locked already stays as it is, unless `make lock UPGRADE=--upgrade` is asked for.
 lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.astral.sh/uv)
@@ -70,6 +77,7 @@ licences: $(INSTALLED) ## write docs/LICENCES.md from what is installed
 
 clean: ## stop the local Kafka; remove .venv, .eos and all caches
 	@if [ -d .eos ] && [ -x $(BIN)/eos ]; then $(BIN)/eos local stop; $(BIN)/eos local spark stop; fi
+	@[ ! -d .eos/cluster ] || docker/cluster/down || :
 	@rm -rf .venv .eos dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

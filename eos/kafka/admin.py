@@ -189,7 +189,11 @@ class Admin:
         if not resources:
             return {}
         with self._classified():
-            futures = self._client.describe_configs(resources, request_timeout=timeout_s)
+            # librdkafka sends a broker's question to that broker, and refuses two of them in one call (_CONFLICT).
+            calls = [resources] if kind is ResourceType.TOPIC else [[resource] for resource in resources]
+            futures: dict[ConfigResource, Future[Any]] = {}
+            for call in calls:
+                futures |= self._client.describe_configs(call, request_timeout=timeout_s)
         answers = self._answers(futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART, *_REFUSED})
         return {
             resource.name: {name: entry.value for name, entry in entries.items() if entry.value is not None}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from eos.check import preflight
 from eos.events import TransactionCommitted
 from eos.local import QUICK_START, LocalKafka
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
@@ -67,6 +68,12 @@ def wait_for_commits(run: Running, records: int, timeout_s: float = 60) -> None:
         assert run.error is None, run.error
         assert time.monotonic() < deadline, run.events[-5:]
         time.sleep(0.05)
+
+
+def test_preflight_asks_each_of_three_brokers_and_has_nothing_to_warn_of(three: LocalKafka) -> None:
+    """librdkafka refuses a call that asks two brokers for their configuration."""
+    job = fault_job(three.bootstrap_servers, partitions=1, rf=3)
+    assert preflight(job.job(), settings_for(three.bootstrap_servers)) == []
 
 
 @pytest.mark.parametrize("accident", ["kill", "pause"])
