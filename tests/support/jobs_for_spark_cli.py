@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from eos.spark.batch import FrameTransform
 from eos.spark.job import SparkJob, SparkRun, main
+from eos.spark.stream_job import StreamJob
 from tests.support.exactly_once import Output, SeenRecord
 
 INPUT = os.environ.get("TEST_INPUT", "test-input")
@@ -52,6 +53,12 @@ def _suffixed(run: SparkRun) -> FrameTransform:
 copying = SparkJob(name="copying", inputs=[INPUT], outputs=[COPIES], transform=_copied)
 suffixed = SparkJob(
     name="suffixed", inputs=[INPUT], outputs=[COPIES], transform=_suffixed, settings=Suffix, commit="batch"
+)
+streaming = StreamJob(
+    name="streaming",
+    inputs=[INPUT],
+    outputs=[COPIES],
+    transform=lambda _: lambda frame: frame.select("key", "value"),
 )
 
 if __name__ == "__main__":

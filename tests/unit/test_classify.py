@@ -30,7 +30,7 @@ from eos.errors import (
     UnclassifiedError,
     UsageError,
 )
-from eos.kafka.classify import classify, classify_consumer, classify_delivery
+from eos.kafka.classify import classify, classify_consumer, classify_delivery, refused_connection
 
 CASES = settings(max_examples=25, deadline=None)
 E = KafkaError
@@ -319,3 +319,35 @@ def test_gap_in_the_input_says_how_a_person_decides() -> None:
     assert "kafka-consumer-groups.sh --reset-offsets" in str(
         classify_consumer(Call.CONSUME, error(E._AUTO_OFFSET_RESET))
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "fix"),
+    [
+        (E._AUTHENTICATION, "invalid credentials", "kafka.sasl_password"),
+        (E._SSL, "certificate verify failed", "kafka.ssl_ca_file"),
+        (
+            E._TRANSPORT,
+            "ssl/tls alert certificate unknown: SSL alert number 46",
+            "kafka.ssl_certificate_file",
+        ),
+        (E._TRANSPORT, "tlsv1.3 alert certificate required: SSL alert number 116", "kafka.ssl_key_file"),
+    ],
+)
+def test_an_event_of_a_refused_connection_says_the_fix(code: int, text: str, fix: str) -> None:
+    found = refused_connection(Call.METADATA, KafkaError(code, text))
+    assert isinstance(found, ConfigError)
+    assert fix in str(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (E._TRANSPORT, "Disconnected"),
+        (E._TRANSPORT, "SSL alert number 80"),  # internal_error: of the broker, and not about a certificate
+        (E._ALL_BROKERS_DOWN, "1/1 brokers are down"),
+        (E._TIMED_OUT, "SSL alert number 46"),
+    ],
+)
+def test_an_event_of_a_connection_that_broke_is_no_refusal(code: int, text: str) -> None:
+    assert refused_connection(Call.METADATA, KafkaError(code, text)) is None

@@ -1,0 +1,271 @@
+"""A secret that is put through every way of configuration is found nowhere that people or other programs look.
+
+Looked at: what commands print (at log level debug, with tracebacks), `eos config show`, the metrics page, the command
+lines of all processes, and librdkafka's own debug log.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # it has no annotations
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eos.check.grants import Purpose, Shape, grants_for
+from eos.exits import ExitCode
+from eos.job import Job
+from eos.local.ports import free_port
+from eos.settings import HIDDEN, Settings
+from tests.support import jobs_for_tests, observer
+from tests.support.command_line import Eos, command_line
+from tests.support.processes import Child, running_module
+from tests.support.secured_broker import SecuredBroker, User
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
+
+_JOB = "tests.support.jobs_for_tests:copying"
+_END_S = 60.0
+_QUESTION_S = 5.0
+
+Environment = dict[str, str]
+Way = Callable[
+    [Path, str, str], Environment
+]  # a directory, a setting's name, and a secret to the variables that say it
+
+
+def by_variable(_: Path, name: str, secret: str) -> Environment:
+    return {_variable(name): secret}
+
+
+def by_file(directory: Path, name: str, secret: str) -> Environment:
+    file = directory / "secret"
+    file.write_text(f"{secret}\n")
+    return {_variable(f"{name}_file"): str(file)}
+
+
+def by_secrets_directory(directory: Path, name: str, secret: str) -> Environment:
+    mounted = directory / "mounted"
+    mounted.mkdir()
+    (mounted / name.replace(".", "__")).write_text(secret)
+    return {"EOS_SECRETS_DIR": str(mounted)}
+
+
+def by_toml(directory: Path, name: str, secret: str) -> Environment:
+    table, _, key = name.partition(".")
+    (directory / "job.toml").write_text(f'[{table}]\n{key} = "{secret}"\n')
+    return {"CONFIG": str(directory / "job.toml")}
+
+
+def by_json_variable(directory: Path, name: str, secret: str) -> Environment:
+    table, _, key = name.partition(".")
+    return {_variable(table): f'{{"{key}": "{secret}"}}'}
+
+
+_WAYS = [
+    by_file,
+    *(
+        pytest.param(way, marks=pytest.mark.slow)
+        for way in (by_variable, by_secrets_directory, by_toml, by_json_variable)
+    ),
+]
+# Secrets that are not the login's: of an encrypted key, librdkafka's by their own names, Java's, and a job's own.
+_OTHERS = [
+    "EOS_KAFKA__SSL_KEY_PASSWORD",
+    "EOS_KAFKA__CLIENT__SSL_KEYSTORE_PASSWORD",
+    "EOS_KAFKA__CLIENT__SSL_KEY_PEM",
+    "EOS_KAFKA__CLIENT__SASL_OAUTHBEARER_CLIENT_SECRET",
+    "EOS_KAFKA__PRODUCER__SSL_KEYSTORE_PASSWORD",
+    "EOS_KAFKA__CONSUMER__SASL_OAUTHBEARER_CONFIG",
+    "EOS_SPARK__CLIENT__SASL_JAAS_CONFIG",
+    "EOS_JOB__API_KEY",
+]
+
+
+@pytest.fixture
+def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
+    """The command in this process."""
+    return command_line(monkeypatch, capsys)
+
+
+@pytest.fixture
+def canary() -> str:
+    return f"S3CR3T-{uuid.uuid4().hex}"
+
+
+class Work:
+    """The copying job, whose user's password is the canary."""
+
+    def __init__(self, broker: SecuredBroker, password: str) -> None:
+        self.broker = broker
+        self.topic = observer.unique("canary")
+        self.user: User = broker.add_user(f"{self.topic}-user", password)
+        outputs = [f"{self.topic}.copies", f"{self.topic}.audit"]
+        dead = f"{self.topic}.dlq"
+        observer.create_topics(broker.plain, dict.fromkeys([self.topic, *outputs, dead], 1))
+        observer.produce_plain(broker.plain, self.topic, [b"value"])
+        job = Job(
+            name=jobs_for_tests.copying.name,
+            inputs=[self.topic],
+            outputs=outputs,
+            dead_letters=dead,
+            transform=lambda _: [],
+        )
+        settings = Settings.load(overrides={"group": self.topic}, environ={})
+        broker.grant(self.user.principal, grants_for(Purpose.RUN, job, settings, shape=Shape.LOOP))
+
+    def environment(self, **more: str) -> Environment:
+        login = {name: str(value) for name, value in self.broker.sasl(self.user).items()}
+        del login["kafka.sasl_password"]
+        return {_variable(name): value for name, value in login.items()} | {
+            "EOS_GROUP": self.topic,
+            "EOS_OBSERVE__LOG_LEVEL": "debug",
+            "EOS_INPUT__START": "earliest",
+            "TEST_INPUT": self.topic,
+            **more,
+        }
+
+
+def _variable(name: str) -> str:
+    return f"EOS_{name.upper().replace('.', '__')}"
+
+
+def _eos(*arguments: str, env: Mapping[str, str]) -> Iterator[Child]:
+    config = ["--config", env["CONFIG"]] if "CONFIG" in env else []
+    with running_module("eos.cli", "--debug", *arguments, *config, env=env) as child:
+        yield child
+
+
+def _ended(*arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
+    for child in _eos(*arguments, env=env):
+        code = child.wait(_END_S)
+        return code, "\n".join(child.lines)
+    raise AssertionError
+
+
+def _page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_QUESTION_S) as page:
+        return str(page.read().decode())
+
+
+def _command_lines(pid: int) -> str:
+    process = psutil.Process(pid)
+    return "\n".join(" ".join(one.cmdline()) for one in [process, *process.children(recursive=True)])
+
+
+@pytest.mark.parametrize("way", _WAYS, ids=["file", "variable", "directory", "toml", "json"])
+def test_a_login_s_secret_works_and_is_shown_nowhere(
+    secured: SecuredBroker, tmp_path: Path, canary: str, way: Way
+) -> None:
+    work = Work(secured, canary)
+    port = free_port()
+    env = work.environment(EOS_OBSERVE__HTTP_PORT=str(port)) | way(tmp_path, "kafka.sasl_password", canary)
+
+    code, shown = _ended("config", "show", env=env)
+    assert (code, canary in shown) == (ExitCode.DONE, False)
+    assert "kafka.sasl_password" in shown
+
+    for job in _eos("run", _JOB, env=env):
+        deadline = time.monotonic() + _END_S
+        while not observer.read_committed(secured.plain, f"{work.topic}.copies", settled=False):
+            assert time.monotonic() < deadline, "nothing was processed"
+            assert job.alive
+        lines = _command_lines(job.pid)
+        assert "eos.cli" in lines
+        assert canary not in lines
+        while "eos_records_in" not in (metrics := _page(port)):
+            assert time.monotonic() < deadline, metrics
+            time.sleep(0.1)
+        assert canary not in metrics
+        job.terminate()
+        assert job.wait(_END_S) == ExitCode.DONE
+        assert canary not in "\n".join(job.lines)
+
+
+@pytest.mark.parametrize("way", [by_variable, by_toml], ids=lambda way: way.__name__)
+def test_a_wrong_secret_is_in_no_error_and_no_traceback(
+    secured: SecuredBroker, tmp_path: Path, canary: str, way: Way
+) -> None:
+    work = Work(secured, "another")
+    code, said = _ended("run", _JOB, env=work.environment() | way(tmp_path, "kafka.sasl_password", canary))
+    assert code == ExitCode.CONFIGURATION
+    assert "Traceback" in said
+    assert "kafka.sasl_password" in said
+    assert canary not in said
+
+
+def test_a_secret_on_the_command_line_is_refused_and_not_repeated(eos: Eos, canary: str) -> None:
+    for name in ("kafka.sasl_password", "kafka.client.ssl.keystore.password", "job.api_key"):
+        ended = eos("--debug", "config", "show", "--set", f"{name}={canary}")
+        assert ended.code == ExitCode.CONFIGURATION
+        assert "(ps)" in ended.err
+        assert canary not in ended.out + ended.err
+
+
+def test_secrets_of_other_kinds_are_hidden_in_what_is_shown(
+    eos: Eos, canary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"EOS_KAFKA__SSL_CERTIFICATE_FILE": __file__, "EOS_KAFKA__SSL_KEY_FILE": __file__}
+    for name, value in {
+        **dict.fromkeys(_OTHERS, canary),
+        **files,
+        "EOS_KAFKA__SECURITY_PROTOCOL": "SSL",
+    }.items():
+        monkeypatch.setenv(name, value)
+    ended = eos("config", "show")
+    assert ended.code == ExitCode.DONE, ended.err
+    assert canary not in ended.out + ended.err
+    assert ended.out.count(HIDDEN) == len(_OTHERS)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"EOS_KAFKA": '{"sasl_password": "CANARY"'},
+        {"EOS_KAFKA__CLIENT": "CANARY"},
+        {"EOS_KAFKA__CLIENT__SASL_PASSWORD": "CANARY"},
+        {"EOS_KAFKA__SASL_PASWORD": "CANARY"},
+        {"EOS_KAFKA__SASL_PASSWORD": "CANARY", "EOS_KAFKA__SASL_PASSWORD_FILE": "/dev/null"},
+        {"EOS_KAFKA__SASL_PASSWORD": "CANARY", "EOS_KAFKA__SECURITY_PROTOCOL": "nonsense"},
+        {"EOS_JOB__API_KEY": "CANARY", "EOS_TRANSACTION__TIMEOUT_MS": "soon"},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_settings_that_are_wrong_are_named_without_their_secrets(
+    eos: Eos, canary: str, monkeypatch: pytest.MonkeyPatch, broken: Environment
+) -> None:
+    for name, value in broken.items():
+        monkeypatch.setenv(name, value.replace("CANARY", canary))
+    ended = eos("--debug", "config", "show")
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "Traceback" in ended.err
+    assert canary not in ended.out + ended.err
+
+
+def test_librdkafka_s_own_debug_log_has_no_secret(secured: SecuredBroker, canary: str) -> None:
+    user = secured.add_user(observer.unique("debugged"), canary)
+    settings = Settings.load(overrides=secured.sasl(user), environ={})
+    lines: list[str] = []
+
+    class Keep:
+        def log(self, level: int, template: str, *args: object) -> None:
+            lines.append(template % args)
+
+    options = settings.client_config() | {"debug": "all", "log_level": 7, "logger": Keep()}
+    client = AdminClient(options)
+    client.list_topics(timeout=_QUESTION_S)
+    client.poll(0.5)
+    assert any("SCRAM" in line for line in lines)
+    assert canary not in "\n".join(lines)
+
+
+def test_settings_and_their_clients_say_no_secret_of_themselves(secured: SecuredBroker, canary: str) -> None:
+    settings = Settings.load(overrides=secured.sasl(User("somebody", canary)), environ={})
+    assert canary in str(settings.client_config())
+    assert canary not in f"{settings!r} {settings} {settings.kafka!r} {settings.model_dump()}"
+    assert canary not in str(os.environ)
