@@ -34,10 +34,10 @@ from tests.support.compose import (
     CERTIFICATES,
     KAFKA_IMAGE,
     SecuredCluster,
-    docker,
     missing,
     secured_cluster,
 )
+from tests.support.docker_cli import docker
 from tests.support.processes import Child, running_module
 
 _WHY_NOT = missing(KAFKA_IMAGE)
@@ -50,7 +50,7 @@ pytestmark = [
 
 CONFIG = ("jobs.refunds:job", "--config", "conf/refunds.toml")
 SHARD = OrdinalShard(refunds.job.name, "refunds", 0).transactional_id
-WAIT_S = 120.0  # three brokers and the rest share the machine's cores
+WAIT_S = 180.0  # three brokers and the rest share the machine's cores
 ASK_S = 30.0
 TRIES = 200  # to meet a transaction that is open
 UNGRANTED = "not-granted"

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from eos.local.ports import free_port
-from eos.local.versions import KAFKA_VERSION
 from eos.settings import Settings
+from tests.support import docker_cli
+from tests.support.docker_cli import docker, wait_for
 
-KAFKA_IMAGE = os.environ.get("KAFKA_IMAGE", f"eos-kafka:{KAFKA_VERSION}")
-APP_IMAGE = os.environ.get("APP_IMAGE", "eos-app:dev")
+KAFKA_IMAGE = os.environ.get("KAFKA_IMAGE", docker_cli.KAFKA_IMAGE)
+APP_IMAGE = os.environ.get("APP_IMAGE", docker_cli.APP_IMAGE)
 
 _SCRIPTS = Path(__file__).parents[2] / "docker" / "cluster"
 CERTIFICATES = _SCRIPTS / "certificates"
@@ -29,21 +29,15 @@ _STEP_S = 240.0  # until a step of the start is healthy: it takes 20 s on an idl
 _UP_S = 3 * _STEP_S
 _DOWN_S = 120.0
 _COMMAND_S = 60.0
-_POLL_S = 0.2
 
 
 def missing(*images: str) -> str:
     """Why the cluster cannot be brought up here with these images; "" if it can."""
-    if shutil.which("docker") is None:
-        return "there is no docker command here"
-    if not _succeeds("docker", "info"):
-        return "no Docker engine answers"
+    if why := docker_cli.missing(*images):
+        return why
     if not (_succeeds("docker", "compose", "version") or _succeeds("docker-compose", "version")):
         return "there is neither docker compose nor docker-compose here"
-    if shutil.which("openssl") is None:
-        return "there is no openssl here"
-    absent = [image for image in images if not _succeeds("docker", "image", "inspect", image)]
-    return f"no image {', '.join(absent)}: make images" if absent else ""
+    return "" if shutil.which("openssl") else "there is no openssl here"
 
 
 def _succeeds(*command: str) -> bool:
@@ -52,19 +46,6 @@ def _succeeds(*command: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def docker(*arguments: str, timeout_s: float = _COMMAND_S) -> str:
-    """The standard output of a docker command.
-
-    Raises:
-        AssertionError: it failed; the message holds what it said.
-    """
-    done = subprocess.run(
-        ["docker", *arguments], capture_output=True, check=False, text=True, timeout=timeout_s
-    )
-    assert done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr or done.stdout}"
-    return done.stdout.strip()
 
 
 class SecuredCluster:
@@ -152,10 +133,11 @@ class SecuredCluster:
         """Start it again on its disk, and wait until it is healthy."""
         found = self.container(f"kafka-{number}")
         docker("start", found)
-        deadline = time.monotonic() + timeout_s
-        while (state := docker("inspect", "--format", "{{.State.Health.Status}}", found)) != "healthy":
-            assert time.monotonic() < deadline, f"kafka-{number} is {state} after {timeout_s:g} s"
-            time.sleep(_POLL_S)
+
+        def state() -> str:
+            return docker("inspect", "--format", "{{.State.Health.Status}}", found)
+
+        wait_for(lambda: state() == "healthy", timeout_s, lambda: f"kafka-{number} is {state()}")
 
     def leftovers(self) -> list[str]:
         """Containers, volumes and networks of the project that exist."""
