@@ -1,0 +1,156 @@
+"""Three brokers in containers: the loop comes through the accidents of its brokers, as it does with processes.
+
+A subset of tests/faults, over the same interface that users have.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import docker
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eos.errors import ConfigError
+from eos.events import TransactionCommitted
+from eos.testing import KafkaCluster
+from eos.testing.choice import choose
+from eos.testing.containers import LABEL
+from tests.support.jobs_for_faults import Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.observer import PlainRecord, produce_plain
+from tests.support.processes import running
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.broker,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("containers"),
+]
+
+RECORDS = 12_000
+WAIT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    try:
+        choice = choose("docker")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    assert choice.image is not None
+    return choice.image
+
+
+@pytest.fixture(scope="module")
+def three(image: str) -> Iterator[KafkaCluster]:
+    with KafkaCluster(3, kind="docker", image=image) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(three: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield three
+    three.heal()
+
+
+def committed(run: Running) -> int:
+    return sum(event.records_in for event in run.events if isinstance(event, TransactionCommitted))
+
+
+def wait_for_commits(run: Running, records: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while committed(run) < records:
+        assert run.error is None, run.error
+        assert time.monotonic() < deadline, run.events[-5:]
+        time.sleep(0.05)
+
+
+def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    return admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader
+
+
+@pytest.mark.parametrize("accident", ["kill", "pause", "stop"])
+def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_once(
+    cluster: KafkaCluster, accident: str
+) -> None:
+    """The other two go on; the one that was lost joins again at its old address."""
+    bootstrap = cluster.bootstrap_servers
+    job = fault_job(bootstrap, partitions=4, rf=3, batch=True, pause_ms=20)
+    records = [PlainRecord(b"a%d" % i, partition=i % 4) for i in range(RECORDS)]
+    produce_plain(bootstrap, job.inputs[0], records, timeout_s=60)
+    changes = {"transaction__interval_ms": 50, "input__fetch_records": 100, "transaction__timeout_ms": 60_000}
+    with in_thread(job, settings_for(bootstrap, **changes)) as run:
+        wait_for_commits(run, 500)
+        broker = leader_of(cluster, job.out)
+        if accident == "kill":
+            cluster.kill_broker(broker)
+        elif accident == "pause":
+            cluster.pause_broker(broker)
+            time.sleep(8)  # longer than the broker's session: its leaders move
+            cluster.resume_broker(broker)
+        else:
+            cluster.stop_broker(broker)
+        wait_for_commits(run, committed(run) + 500)
+        cluster.heal()
+        assert cluster.bootstrap_servers == bootstrap
+        wait_for_commits(run, committed(run) + 100)
+        run.stop(WAIT_S)
+    run_to_end(job, settings_for(bootstrap, transaction__timeout_ms=60_000), timeout_s=WAIT_S)
+    assert job.check(bootstrap, timeout_s=WAIT_S).processed == RECORDS
+
+
+STARTS = """
+import sys, time
+from eos.testing import KafkaCluster
+from eos.testing.containers import ContainerKafka
+kafka = ContainerKafka(sys.argv[1], 3)
+with KafkaCluster(3, backend=kafka):
+    print("label", kafka._label[1], flush=True)
+    time.sleep(300)
+"""
+
+
+def left_over(label: str) -> list[str]:
+    """Containers and networks of a cluster, as the engine has them."""
+    client = docker.from_env()
+    try:
+        filters = {"label": f"{LABEL}={label}"}
+        return [
+            one.name for one in client.containers.list(all=True, filters=filters, ignore_removed=True)
+        ] + [one.name for one in client.networks.list(filters=filters)]
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_the_process_that_started_them_ends(image: str, number: signal.Signals) -> None:
+    """Ctrl-C, and an end that no code of the process sees."""
+    with running(STARTS, image) as child:
+        label = child.wait_line("^label ", WAIT_S).split()[1]
+        assert len(left_over(label)) == 4, "three containers and their network"
+        child.signal(number)
+        child.wait(60)
+        deadline = time.monotonic() + 60
+        while left_over(label) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left_over(label) == []
+
+
+def test_ports_are_published_on_loopback_only(cluster: KafkaCluster) -> None:
+    client = docker.from_env()
+    try:
+        ports = {address.partition(":")[2] for address in cluster.bootstrap_servers.split(",")}
+        published = [
+            binding
+            for one in client.containers.list(filters={"label": LABEL})
+            for bindings in one.ports.values()
+            for binding in bindings or ()
+            if binding["HostPort"] in ports
+        ]
+    finally:
+        client.close()
+    assert len(published) == 3
+    assert {binding["HostIp"] for binding in published} == {"127.0.0.1"}
