@@ -44,16 +44,16 @@ class Reaper:
 
 def remove_labelled(label: str, *, networks: bool = True) -> None:
     """Remove every container, and network, that carries the label ``name=value``."""
-    from docker import errors
+    from docker.errors import NotFound
     from testcontainers.core.docker_client import DockerClient
 
     client = DockerClient().client
     try:
         for container in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
-            with contextlib.suppress(errors.NotFound):
+            with contextlib.suppress(NotFound):
                 container.remove(force=True, v=True)
         for network in client.networks.list(filters={"label": label}) if networks else ():
-            with contextlib.suppress(errors.NotFound):
+            with contextlib.suppress(NotFound):
                 network.remove()
     finally:
         client.close()

@@ -5,11 +5,11 @@ A subset of tests/faults, over the same interface that users have.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Iterator
 
-import docker
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -18,6 +18,7 @@ from eos.events import TransactionCommitted
 from eos.testing import KafkaCluster
 from eos.testing.choice import choose
 from eos.testing.containers import LABEL
+from tests.support.docker_cli import docker
 from tests.support.jobs_for_faults import Running, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
 from tests.support.processes import running
@@ -113,14 +114,8 @@ with KafkaCluster(brokers, backend=kafka):
 
 def left_over(label: str) -> list[str]:
     """Containers and networks of a cluster, as the engine has them."""
-    client = docker.from_env()
-    try:
-        filters = {"label": f"{LABEL}={label}"}
-        return [
-            one.name for one in client.containers.list(all=True, filters=filters, ignore_removed=True)
-        ] + [one.name for one in client.networks.list(filters=filters)]
-    finally:
-        client.close()
+    wanted = ("--quiet", "--filter", f"label={LABEL}={label}")
+    return [*docker("ps", "--all", *wanted).split(), *docker("network", "ls", *wanted).split()]
 
 
 @pytest.mark.parametrize(
@@ -147,17 +142,8 @@ def test_nothing_is_left_when_the_process_that_started_them_ends(
 
 
 def test_ports_are_published_on_loopback_only(cluster: KafkaCluster) -> None:
-    client = docker.from_env()
-    try:
-        ports = {address.partition(":")[2] for address in cluster.bootstrap_servers.split(",")}
-        published = [
-            binding
-            for one in client.containers.list(filters={"label": LABEL})
-            for bindings in one.ports.values()
-            for binding in bindings or ()
-            if binding["HostPort"] in ports
-        ]
-    finally:
-        client.close()
-    assert len(published) == 3
-    assert {binding["HostIp"] for binding in published} == {"127.0.0.1"}
+    shown = docker("ps", "--filter", f"label={LABEL}", "--format", "{{.Ports}}")
+    for address in cluster.bootstrap_servers.split(","):
+        host, _, port = address.partition(":")
+        assert host == "127.0.0.1"
+        assert re.findall(rf"\S+:{port}->", shown) == [f"127.0.0.1:{port}->"]
