@@ -16,6 +16,8 @@ from tests.support.hold_proxy import HoldProxy
 
 if TYPE_CHECKING:
     from eos.local import LocalKafka
+    from eos.testing import KafkaCluster
+    from eos.testing.choice import Choice
 
 HEAP_MB = 512
 _REPOSITORY = Path(__file__).parents[1]
@@ -25,6 +27,17 @@ class NewTopic(Protocol):
     """Create a topic with a fresh name that starts with ``name``; returns the name."""
 
     def __call__(self, name: str = "topic", partitions: int = 1) -> str: ...
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked ``docker`` run where a container engine answers; the summary says why they were skipped."""
+    if item.get_closest_marker("docker") is not None:
+        from eos.testing import engine
+
+        try:
+            engine.check()
+        except engine.NoEngineError as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True)
@@ -49,10 +62,16 @@ def proxy_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, proxy_port: int) -> Iterator[LocalKafka]:
-    """One broker (id 1), started once per run; its jars are kept in the repository's ``.eos/jars``."""
+def kafka(
+    tmp_path_factory: pytest.TempPathFactory, proxy_port: int, eos_kafka: Choice
+) -> Iterator[LocalKafka]:
+    """One broker (id 1) as a process of its own, started once per run; its jars are kept in ``.eos/jars``."""
     from eos.local import QUICK_START, LocalKafka
 
+    if eos_kafka.image is not None:
+        pytest.skip(
+            "looks into the broker's files, or stands between it and its clients: --eos-kafka=process"
+        )
     kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos" / "jars"
     with LocalKafka(
         tmp_path_factory.mktemp("kafka"),
@@ -65,9 +84,18 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, proxy_port: int) -> Iterator
 
 
 @pytest.fixture(scope="session")
-def bootstrap(kafka: LocalKafka) -> str:
-    """The broker's own address."""
-    return kafka.bootstrap_servers
+def eos_cluster_backend(request: pytest.FixtureRequest, eos_kafka: Choice) -> LocalKafka | None:
+    """The plugin's cluster is ``kafka`` where that is there: one broker per run is enough."""
+    if eos_kafka.image is not None:
+        return None
+    broker: LocalKafka = request.getfixturevalue("kafka")
+    return broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(eos_cluster: KafkaCluster) -> str:
+    """The broker's own address; with ``--eos-kafka=docker`` that of one in a container."""
+    return eos_cluster.bootstrap_servers
 
 
 @pytest.fixture

@@ -71,6 +71,16 @@ def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s
         time.sleep(_POLL_S)
 
 
+def existing_topics(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> list[str]:
+    """The names of all topics but Kafka's own.
+
+    Raises:
+        EosError: what the cluster answered.
+    """
+    known = _known(AdminClient(dict(config)), time.monotonic() + timeout_s)
+    return sorted(name for name in known if not name.startswith("__"))
+
+
 def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: float) -> bool:
     found = _known(client, deadline)
     return all(

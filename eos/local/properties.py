@@ -60,8 +60,6 @@ def server_properties(
         protocols: the security protocols of the nodes' further listeners, by name.
     """
     ports = nodes[node_id]
-    replicas = 3 if len(nodes) >= _RELIABLE_BROKERS else 1
-    in_sync = 2 if replicas > 1 else 1
     bound = [f"PLAINTEXT://{HOST}:{ports.client}", f"CONTROLLER://{HOST}:{ports.controller}"]
     advertised = [f"PLAINTEXT://{HOST}:{ports.client}"]
     if ports.proxied is not None:
@@ -84,6 +82,16 @@ def server_properties(
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": ",".join(f"{name}:{one}" for name, one in security.items()),
         "log.dirs": data,
+    }
+    placed = {name: str(value) for name, value in chosen.items()}
+    return placed | small_cluster(len(nodes)) | dict(extra)
+
+
+def small_cluster(brokers: int) -> dict[str, str]:
+    """What suits a cluster of that many brokers on a small machine, wherever they run: all but ids and listeners."""
+    replicas = 3 if brokers >= _RELIABLE_BROKERS else 1
+    in_sync = 2 if replicas > 1 else 1
+    chosen = {
         # A typo in a topic's name should fail, not make a topic with one partition.
         "auto.create.topics.enable": "false",
         "default.replication.factor": replicas,
@@ -108,12 +116,12 @@ def server_properties(
         # A killed broker that comes back is refused, once a second, until the session of its former self has
         # expired (DUPLICATE_BROKER_REGISTRATION): with the default of 9 s a restart took 12 s. Three brokers
         # share the machine's cores, and a starved one must not be fenced for it.
-        "broker.session.timeout.ms": 3_000 if len(nodes) == 1 else 6_000,
-        "broker.heartbeat.interval.ms": 500 if len(nodes) == 1 else 1_000,
+        "broker.session.timeout.ms": 3_000 if brokers == 1 else 6_000,
+        "broker.heartbeat.interval.ms": 500 if brokers == 1 else 1_000,
         # The compacting cleaner takes this from the heap at start; the default is 128 MB.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
     }
-    return {name: str(value) for name, value in chosen.items()} | dict(extra)
+    return {name: str(value) for name, value in chosen.items()}
 
 
 def render(properties: Mapping[str, str]) -> str:

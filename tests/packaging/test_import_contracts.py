@@ -33,6 +33,9 @@ PLANTED = {
     "door-kafka-python": ("eos/check/verify.py", "from kafka import KafkaConsumer"),
     "door-pyspark": ("eos/local/download.py", "import pyspark"),
     "door-pyarrow": ("eos/producer.py", "import pyarrow"),
+    "door-testcontainers": ("eos/local/cluster.py", "import testcontainers.core"),
+    "door-docker": ("eos/local/ports.py", "import docker"),
+    "door-pytest": ("eos/testing/cluster.py", "import pytest"),
 }
 
 

@@ -80,3 +80,18 @@ def test_the_wheel_s_own_lines_are_picked_out_of_the_lock() -> None:
     assert not {"pytest", "pyspark", "eos-kafka"} & names
     assert lines.count("--hash=") >= len(names)
     assert all(line in LOCK.splitlines() for line in lines.splitlines())
+
+
+def test_an_extra_s_lines_come_on_top_of_the_wheel_s_own() -> None:
+    """What the clean install of the extra ``testing`` is given."""
+    script = clean_install()
+    plain, extended = (script.runtime_names("eos-kafka", extra) for extra in ("", "testing"))
+    assert {"pytest", "testcontainers", "docker"} <= extended - plain
+    assert plain < extended
+    assert not {"pyspark", "mypy"} & extended
+
+
+def test_the_files_that_a_document_shows_are_found_by_their_names() -> None:
+    files = clean_install().named_files((REPOSITORY / "README.md").read_text())
+    assert {"shout.py", "test_shout.py"} == set(files)
+    assert "import job" in files["test_shout.py"]

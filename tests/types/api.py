@@ -12,6 +12,7 @@ from typing import assert_type
 from pydantic import BaseModel
 
 import eos
+from eos.testing import KafkaCluster, RunningJob, assert_exactly_once
 
 
 class Rules(BaseModel):
@@ -135,3 +136,21 @@ def told() -> list[object]:
 
     eos.TransactionalProducer(settings(), shards("g")[0], listener=tell)
     return events
+
+
+def own_tests(eos_cluster: KafkaCluster, eos_topic: str, job: eos.Job) -> None:
+    """What a user's tests do with the fixtures of eos.testing."""
+    eos_cluster.create_topics(job, partitions=3)
+    assert_type(eos_cluster.create_topic("other"), str)
+    assert_type(eos_cluster.produce(eos_topic, [b"a", eos.OutputRecord(eos_topic, b"b", b"key")]), int)
+    eos_cluster.run(job, eos_cluster.settings(job, {"transaction.interval_ms": 20}), deadline_s=30)
+    with eos_cluster.running(job) as run:
+        assert_type(run, RunningJob)
+        run.wait_for_records(10)
+        eos_cluster.kill_broker(1)
+        eos_cluster.restart_broker(1)
+    assert_type(assert_exactly_once(job, eos_cluster, records=10).records, int)
+    assert_type(eos_cluster.read_committed(eos_topic), list[eos.InputRecord])
+    assert_type(eos_cluster.committed(job), eos.OffsetVector)
+    with KafkaCluster(3, kind="process", properties={"message.max.bytes": "1000"}) as own:
+        assert_type(own.bootstrap_servers, str)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
@@ -23,6 +25,7 @@ def test_all_is_sorted_and_names_nothing_twice() -> None:
 
 def test_all_is_exactly_what_can_be_imported() -> None:
     """Submodules become attributes once they are imported; every other public attribute must be meant."""
+    assert all(hasattr(eos, name) for name in eos.__all__)
     public = {
         name
         for name, value in vars(eos).items()
@@ -48,10 +51,28 @@ def test_a_public_name_lives_inside_the_library(name: str) -> None:
         assert part.__module__.partition(".")[0] == "eos"
 
 
+def test_what_type_checkers_see_is_what_is_imported_on_demand() -> None:
+    """The names are listed twice, once for each; a name that only one list has would be lost for the other."""
+    seen = {
+        (statement.module, alias.name)
+        for statement in ast.walk(ast.parse(Path(str(eos.__file__)).read_text()))
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert seen == {(home, name) for home, names in eos._HOMES.items() for name in names}
+    assert sorted(name for _, name in seen) == eos.__all__
+
+
+def test_import_alone_loads_no_client() -> None:
+    """The pytest plugin lives below this package, and every run of pytest loads it."""
+    code = "import sys, eos; sys.exit(bool({'confluent_kafka', 'pydantic'} & sys.modules.keys()))"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
 def test_import_needs_neither_java_nor_optional_nor_heavy_packages_and_is_quick() -> None:
     """Seconds of processor time, the best of three: a busy machine must not fail it."""
     code = (
-        "import sys, time; import eos; "
+        "import sys, time; from eos import *; "
         "print(time.process_time(), *{name.partition('.')[0] for name in sys.modules})"
     )
     without_java = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | {"PATH": ""}

@@ -1,0 +1,61 @@
+"""assert_exactly_once: a job's output is exactly what its committed input makes, or the test fails with a report."""
+
+from __future__ import annotations
+
+from eos.check import VerificationReport, verify
+from eos.job import Job
+from eos.settings import Settings
+from eos.testing.cluster import KafkaCluster
+
+_DEADLINE_S = 60.0
+
+
+def assert_exactly_once(
+    job: Job,
+    where: KafkaCluster | Settings,
+    *,
+    records: int | None = None,
+    deadline_s: float = _DEADLINE_S,
+) -> VerificationReport:
+    """Fail unless, for each input partition, committed offset = c ⇔ the output is exactly f(input[0:c]).
+
+    Everything is read from outside, by ``eos.check``, which shares nothing with the loop but the transform. The job
+    has ended, or rests; open transactions are waited for.
+
+    Args:
+        job: the job; its transform must be deterministic.
+        where: the cluster of the test, or the settings that the job ran with (another group, a poison policy).
+        records: how many input records must have been processed; default: at least one, because nothing compared
+            with nothing is equal, too.
+        deadline_s: seconds for settling and reading.
+
+    Returns:
+        What was compared.
+
+    Raises:
+        AssertionError: with the report's figures and the first differences.
+        UnavailableError: the output did not settle in time.
+        OffsetGapError, ConfigError, UsageError: as ``eos.check.verify``.
+    """
+    __tracebackhide__ = True  # pytest shows the test's line
+    settings = where.settings(job) if isinstance(where, KafkaCluster) else where
+    report = verify(job, settings, deadline_s=deadline_s)
+    if not report.exactly_once:
+        raise AssertionError(f"job {job.name!r} is not exactly-once:\n{_text(report)}")
+    if records is None and not report.records:
+        raise AssertionError(
+            f"job {job.name!r} has processed no record, so nothing was compared (records=0 if that is right):\n"
+            f"{_text(report)}"
+        )
+    if records is not None and report.records != records:
+        raise AssertionError(
+            f"job {job.name!r} has processed {report.records} records, not {records}:\n{_text(report)}"
+        )
+    return report
+
+
+def _text(report: VerificationReport) -> str:
+    rows = report.rows()
+    width = max(len(what) for what, _ in rows)
+    lines = [f"  {what:<{width}}  {figures}" for what, figures in rows]
+    return "\n".join([*lines, *(f"  {example}" for example in report.examples)])

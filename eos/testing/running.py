@@ -1,0 +1,93 @@
+"""Runs a job in a thread of the test's own process, so that a test can have accidents meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from eos.errors import UnavailableError
+from eos.events import Event, LagMeasured, LoopTurned, TransactionCommitted
+from eos.job import Job
+from eos.settings import Settings
+from eos.worker import run_shards
+
+_UNTOLD = (LoopTurned, LagMeasured)  # several a second
+_STEP_S = 0.02
+_SHOWN_EVENTS = 3
+
+
+class RunningJob:
+    """A job that runs: made by ``KafkaCluster.running``.
+
+    Attributes:
+        events: what happened so far (``eos.events``), without the frequent ones.
+    """
+
+    def __init__(self, job: Job, settings: Settings, *, until_caught_up: bool) -> None:
+        self.events: list[Event] = []
+        self._error: BaseException | None = None
+        self._name = job.name
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(job, settings, until_caught_up), name=f"job-{job.name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def committed_records(self) -> int:
+        """How many input records the job knows to be committed; for the proof, look from outside."""
+        return sum(event.records_in for event in self.events if isinstance(event, TransactionCommitted))
+
+    def wait_for_records(self, count: int, deadline_s: float = 60.0) -> None:
+        """Wait until so many input records are committed: the moment for an accident in the middle of the work.
+
+        Raises:
+            EosError: the job's own, if it ended by one.
+            UnavailableError: it did not get there in time, or ended before.
+        """
+        deadline = time.monotonic() + deadline_s
+        while self.committed_records < count:
+            self._raise_error()
+            if time.monotonic() >= deadline or not self._thread.is_alive():
+                raise UnavailableError(
+                    f"job {self._name!r} has committed {self.committed_records} of {count} records{self._latest()}"
+                )
+            time.sleep(_STEP_S)
+
+    def stop(self, deadline_s: float = 60.0) -> None:
+        """Ask it to end in order, and wait."""
+        self._stop.set()
+        self.wait(deadline_s)
+
+    def wait(self, deadline_s: float = 60.0) -> None:
+        """Wait for its end.
+
+        Raises:
+            EosError: what ended it.
+            UnavailableError: it still runs after ``deadline_s``; it is asked to end then.
+        """
+        self._thread.join(deadline_s)
+        if self._thread.is_alive():
+            self._stop.set()
+            raise UnavailableError(f"job {self._name!r} still runs after {deadline_s:g} s{self._latest()}")
+        self._raise_error()
+
+    def _run(self, job: Job, settings: Settings, until_caught_up: Any) -> None:
+        try:
+            run_shards(job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen)
+        except BaseException as error:  # noqa: BLE001 - raised to the test, whatever it is
+            self._error = error
+
+    def _listen(self, event: Event) -> None:
+        if not isinstance(event, _UNTOLD):
+            self.events.append(event)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _latest(self) -> str:
+        return (
+            "; the latest events: " + ", ".join(map(str, self.events[-_SHOWN_EVENTS:])) if self.events else ""
+        )

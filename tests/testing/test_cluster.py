@@ -1,0 +1,207 @@
+"""KafkaCluster does the same whether its brokers are processes or containers; clients that know nothing of it look on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from eos.errors import ConfigError, TransformError, UnavailableError, UsageError
+from eos.job import Job
+from eos.offsets import Partition
+from eos.records import InputRecord, OutputRecord
+from eos.testing import KafkaCluster, assert_exactly_once
+from eos.testing.choice import choose
+from eos.testing.cluster import unique
+from tests.support import observer
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+DOCKER = pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.xdist_group("containers")])
+
+
+@pytest.fixture(scope="module", params=["process", DOCKER])
+def shared(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    try:
+        choice = choose(request.param)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    with KafkaCluster(kind=choice, jars=request.config.rootpath / ".eos/jars") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield shared
+    shared.heal()
+
+
+def answers(cluster: KafkaCluster, timeout_s: float = 2) -> bool:
+    """Whether a plain client gets an answer."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    try:
+        admin.list_topics(timeout=timeout_s)
+    except KafkaException:
+        return False
+    return True
+
+
+def copying(name: str = "copier") -> Job:
+    """A job with topics of its own."""
+    source, copies = unique("in"), unique("copies")
+
+    def copy(record: InputRecord) -> list[OutputRecord]:
+        if record.value == b"poison":
+            raise ValueError("it is poison")
+        return [OutputRecord(copies, record.value, record.key)]
+
+    return Job(name=name, inputs=[source], outputs=[copies], transform=copy)
+
+
+def test_killed_broker_is_silent_and_comes_back_at_its_address_with_its_records(
+    cluster: KafkaCluster,
+) -> None:
+    topic, address = cluster.create_topic(unique("kept")), cluster.bootstrap_servers
+    cluster.produce(topic, [b"before"])
+    cluster.kill_broker(1)
+    assert not answers(cluster)
+    cluster.restart_broker(1)
+    assert cluster.bootstrap_servers == address
+    cluster.produce(topic, [b"after"])
+    assert [one.value for one in observer.read_committed(address, topic)] == [b"before", b"after"]
+
+
+def test_paused_broker_is_silent_until_it_is_resumed(cluster: KafkaCluster) -> None:
+    cluster.pause_broker(1)
+    assert not answers(cluster)
+    cluster.resume_broker(1)
+    assert answers(cluster, timeout_s=20)
+
+
+def test_a_paused_broker_can_be_killed_and_restarted(cluster: KafkaCluster) -> None:
+    """A frozen process takes no signal; that must not make an accident, or its end, impossible."""
+    cluster.pause_broker(1)
+    cluster.kill_broker(1)
+    cluster.heal()
+    assert answers(cluster, timeout_s=20)
+    cluster.pause_broker(1)
+    cluster.restart_broker(1)
+    assert answers(cluster, timeout_s=20)
+
+
+def test_accidents_of_brokers_that_are_not_there_or_down_are_usage_errors(cluster: KafkaCluster) -> None:
+    with pytest.raises(UsageError, match=r"broker 2 is unknown: the brokers are \[1\]"):
+        cluster.kill_broker(2)
+    cluster.kill_broker(1)
+    with pytest.raises(UsageError, match="broker 1"):
+        cluster.pause_broker(1)
+
+
+def test_a_job_runs_to_the_end_and_its_offsets_and_output_are_seen_from_outside(
+    cluster: KafkaCluster,
+) -> None:
+    job = copying()
+    cluster.create_topics(job, partitions=3)
+    values = [b"v%d" % i for i in range(300)]
+    assert cluster.produce(job.inputs[0], values) == 300
+    cluster.run(job)
+    assert_exactly_once(job, cluster, records=300)
+    seen = observer.read_committed(cluster.bootstrap_servers, job.outputs[0])
+    assert sorted(one.value or b"" for one in seen) == sorted(values)
+    assert [tuple(one) for one in cluster.read_committed(job.outputs[0])] == [tuple(one) for one in seen]
+    offsets = cluster.committed(job)
+    assert sum(offsets.values()) == 300
+    assert min(offsets.values()) > 0, "records without a key are spread over the partitions"
+    assert cluster.committed(cluster.group_of(job)) == offsets
+
+
+def test_topics_made_anew_are_empty_and_the_job_begins_anew(cluster: KafkaCluster) -> None:
+    job = copying()
+    for value in (b"first", b"second"):
+        cluster.create_topics(job)
+        cluster.produce(job.inputs[0], [value])
+        cluster.run(job)
+        assert_exactly_once(job, cluster, records=1)
+        assert [one.value for one in cluster.read_committed(*job.outputs)] == [value]
+        assert cluster.committed(job) == {Partition(job.inputs[0], 0): 1}
+
+
+def test_a_topic_that_is_there_already_is_refused(cluster: KafkaCluster) -> None:
+    topic = cluster.create_topic(unique("twice"))
+    with pytest.raises(UsageError, match=f"topic '{topic}' is there already. Fix:"):
+        cluster.create_topic(topic)
+
+
+def test_a_record_for_another_topic_is_refused(cluster: KafkaCluster) -> None:
+    with pytest.raises(UsageError, match="a record is for 'other'"):
+        cluster.produce(unique("any"), [OutputRecord("other", b"x")])
+
+
+def test_reading_waits_for_open_transactions_and_names_the_partition_that_stays_open(
+    cluster: KafkaCluster,
+) -> None:
+    topic = cluster.create_topic(unique("open"))
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("id"), "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"pending")
+    producer.flush(30)
+    with pytest.raises(UnavailableError, match=rf"{topic}\[0\] \(LSO 0, high watermark 1\)"):
+        cluster.read_committed(topic, deadline_s=1)
+    producer.abort_transaction(30)
+    assert cluster.read_committed(topic) == []
+
+
+def test_an_error_of_the_job_is_the_test_s_error(cluster: KafkaCluster) -> None:
+    job = copying()
+    cluster.create_topics(job)
+    cluster.produce(job.inputs[0], [b"good", b"poison"])
+    with pytest.raises(TransformError, match=r"offset 1: the transform raised ValueError"):
+        cluster.run(job)
+    with pytest.raises(TransformError, match="offset 1"), cluster.running(job) as run:
+        run.wait_for_records(2)
+
+
+def test_a_job_that_does_not_catch_up_in_time_is_said_to_run_on(cluster: KafkaCluster) -> None:
+    job = copying()
+    cluster.create_topics(job)
+    cluster.produce(job.inputs[0], [b"x"])
+    cluster.pause_broker(1)
+    with pytest.raises(UnavailableError, match="'copier' still runs after 1 s"):
+        cluster.run(job, deadline_s=1)
+    cluster.resume_broker(1)
+
+
+def test_a_broker_killed_while_the_job_runs_leaves_the_output_exactly_once(cluster: KafkaCluster) -> None:
+    job = copying()
+    cluster.create_topics(job, partitions=2)
+    cluster.produce(job.inputs[0], [b"v%d" % i for i in range(5_000)])
+    settings = cluster.settings(job, {"transaction.interval_ms": 20, "input.fetch_records": 50})
+    with cluster.running(job, settings) as run:
+        run.wait_for_records(100)
+        cluster.kill_broker(1)
+        cluster.restart_broker(1)
+        run.wait_for_records(1_000)
+    cluster.run(job)
+    assert_exactly_once(job, cluster, records=5_000)
+
+
+def test_two_or_no_brokers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="brokers = 2: a test cluster has 1 broker, or 3"):
+        KafkaCluster(2, kind="process")
+
+
+def test_nothing_listens_any_more_once_it_was_stopped() -> None:
+    with KafkaCluster(kind="process") as cluster:
+        address = cluster.bootstrap_servers
+        assert answers(cluster)
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    began = time.monotonic()
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+    assert time.monotonic() - began < 20
