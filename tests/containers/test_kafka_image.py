@@ -21,7 +21,7 @@ from tests.support.observer import PlainRecord
 _REASON = missing(KAFKA_IMAGE)
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(400),
     pytest.mark.xdist_group("kafka-image"),
     pytest.mark.skipif(bool(_REASON), reason=_REASON),
 ]
@@ -29,8 +29,8 @@ pytestmark = [
 _DATA = "/var/lib/kafka/data"
 _CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 _OTHER_CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-_HEALTHY_S = 90.0  # takes 5 s; the machine may be busy with two more test processes
-_END_S = 60.0
+_HEALTHY_S = 150.0  # takes 5 s; the machine may be busy with two more test processes
+_END_S = 120.0
 _STOP_GRACE_S = 60
 _TERMINATED = 143  # what java ends with after SIGTERM, its shutdown hooks done
 _HEALTH_EVERY_SECOND = ("--health-interval", "1s", "--health-retries", "2")
