@@ -37,7 +37,7 @@ from tests.support.observer import PlainRecord
 _REASON = missing(APP_IMAGE, KAFKA_IMAGE)
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("app-image"),
     pytest.mark.skipif(bool(_REASON), reason=_REASON),
 ]
