@@ -187,7 +187,9 @@ def test_a_login_s_secret_works_and_is_shown_nowhere(
         assert canary not in "\n".join(job.lines)
 
 
-@pytest.mark.parametrize("way", [by_variable, by_toml], ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way", [by_variable, pytest.param(by_toml, marks=pytest.mark.slow)], ids=["variable", "toml"]
+)
 def test_a_wrong_secret_is_in_no_error_and_no_traceback(
     secured: SecuredBroker, tmp_path: Path, canary: str, way: Way
 ) -> None:

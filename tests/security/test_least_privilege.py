@@ -106,7 +106,12 @@ def test_without_one_grant_the_job_stops_at_once_and_says_which(
 
 @pytest.mark.parametrize(
     ("missing", "operation", "on"),
-    [(0, "Write", "TransactionalId"), (1, "Read", "Topic"), (2, "Write", "Topic"), (3, "Read", "Group")],
+    [
+        pytest.param(0, "Write", "TransactionalId", marks=pytest.mark.slow),
+        pytest.param(1, "Read", "Topic", marks=pytest.mark.slow),
+        (2, "Write", "Topic"),
+        pytest.param(3, "Read", "Group", marks=pytest.mark.slow),
+    ],
     ids=_NEEDED,
 )
 def test_who_may_only_describe_may_not_work(
@@ -128,7 +133,9 @@ def test_who_may_only_describe_may_not_work(
     place.assert_nothing_done()
 
 
-@pytest.mark.parametrize("missing", ["input", "output", "group"])
+@pytest.mark.parametrize(
+    "missing", [pytest.param(one, marks=pytest.mark.slow) for one in ("input", "output")] + ["group"]
+)
 def test_without_one_grant_a_verification_stops_at_once_and_says_which(
     workplace: NewWorkplace, missing: str
 ) -> None:

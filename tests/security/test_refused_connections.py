@@ -128,7 +128,7 @@ def test_a_producer_alone_is_told_too(workplace: NewWorkplace) -> None:
     assert began.seconds < _PROMPT_S
 
 
-@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", pytest.param("SSL", marks=pytest.mark.slow)])
 def test_a_listener_that_speaks_otherwise_is_asked_about(workplace: NewWorkplace, protocol: str) -> None:
     place = workplace(records=1)
     login = {"kafka.bootstrap_servers": place.broker.cluster.servers_at(SASL)}
@@ -158,5 +158,5 @@ def test_a_view_of_transactions_says_why_it_is_refused(workplace: NewWorkplace) 
     settings = place.settings(wrong_password(place, Path()))
     began = Stopwatch()
     with pytest.raises(EosError, match=r"kafka\.sasl_password"):
-        TransactionsView(settings, timeout_s=5.0).close()
+        TransactionsView(settings, timeout_s=2.0).close()
     assert began.seconds < _PROMPT_S

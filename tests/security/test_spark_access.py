@@ -27,12 +27,12 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
     pytest.mark.xdist_group("secured"),
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(420),
 ]
 
 _JOBS = "tests.support.jobs_for_spark_cli"
 _REPOSITORY = Path(__file__).parents[2]
-_END_S = 150.0
+_END_S = 300.0  # a minute on a quiet machine, most of it the start of Java machines
 _RECORDS = 60
 _SMALL = ("--master", "local[2,4]", "--conf", "spark.driver.memory=1g")
 
