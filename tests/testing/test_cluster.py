@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -20,23 +20,35 @@ from tests.support import observer
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
+PROCESS = pytest.param("process", marks=pytest.mark.xdist_group("testing"))
 DOCKER = pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.xdist_group("containers")])
 
 
-@pytest.fixture(scope="module", params=["process", DOCKER])
-def shared(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    try:
-        choice = choose(request.param)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    with KafkaCluster(kind=choice, jars=request.config.rootpath / ".eos/jars") as cluster:
-        yield cluster
+@pytest.fixture(scope="module")
+def started(request: pytest.FixtureRequest) -> Iterator[Callable[[str], KafkaCluster]]:
+    """One cluster of each kind, started when it is first needed: a random order goes from one to the other and back."""
+    clusters: dict[str, KafkaCluster] = {}
+
+    def start(kind: str) -> KafkaCluster:
+        if kind not in clusters:
+            try:
+                choice = choose(kind)
+            except ConfigError as error:
+                pytest.skip(str(error))
+            made = KafkaCluster(kind=choice, jars=request.config.rootpath / ".eos/jars").start()
+            clusters[kind] = made
+        return clusters[kind]
+
+    yield start
+    for cluster in clusters.values():
+        cluster.stop()
 
 
-@pytest.fixture
-def cluster(shared: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield shared
-    shared.heal()
+@pytest.fixture(params=[PROCESS, DOCKER])
+def cluster(started: Callable[[str], KafkaCluster], request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    one = started(request.param)
+    yield one
+    one.heal()
 
 
 def answers(cluster: KafkaCluster, timeout_s: float = 2) -> bool:
