@@ -72,26 +72,30 @@ class TransactionsView:
     """
 
     def __init__(self, settings: Settings, *, timeout_s: float = 15.0) -> None:
+        self._settings = settings
         self._servers = settings.kafka.bootstrap_servers
         self._timeout_s = timeout_s
-        timeout_ms = max(_MIN_TIMEOUT_MS, int(timeout_s * 1000))
-        options = client_options(settings)
-        self._errors, admin = _kafka_python()
+        self._errors, self._admin = _kafka_python()
+        self._client = self._connected()
+
+    def _connected(self) -> Any:
+        timeout_ms = max(_MIN_TIMEOUT_MS, int(self._timeout_s * 1000))
+        options = client_options(self._settings)
         nets: list[Any] = []  # its constructor connects, and when that fails it leaves its thread running
 
         def net(**config: Any) -> Any:
-            nets.append(admin.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**config))
+            nets.append(self._admin.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**config))
             return nets[-1]
 
         try:
-            self._client = admin.KafkaAdminClient(
+            return self._admin.KafkaAdminClient(
                 **options, kafka_client=net, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
             )
         except (self._errors.KafkaError, OSError) as error:
             for one in nets:
                 with contextlib.suppress(Exception):
                     one.close()
-            raise _reason(settings) or self._classified(error, "connect") from error
+            raise _reason(self._settings) or self._classified(error, "connect") from error
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +120,7 @@ class TransactionsView:
             ConfigError: access was refused, or the brokers are older than 3.0.
             UnavailableError: no usable answer in time.
         """
-        listings = self._call("list transactions", self._client.list_transactions)
+        listings = self._call("list transactions", self._list)
         return sorted(
             one.transactional_id
             for of_broker in listings.values()
@@ -151,6 +155,9 @@ class TransactionsView:
         states = self.describe(self.transactional_ids(prefix)).values()
         return sorted((one for one in states if one.is_open), key=lambda one: one.transactional_id)
 
+    def _list(self) -> Any:
+        return self._client.list_transactions()  # of the client that there is when it is called
+
     def _call(self, name: str, call: Callable[[], T]) -> T:
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -165,6 +172,11 @@ class TransactionsView:
                         f"{name}: no usable answer in {self._timeout_s:g} s: {classified}"
                     ) from error
             time.sleep(_RETRY_STEP_S)
+            # kafka-python keeps a coordinator that it has once found, also when that broker is gone (3.0.12).
+            with contextlib.suppress(UnavailableError):
+                fresh = self._connected()
+                self._client.close()
+                self._client = fresh
 
     def _classified(self, error: Exception, call: str) -> EosError:
         text = f"{call}: {type(error).__name__}: {error}"

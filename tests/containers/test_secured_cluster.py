@@ -140,7 +140,6 @@ def test_the_coordinators_broker_is_killed_inside_a_transaction_and_the_output_i
         os.kill(worker, signal.SIGCONT)
         load(cluster, 3_000, seed=2)  # two of three brokers are enough to write
         wait_committed(child, 9_000)
-        # Another view, and of the survivors: kafka-python keeps the coordinator that it has once found.
         survivors = cluster.settings("admin", without=open_state.coordinator)
         with TransactionsView(survivors, timeout_s=ASK_S) as view:
             after = view.describe([SHARD])[SHARD]

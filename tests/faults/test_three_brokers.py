@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eos.check import preflight
+from eos.check.transactions import TransactionsView
 from eos.events import TransactionCommitted
 from eos.local import QUICK_START, LocalKafka
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
@@ -74,6 +75,23 @@ def test_preflight_asks_each_of_three_brokers_and_has_nothing_to_warn_of(three: 
     """librdkafka refuses a call that asks two brokers for their configuration."""
     job = fault_job(three.bootstrap_servers, partitions=1, rf=3)
     assert preflight(job.job(), settings_for(three.bootstrap_servers)) == []
+
+
+def test_view_of_the_transactions_goes_on_when_their_coordinator_is_gone(three: LocalKafka) -> None:
+    settings = settings_for(three.bootstrap_servers)
+    job = fault_job(three.bootstrap_servers, partitions=4, rf=3)
+    load(three, job, "v", 100)
+    run_to_end(job, settings, timeout_s=60)
+    shard = f"{job.name}.{job.group}.i.0"
+    with TransactionsView(settings, timeout_s=60) as view:
+        before = view.describe([shard])[shard]
+        three.kill_broker(before.coordinator)
+        try:
+            after = view.describe([shard])[shard]
+        finally:
+            three.restart_broker(before.coordinator)
+    assert after.coordinator != before.coordinator
+    assert (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch)
 
 
 @pytest.mark.parametrize("accident", ["kill", "pause"])

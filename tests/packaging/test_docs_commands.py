@@ -1,4 +1,4 @@
-"""What the documents tell to type exists: every `eos …` line, and every metric that the runbook watches."""
+"""What the documents tell to type exists: every `eos …` line, metric and alert rule."""
 
 from __future__ import annotations
 
@@ -65,3 +65,10 @@ def test_every_metric_of_the_runbook_is_measured() -> None:
     named = set(re.findall(r"\beos_[a-z_]+[a-z]\b", _RUNBOOK))
     assert named
     assert named <= measured
+
+
+def test_the_runbook_says_what_every_alert_rule_means() -> None:
+    rules = (_REPOSITORY / "docker/cluster/prometheus/alerts.yml").read_text()
+    names = re.findall(r"- alert: (\w+)", rules)
+    assert names
+    assert [name for name in names if f": `{name}` |" not in _RUNBOOK] == []
