@@ -125,7 +125,7 @@ def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
     with eos("spark", "run", f"{_JOBS}:copying", "--set", "job.suffix=x") as child:
         assert "declares no settings" in ended(child, ExitCode.CONFIGURATION)
     with eos("spark", "run", f"{_JOBS}:expected") as child:
-        assert "it has: copying, suffixed" in ended(child, ExitCode.CONFIGURATION)
+        assert "it has: copying, streaming, suffixed" in ended(child, ExitCode.CONFIGURATION)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
