@@ -159,7 +159,7 @@ def _unsettled(lsos: Mapping[Partition, int], wanted: Mapping[Partition, Range])
         "the output is not settled: "
         + _named(f"{p} (LSO {lso}, high watermark {wanted[p].end})" for p, lso in lsos.items())
         + ". A transaction is open there: its producer is at work, or it died and the coordinator ends the "
-        "transaction after transaction.timeout.ms"
+        "transaction after transaction.timeout.ms. One that outlives that hangs: see docs/RUNBOOK.md, 'The LSO is stuck'"
     )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import state as state_file
+from eos.local.former import fence_former, was_killed
 from eos.local.jars import jars_root
 from eos.local.java import find_java
 from eos.local.kafka_jars import provide_kafka
@@ -359,6 +360,9 @@ class LocalKafka:
                 return
 
     def _bring_up(self, state: ClusterState, node_ids: Sequence[int], deadline: Deadline) -> None:
+        if len(node_ids) == len(state.nodes) and was_killed(self._layout, state):
+            self._progress("Fencing what the killed cluster has left registered")
+            fence_former(self._layout, state, deadline)
         self._progress(f"Starting {len(node_ids)} broker(s) of Apache Kafka {KAFKA_VERSION}")
         launch = Launch(self._layout, owned=self._owned)
         try:
@@ -367,7 +371,7 @@ class LocalKafka:
                 state_file.save(self._layout.state, state)
             launch.wait_until_ready(state, deadline)
         except BaseException:  # Ctrl-C too: whatever happens, nothing half-started stays
-            launch.kill()
+            launch.end()
             raise
         self._guards |= launch.guards
 

@@ -40,7 +40,7 @@ def write_configuration(
 
 
 class Launch:
-    """One start of some nodes: kill() undoes it, wait_until_ready() completes it."""
+    """One start of some nodes: end() undoes it, wait_until_ready() completes it."""
 
     def __init__(self, layout: Layout, *, owned: bool) -> None:
         self._layout = layout
@@ -49,8 +49,13 @@ class Launch:
         self.identities: dict[int, Identity] = {}
         self.guards: dict[int, Guard] = {}
 
-    def start(self, state: ClusterState, node_id: int) -> Identity:
+    def start(self, state: ClusterState, node_id: int, properties: Path | None = None) -> Identity:
         """Start a node's process.
+
+        Args:
+            state: the cluster.
+            node_id: which of its nodes.
+            properties: default: the node's own.
 
         Raises:
             OSError: no process could be started.
@@ -69,7 +74,7 @@ class Launch:
             "-cp",
             f"{state.libs}/*",
             "kafka.Kafka",
-            str(self._layout.properties(node_id)),
+            str(properties or self._layout.properties(node_id)),
         ]
         identity, guard = spawn(command, directory=node, output=console, owned=self._owned)
         self.identities[node_id] = identity
@@ -91,8 +96,7 @@ class Launch:
 
         def all_ready() -> bool:
             for node_id in sorted(waiting):
-                if not self.identities[node_id].alive:
-                    raise self._ended(node_id)
+                self._check_alive(node_id)
                 seen = metadata.ask(HOST, expected[node_id], _ANSWER_TIMEOUT_S)
                 if (
                     seen is None
@@ -105,32 +109,49 @@ class Launch:
 
         if not deadline.wait_for(all_ready):
             node_id = min(waiting)
-            msg = f"broker {node_id} was not ready in time. {self._last_words(node_id)}"
+            msg = f"broker {node_id} was not ready in time. {self.last_words(node_id)}"
             raise RetriableError(msg)
 
-    def kill(self) -> None:
-        """End what was started."""
-        end(self.identities.values(), grace_s=0)
+    def check_alive(self) -> None:
+        """Raises PortTakenError or ConfigError if a node has ended, as wait_until_ready()."""
+        for node_id in self.identities:
+            self._check_alive(node_id)
+
+    def log_since_start(self, node_id: int) -> str:
+        """What the node has logged since it was started here."""
+        log = self._layout.log(node_id)
+        return _since(log, self._starts[node_id][log])
+
+    def end(self, grace_s: float = 0) -> None:
+        """End what was started: SIGTERM, and SIGKILL after ``grace_s`` (0: at once)."""
+        end(self.identities.values(), grace_s=grace_s)
         for guard in self.guards.values():
             guard.join()
 
-    def _ended(self, node_id: int) -> ConfigError:
-        words = self._last_words(node_id)
+    def _check_alive(self, node_id: int) -> None:
+        if self.identities[node_id].alive:
+            return
+        words = self.last_words(node_id)
         kind = PortTakenError if _PORT_TAKEN in words else ConfigError
-        return kind(f"broker {node_id} ended while starting. {words}")
+        raise kind(f"broker {node_id} ended while starting. {words}")
 
-    def _last_words(self, node_id: int) -> str:
+    def last_words(self, node_id: int) -> str:
+        """The last lines that the node has written since it was started here, for an error."""
         log, console = self._layout.log(node_id), self._layout.console(node_id)
         starts = self._starts[node_id]
-        lines = [line for path in (console, log) for line in _tail(path, starts[path])]
+        lines = [
+            line
+            for path in (console, log)
+            for line in _since(path, starts[path]).splitlines()[-_SHOWN_LINES:]
+        ]
         return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def _tail(path: Path, start: int) -> list[str]:
-    """The last lines of a file, from byte ``start`` on; a file that has been rolled since is read whole."""
+def _since(path: Path, start: int) -> str:
+    """What is in a file from byte ``start`` on; a file that has been rolled since is read whole."""
     try:
         content = path.read_bytes()
     except OSError:
-        return []
+        return ""
     new = content[start:] if len(content) >= start else content
-    return new.decode(errors="replace").splitlines()[-_SHOWN_LINES:]
+    return new.decode(errors="replace")

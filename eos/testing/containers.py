@@ -21,6 +21,7 @@ from eos.local.ports import HOST, free_port
 from eos.local.properties import check_extra, small_cluster
 from eos.local.storage import new_cluster_id
 from eos.local.waiting import Deadline
+from eos.testing.former import command
 from eos.testing.reaper import Reaper, remove_labelled
 
 if TYPE_CHECKING:
@@ -226,6 +227,8 @@ class ContainerKafka:
         )
         # with_bind_ports takes no address, and without one a port would be open to the whole network.
         container.ports[f"{_OUTSIDE}/tcp"] = (HOST, self._ports[broker_id])  # type: ignore[assignment] # docker's own form
+        if len(self._ids) == 1:
+            container.with_command(command(_LOGS, _CONTROLLER))
         if self._network is not None:
             container.with_network(self._network).with_network_aliases(self._host(broker_id))
         return container

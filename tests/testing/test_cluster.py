@@ -86,6 +86,25 @@ def test_killed_broker_is_silent_and_comes_back_at_its_address_with_its_records(
     assert [one.value for one in observer.read_committed(address, topic)] == [b"before", b"after"]
 
 
+def test_sole_broker_killed_while_it_ends_a_transaction_has_ended_it_once_it_is_back(
+    cluster: KafkaCluster,
+) -> None:
+    """Kafka answers a commit before it writes the markers; killed then, it left them out for ever (eos.local.former)."""
+    topic, name = cluster.create_topic(unique("ended"), partitions=3), unique("producer")
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "log_level": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for partition in range(3):
+        producer.produce(topic, b"stable", partition=partition)
+    producer.commit_transaction(20)
+    cluster.kill_broker(1)
+    cluster.restart_broker(1)
+    seen = observer.read_committed(cluster.bootstrap_servers, topic)
+    assert [one.value for one in seen] == [b"stable"] * 3
+
+
 def test_paused_broker_is_silent_until_it_is_resumed(cluster: KafkaCluster) -> None:
     cluster.pause_broker(1)
     assert not answers(cluster)

@@ -1,0 +1,66 @@
+"""Canary: what the pinned Kafka does with the marker of a partition that has no leader when a transaction ends.
+
+A plain client only. When it fails after an upgrade, eos.local.former and eos.testing.former can go, and what
+docs/GUARANTEES.md and docs/RUNBOOK.md say of hanging transactions speaks of older brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from eos.local import QUICK_START, LocalKafka
+from tests.support import observer
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+
+_JARS = Path(os.environ.get("EOS_LOCAL__JARS", Path(__file__).parents[2] / ".eos" / "jars"))
+_WAIT_S = 60.0
+_LATER_S = 5.0  # a marker that is only late takes milliseconds
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[LocalKafka]:
+    with LocalKafka(tmp_path, 3, jars=_JARS, jvm_options=QUICK_START) as cluster:
+        yield cluster
+
+
+def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
+    """The broker that leads each partition; -1 for none."""
+    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
+    return {number: partition.leader for number, partition in found.items()}
+
+
+def test_transaction_that_ends_while_a_partition_has_no_leader_hangs_there_for_ever(
+    three: LocalKafka,
+) -> None:
+    """KAFKA-20734: the coordinator takes the partition for a deleted one and calls the transaction complete."""
+    bootstrap, topic = three.bootstrap_servers, observer.unique("one-replica")
+    observer.create_topics(bootstrap, {topic: 3}, rf=1, timeout_s=_WAIT_S)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    orphan = next(number for number, leader in leaders(admin, topic).items() if leader == 3)
+
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": observer.unique("canary"), "log_level": 0}
+    )
+    producer.init_transactions(_WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"committed", partition=orphan)
+    producer.flush(_WAIT_S)
+    three.kill_broker(3)
+    deadline = time.monotonic() + _WAIT_S
+    while leaders(admin, topic)[orphan] != -1:
+        assert time.monotonic() < deadline, "the killed broker is not fenced"
+        time.sleep(0.2)
+    producer.commit_transaction(_WAIT_S)
+    three.restart_broker(3)
+
+    time.sleep(_LATER_S)
+    assert observer.watermarks(bootstrap, topic)[orphan] == (0, 1), "the record, and no marker"
+    assert observer.lso(bootstrap, topic)[orphan] == 0
