@@ -25,6 +25,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 
 from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
 from eos.check.report import VerificationReport
@@ -42,6 +43,7 @@ from jobs.settlements import KeyValue, load, settlements
 
 PARTITIONS = 4
 _VERIFY_DEADLINE_S = 120.0
+_BAR_WIDTH = 16
 
 
 def main() -> int:
@@ -207,10 +209,11 @@ def _described(progress: Progress, task: TaskID) -> Callable[[str], None]:
 def _progress(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        # Of a line that is too long for the terminal, the description gives way.
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=_BAR_WIDTH),
+        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=len("100000/100000"))),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
         console=console,
     )
 
