@@ -44,6 +44,7 @@ from jobs.settlements import KeyValue, load, settlements
 PARTITIONS = 4
 _VERIFY_DEADLINE_S = 120.0
 _BAR_WIDTH = 16
+_WIDE = 120  # columns: from here on nothing is cut
 
 
 def main() -> int:
@@ -210,10 +211,11 @@ def _progress(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(),
         # Of a line that is too long for the terminal, the description gives way.
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         BarColumn(bar_width=_BAR_WIDTH),
-        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=len("100000/100000"))),
-        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        expand=console.width < _WIDE,
         console=console,
     )
 
