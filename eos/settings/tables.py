@@ -290,7 +290,7 @@ class SparkSettings(Table):
         default=None,
         ge=1,
         description="milliseconds that a task that was fenced by its twin (a retry, a speculative copy) waits for the "
-        "twin's commit before it fails; transaction.timeout_ms if not given",
+        "twin's commit before it fails; transaction.timeout_ms if not given; a retry waits 3 seconds at most",
     )
     sink_shards: int = Field(
         default=4,

@@ -43,6 +43,7 @@ from eos.spark.endmarks import ShardRows
 from eos.spark.failures import encoded, marked
 from eos.spark.output import OutputColumns
 from eos.spark.plan import OffsetRange
+from eos.spark.twins import twin_wait_s
 from eos.stamps import OwnershipMode, Stamp
 from eos.transaction import Transaction
 
@@ -260,12 +261,13 @@ class ShardWriter:
                 )
 
     def _wait_for_twin(self, fence: FencedError) -> None:
-        deadline = time.monotonic() + self._settings.twin_wait_s
+        wait_s = twin_wait_s(self._settings)
+        deadline = time.monotonic() + wait_s
         while not self._is_done(self._stored(deadline)):
             if time.monotonic() >= deadline:
                 raise FencedError(
                     f"{self._shard.transactional_id}: another task has taken the shard over and has not committed "
-                    f"in {self._settings.twin_wait_s:g} s",
+                    f"in {wait_s:g} s",
                     code=fence.code,
                 ) from fence
             time.sleep(_TWIN_POLL_S)

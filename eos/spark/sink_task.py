@@ -19,6 +19,7 @@ from eos.spark.failures import marked
 from eos.spark.ledger import BatchPlan, Content, LedgerChangedError, LedgerEntry, LedgerStamp, Tally, Verdict
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.output import OutputColumns
+from eos.spark.twins import twin_wait_s
 
 SHARD, HASH = "eos_shard", "eos_hash"
 
@@ -208,12 +209,12 @@ class SinkTask:
 
     def _wait_for_twin(self, shard: int, reader: ConsumerClient, error: FencedError) -> LedgerEntry:
         """Not fighting back: twins would fence each other until Spark gives up."""
-        wait_s = self.store.settings.twin_wait_s
+        wait_s = twin_wait_s(self.store.settings)
         deadline = time.monotonic() + wait_s
         while not (written := self._written(shard, self.store.stored(reader))):
             if time.monotonic() >= deadline:
                 raise FencedError(
-                    f"{error}. It has not written batch {self.plan.batch} within {wait_s:g} s (spark.twin_wait_ms)",
+                    f"{error}. It has not written batch {self.plan.batch} within {wait_s:g} s",
                     code=error.code,
                 ) from error
             time.sleep(_ASK_EVERY_S)

@@ -73,7 +73,7 @@ def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
     return admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader
 
 
-@pytest.mark.parametrize("accident", ["kill", "pause"])
+@pytest.mark.parametrize("accident", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
 def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_once(
     cluster: KafkaCluster, accident: str
 ) -> None:

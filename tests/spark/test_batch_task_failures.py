@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import EosError
 from eos.spark.commit import ShardState
-from tests.support.batch_faults import DyingWriting, raises_after, stalls_after
+from tests.support.batch_faults import DyingWriting, late_first_try, raises_after, stalls_after
 from tests.support.batch_input import BatchRuns
 
 if TYPE_CHECKING:
@@ -96,6 +96,18 @@ def _raising_in_the_end(batches: Iterator[Any]) -> Iterator[Any]:
 def test_an_operator_that_fails_below_the_writer_leaves_nothing_and_is_tried_again(runs: BatchRuns) -> None:
     result = runs.run(through(raises_after(batches=15)))
     assert {shard.state for shard in result.shards} == {ShardState.COMMITTED}
+    assert_all_once(runs)
+
+
+def test_a_retry_that_the_late_init_of_the_first_try_has_fenced_does_not_wait_for_it(
+    runs: BatchRuns, tmp_path: Path
+) -> None:
+    """Otherwise a failed task now and then cost as long as a transaction may live: a minute."""
+    began = time.monotonic()
+    result = runs.run(through(late_first_try(runs.settings, runs.name, runs.input, tmp_path)))
+    assert time.monotonic() - began < runs.settings.twin_wait_s / 2
+    assert {shard.state for shard in result.shards} == {ShardState.COMMITTED}
+    assert (tmp_path / "2").exists(), "the second try was not fenced"
     assert_all_once(runs)
 
 

@@ -16,6 +16,10 @@ from typing import Any
 
 from pyspark import TaskContext, cloudpickle
 
+from eos.offsets import Partition
+from eos.producer import TransactionalProducer
+from eos.settings import Settings
+from eos.shards import PartitionShard
 from eos.spark.commit import Writing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # PySpark's copy
@@ -37,6 +41,30 @@ def raises_after(batches: int) -> Callable[[Batches], Batches]:
             if attempt() == 0 and number == batches:
                 raise RuntimeError("the first try fails")
             yield batch
+
+    return passed
+
+
+def late_first_try(settings: Settings, name: str, topic: str, tries: Path) -> Callable[[Batches], Batches]:
+    """The first try fails; while the second writes, the first one's init arrives, and nothing more of it.
+
+    Args:
+        settings: of the job.
+        name: of the job and its group.
+        topic: the input.
+        tries: a directory that gets a file for each try that came to its end.
+    """
+
+    def passed(given: Batches) -> Batches:
+        for number, batch in enumerate(given):
+            if attempt() == 0 and number == 5:
+                raise RuntimeError("the first try fails")
+            if attempt() == 1 and number == 15:
+                time.sleep(2.0)  # the writer has begun with what came before
+                partition = Partition(topic, batch.column("shard")[0].as_py())
+                TransactionalProducer(settings, PartitionShard(name, name, partition)).open()
+            yield batch
+        (tries / f"{attempt()}").touch()
 
     return passed
 

@@ -51,6 +51,7 @@ _ASK_OFFSETS_AGAIN = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,  # also while the first group ever makes the broker create __consumer_offsets
 }
+_LEADER_MOVES = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 _ANY_PARTITION = -1
 _READ_COMMITTED = "read_committed"
 _READ_UNCOMMITTED = "read_uncommitted"
@@ -273,16 +274,22 @@ def _bounds(consumer: Consumer, topic: str, deadline: _Deadline) -> dict[int, tu
     metadata = consumer.list_topics(topic, timeout=_ASK_S).topics[topic]
     if metadata.error is not None:
         raise KafkaException(metadata.error)
-    found = {}
-    for partition in sorted(metadata.partitions):
+    return {
+        partition: _bounds_of(consumer, TopicPartition(topic, partition), deadline)
+        for partition in sorted(metadata.partitions)
+    }
+
+
+def _bounds_of(consumer: Consumer, partition: TopicPartition, deadline: _Deadline) -> tuple[int, int]:
+    while True:
         try:
-            found[partition] = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=_ASK_S
-            )
+            return consumer.get_watermark_offsets(partition, timeout=_ASK_S)
         except KafkaException as error:
-            error.add_note(f"asking {topic}[{partition}] for its offsets")
-            raise
-    return found
+            waiting_for = f"asking {partition.topic}[{partition.partition}] for its offsets"
+            if error.args[0].code() not in _LEADER_MOVES:
+                error.add_note(waiting_for)
+                raise
+            deadline.step(waiting_for)
 
 
 def _wait_until_settled(bootstrap: str, topic: str, deadline: _Deadline) -> None:
