@@ -20,9 +20,9 @@ venv: $(INSTALLED) ## set up .venv with the locked dependencies (the other targe
 demo: $(INSTALLED) ## a real broker, the refunds job, a worker killed inside a transaction, and the proof
 	@$(BIN)/python -m jobs.demo
 
-# Three processes, each with a broker of its own: the tests wait more than they compute.
+# Four processes, each with a broker of its own: the tests wait as much as they compute.
 test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (at most 9 minutes)
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
 
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
 	@$(BIN)/python -m pytest -m slow

@@ -122,9 +122,10 @@ def left_over(label: str) -> list[str]:
     ("number", "brokers", "things"),
     [
         (signal.SIGINT, 1, 1),
-        (signal.SIGTERM, 1, 1),
-        (signal.SIGKILL, 3, 4),
-    ],  # three containers and their network
+        pytest.param(signal.SIGTERM, 1, 1, marks=pytest.mark.slow),
+        (signal.SIGKILL, 1, 1),
+        pytest.param(signal.SIGKILL, 3, 4, marks=pytest.mark.slow),  # three containers and their network
+    ],
 )
 def test_nothing_is_left_when_the_process_that_started_them_ends(
     image: str, number: signal.Signals, brokers: int, things: int

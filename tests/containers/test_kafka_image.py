@@ -161,6 +161,7 @@ def test_defaults_make_a_broker_on_a_read_only_root_without_capabilities() -> No
         assert started.run("bash", "-c", "touch /opt/kafka/x 2>&1 || true").endswith("Read-only file system")
 
 
+@pytest.mark.slow
 def test_log_levels_are_set_by_variables_and_keep_the_output() -> None:
     """The official translation of the root level drops the appender; ours goes another way."""
     levels = {
@@ -253,6 +254,7 @@ def test_logs_without_their_identity_are_refused_and_kept(volume: str) -> None:
     assert kept.split() == ["orders-0"]
 
 
+@pytest.mark.slow
 def test_interrupted_format_is_finished(volume: str) -> None:
     """Kafka writes meta.properties last: what is there without it, and no log, is the rest of a first start."""
     mount = ("--volume", f"{volume}:{_DATA}")

@@ -112,6 +112,7 @@ def _everything(cluster: LocalSpark) -> list[Identity]:
 
 
 @needs_spark
+@pytest.mark.slow
 def test_a_job_runs_on_both_workers_and_goes_on_after_its_executor_is_killed(
     spark: LocalSpark, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_killed_owner_leaves_not_even_a_paused_executor(tmp_path: Path) -> None:
             driver.kill()
 
 
+@pytest.mark.slow
 @needs_spark
 def test_background_cluster_runs_until_it_is_stopped(eos: Eos, tmp_path: Path) -> None:
     """From the command line; whoever started it has long ended."""

@@ -17,16 +17,25 @@ if TYPE_CHECKING:
 
 _REPOSITORY = Path(__file__).parents[2]
 MASTER = "local[2,4]"  # two tasks at a time, four tries each
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))  # for what tests start, too
+
+_OWN_SPARK = {"test_faults_cluster.py", "test_spark_cli.py"}
 
 Settled = Callable[..., Settings]
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests in two processes, each with one Spark session; the first of each waits for its start."""
+    """Keep these tests in three processes: two with a Spark session each, whose first test waits for its start.
+
+    The third has the tests that start a Spark, or a cluster, for themselves.
+    """
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            group = "spark-stream" if "stream" in item.path.name else "spark-batch"
+            if item.path.name in _OWN_SPARK:
+                group = "spark-own"
+            else:
+                group = "spark-stream" if "stream" in item.path.name else "spark-batch"
             item.add_marker(pytest.mark.xdist_group(group))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))

@@ -111,7 +111,7 @@ def test_a_retry_that_the_late_init_of_the_first_try_has_fenced_does_not_wait_fo
     assert_all_once(runs)
 
 
-@pytest.mark.parametrize("interrupt", [False, True])
+@pytest.mark.parametrize("interrupt", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_task_does_not_commit_what_it_has(
     runs: BatchRuns, tmp_path: Path, *, interrupt: bool
 ) -> None:

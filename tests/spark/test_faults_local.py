@@ -184,7 +184,7 @@ def resume(flag: Path) -> None:
 # --- input that is not there yet, or no longer -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("commits", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_range_ends_before_a_foreign_open_transaction_and_the_next_run_reads_the_rest(
     spark: SparkSession, bootstrap: str, commits: bool
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.events import nobody
-from eos.kafka.topics import create_topics
+from eos.kafka.topics import create_topics, delete_topics
 from eos.spark.job import run_job
 from eos.worker import run_shards
 from jobs import refunds, refunds_batch, settlement_report
@@ -43,7 +43,9 @@ def loaded(bootstrap: str) -> list[SeenRecord]:
     """The jobs' own topics, with settlements, and with merchants of which one has changed its name."""
     config = {"bootstrap.servers": bootstrap}
     outputs = [*refunds.job.written_topics, settlement_report.SETTLEMENT_REPORT]
-    create_topics(config, dict.fromkeys([refunds.SETTLEMENTS, *outputs], PARTITIONS) | {MERCHANTS: 2})
+    topics = dict.fromkeys([refunds.SETTLEMENTS, *outputs], PARTITIONS) | {MERCHANTS: 2}
+    delete_topics(config, topics)  # other tests of these jobs may have run on the same broker
+    create_topics(config, topics)
     renamed = json.dumps({"merchant_id": "m-0000", "name": "Renamed", "country": "DE"}).encode()
     produce(bootstrap, MERCHANTS, [*merchants(500), KeyValue(b"m-0000", renamed)])
     return produce(bootstrap, refunds.SETTLEMENTS, settlements(RECORDS, seed=7))

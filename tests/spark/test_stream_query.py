@@ -116,6 +116,7 @@ def copy(spark: SparkSession, settled: Callable[..., Settings], bootstrap: str, 
     return Copy(spark, settled(), bootstrap, tmp_path)
 
 
+@pytest.mark.slow
 def test_query_goes_on_from_its_checkpoint(copy: Copy) -> None:
     copy.load(100)
     copy.run()

@@ -112,6 +112,7 @@ def test_paused_broker_is_silent_until_it_is_resumed(cluster: KafkaCluster) -> N
     assert answers(cluster, timeout_s=20)
 
 
+@pytest.mark.slow
 def test_a_paused_broker_can_be_killed_and_restarted(cluster: KafkaCluster) -> None:
     """A frozen process takes no signal; that must not make an accident, or its end, impossible."""
     cluster.pause_broker(1)

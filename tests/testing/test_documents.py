@@ -29,6 +29,7 @@ def test_the_tests_that_the_documents_show_pass(
     run(pytester, "--eos-kafka=process").assert_outcomes(passed=4)
 
 
+@pytest.mark.slow
 def test_the_script_that_the_document_shows_runs(tmp_path: Path) -> None:
     section = (REPOSITORY / "docs/TESTING.md").read_text().partition("## Without pytest\n")[2]
     code = section.partition("```python\n")[2].partition("```")[0]

@@ -152,6 +152,7 @@ def test_a_run_without_kafka_imports_no_client(pytester: pytest.Pytester, argume
     run(pytester, *arguments).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 def test_brokers_that_a_test_broke_serve_the_next_one_in_the_same_worker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
