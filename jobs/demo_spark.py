@@ -21,7 +21,7 @@ from rich.progress import Progress
 from eos import PartitionShard, Settings, UnavailableError
 from eos.check.reading import LogReader
 from eos.check.transactions import TransactionState, TransactionsView
-from eos.local import LocalSpark
+from eos.local import QUICK_START, LocalSpark
 from eos.local.pyspark_home import require_pyspark
 from eos.offsets import Partition
 from jobs import refunds
@@ -38,15 +38,14 @@ _LOOK_EVERY_S = 0.01
 _ON_THE_WIRE_S = 0.1  # what a stopped process had sent before has reached the broker by then
 _SHOWN_REPORTS = 4
 _READ_DEADLINE_S = 30.0
-# These Java machines live for half a minute; the second compiler would pay off later.
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA_OPTIONS = " ".join(QUICK_START)  # these machines live for half a minute
 # Rows reach the writers in small portions, so that their transactions are open for most of their work.
 _SPARK_CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     "spark.sql.shuffle.partitions": "4",  # two cores; Spark's default of 200 is for clusters
     "spark.executor.memory": "1g",
-    "spark.driver.defaultJavaOptions": _QUICK_START,
-    "spark.executor.defaultJavaOptions": _QUICK_START,
+    "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
+    "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.ui.enabled": "false",
 }
 

@@ -23,9 +23,10 @@ from eos.local.state import ClusterState
 from eos.local.storage import METADATA_LOG
 from eos.local.waiting import Deadline
 
-_CLEAN = ".kafka_cleanshutdown"  # a broker that ended in order leaves it in its data directory
-_FENCED = re.compile(r"Fencing broker (\d+) at epoch")
-_ACTIVE = "Activated periodic tasks"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"  # a broker that ended in order leaves it in its data directory
+FENCED = "Fencing broker"  # what the controller logs when a broker's session is over,
+ACTIVE = "Activated periodic tasks"  # and when it has begun to look for such brokers
+_FENCED_BROKER = re.compile(rf"{FENCED} (\d+) at epoch")
 _NOTHING_LEFT_S = 2.0  # after the controller has become active: ten times the session
 _FLUSH_S = 1.0  # the controller appends a no-op record twice a second
 _END_GRACE_S = 5.0
@@ -34,7 +35,7 @@ _END_GRACE_S = 5.0
 def was_killed(layout: Layout, state: ClusterState) -> bool:
     """Whether a node of the cluster has run before and did not end in order."""
     data = [layout.data(node_id) for node_id in state.nodes]
-    return any((one / METADATA_LOG).exists() and not (one / _CLEAN).exists() for one in data)
+    return any((one / METADATA_LOG).exists() and not (one / CLEAN_SHUTDOWN).exists() for one in data)
 
 
 def fence_former(layout: Layout, state: ClusterState, deadline: Deadline) -> None:
@@ -47,7 +48,7 @@ def fence_former(layout: Layout, state: ClusterState, deadline: Deadline) -> Non
     launch = Launch(layout, owned=True)  # nothing of this may stay, whatever happens
     try:
         for node_id in state.nodes:
-            layout.controller_properties(node_id).write_text(_controller_only(layout, state, node_id))
+            layout.controller_properties(node_id).write_text(_properties(layout, state, node_id))
             launch.start(state, node_id, layout.controller_properties(node_id))
         _wait_until_fenced(state, launch, deadline)
         _wait_until_written(layout, state)
@@ -55,18 +56,25 @@ def fence_former(layout: Layout, state: ClusterState, deadline: Deadline) -> Non
         launch.end(_END_GRACE_S)
 
 
-def _controller_only(layout: Layout, state: ClusterState, node_id: int) -> str:
-    """The node's properties, and over them (the last one counts) what makes it expect no heartbeat of any broker."""
+def controller_only(listener: str) -> dict[str, str]:
+    """The properties that make a node a controller alone, which expects no heartbeat of any broker.
+
+    Args:
+        listener: where the controller listens, with its name.
+    """
+    return {
+        "process.roles": "controller",
+        "listeners": listener,
+        "advertised.listeners": listener,
+        "broker.session.timeout.ms": "200",
+        "broker.heartbeat.interval.ms": "50",
+    }
+
+
+def _properties(layout: Layout, state: ClusterState, node_id: int) -> str:
+    """The node's own properties, and others over them: the last one counts."""
     listener = f"CONTROLLER://{HOST}:{state.nodes[node_id].ports.controller}"
-    return layout.properties(node_id).read_text() + render(
-        {
-            "process.roles": "controller",
-            "listeners": listener,
-            "advertised.listeners": listener,
-            "broker.session.timeout.ms": "200",
-            "broker.heartbeat.interval.ms": "50",
-        }
-    )
+    return layout.properties(node_id).read_text() + render(controller_only(listener))
 
 
 def _wait_until_fenced(state: ClusterState, launch: Launch, deadline: Deadline) -> None:
@@ -76,9 +84,9 @@ def _wait_until_fenced(state: ClusterState, launch: Launch, deadline: Deadline) 
         nonlocal settled
         launch.check_alive()
         logs = [launch.log_since_start(node_id) for node_id in state.nodes]
-        if settled is None and any(_ACTIVE in text for text in logs):
+        if settled is None and any(ACTIVE in text for text in logs):
             settled = Deadline(_NOTHING_LEFT_S)  # who was fenced before is not fenced again
-        fenced = {int(number) for text in logs for number in _FENCED.findall(text)}
+        fenced = {int(number) for text in logs for number in _FENCED_BROKER.findall(text)}
         return fenced == set(state.nodes) or (settled is not None and settled.left_s == 0.0)
 
     if not deadline.wait_for(nobody_is_left):

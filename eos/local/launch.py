@@ -128,13 +128,6 @@ class Launch:
         for guard in self.guards.values():
             guard.join()
 
-    def _check_alive(self, node_id: int) -> None:
-        if self.identities[node_id].alive:
-            return
-        words = self.last_words(node_id)
-        kind = PortTakenError if _PORT_TAKEN in words else ConfigError
-        raise kind(f"broker {node_id} ended while starting. {words}")
-
     def last_words(self, node_id: int) -> str:
         """The last lines that the node has written since it was started here, for an error."""
         log, console = self._layout.log(node_id), self._layout.console(node_id)
@@ -146,12 +139,19 @@ class Launch:
         ]
         return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for line in lines)
 
+    def _check_alive(self, node_id: int) -> None:
+        if self.identities[node_id].alive:
+            return
+        words = self.last_words(node_id)
+        kind = PortTakenError if _PORT_TAKEN in words else ConfigError
+        raise kind(f"broker {node_id} ended while starting. {words}")
+
 
 def _since(path: Path, start: int) -> str:
     """What is in a file from byte ``start`` on; a file that has been rolled since is read whole."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(start if path.stat().st_size >= start else 0)
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
-    new = content[start:] if len(content) >= start else content
-    return new.decode(errors="replace")

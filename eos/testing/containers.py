@@ -17,6 +17,7 @@ from testcontainers.core.network import Network
 
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import metadata
+from eos.local.former import controller_only
 from eos.local.ports import HOST, free_port
 from eos.local.properties import check_extra, small_cluster
 from eos.local.storage import new_cluster_id
@@ -228,7 +229,8 @@ class ContainerKafka:
         # with_bind_ports takes no address, and without one a port would be open to the whole network.
         container.ports[f"{_OUTSIDE}/tcp"] = (HOST, self._ports[broker_id])  # type: ignore[assignment] # docker's own form
         if len(self._ids) == 1:
-            container.with_command(command(_LOGS, _CONTROLLER))
+            alone = controller_only(f"CONTROLLER://localhost:{_CONTROLLER}")
+            container.with_command(command(_LOGS, {_variable(name): one for name, one in alone.items()}))
         if self._network is not None:
             container.with_network(self._network).with_network_aliases(self._host(broker_id))
         return container

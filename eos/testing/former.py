@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from eos.local.former import ACTIVE, CLEAN_SHUTDOWN, FENCED
+from eos.local.storage import METADATA_LOG
+
 _RUN = "/etc/kafka/docker/run"  # in either image: configures Kafka from the environment, and becomes it
 _OUTPUT = "/tmp/former.log"  # noqa: S108 - in the container
 
 
-def command(logs: str, controller_port: int) -> list[str]:
+def command(logs: str, controller_only: Mapping[str, str]) -> list[str]:
     """What the container of a broker that is the only one runs instead of the image's own command.
 
     Args:
         logs: the broker's directory of logs, in the container.
-        controller_port: where its controller listens.
+        controller_only: the variables that make it a controller alone, by ``eos.local.former``.
     """
-    listener = f"CONTROLLER://localhost:{controller_port}"
+    variables = " ".join(f"{name}={value}" for name, value in controller_only.items())
     script = f"""
 trap 'exit 143' TERM
-if [ -d {logs}/__cluster_metadata-0 ] && [ ! -e {logs}/.kafka_cleanshutdown ]; then
+if [ -d {logs}/{METADATA_LOG} ] && [ ! -e {logs}/{CLEAN_SHUTDOWN} ]; then
   (
-    export KAFKA_PROCESS_ROLES=controller KAFKA_LISTENERS={listener} KAFKA_ADVERTISED_LISTENERS={listener}
-    export KAFKA_BROKER_SESSION_TIMEOUT_MS=200 KAFKA_BROKER_HEARTBEAT_INTERVAL_MS=50
+    export {variables}
     exec {_RUN}
   ) >{_OUTPUT} 2>&1 &
   controller=$!
   active=0
   for _ in $(seq 600); do
-    kill -0 "$controller" 2>/dev/null && ! grep -q 'Fencing broker' {_OUTPUT} || break
-    ! grep -q 'Activated periodic tasks' {_OUTPUT} || active=$((active + 1))
+    kill -0 "$controller" 2>/dev/null && ! grep -q '{FENCED}' {_OUTPUT} || break
+    ! grep -q '{ACTIVE}' {_OUTPUT} || active=$((active + 1))
     [ "$active" -lt 20 ] || break # who was fenced before is not fenced again
     sleep 0.1
   done

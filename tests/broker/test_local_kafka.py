@@ -5,7 +5,6 @@ Everything that a broker kept is read back with a client, everything that ended 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -23,13 +22,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from eos.errors import ConfigError, UsageError
 from eos.local import QUICK_START, LocalKafka, metadata
+from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
 from eos.local.waiting import Deadline
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-_JARS = Path(os.environ.get("EOS_LOCAL__JARS", Path(__file__).parents[2] / ".eos" / "jars"))
+_JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ docs/GUARANTEES.md and docs/RUNBOOK.md say of hanging transactions speaks of old
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +15,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from eos.local import QUICK_START, LocalKafka
+from eos.local.jars import jars_root
 from tests.support import observer
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
-_JARS = Path(os.environ.get("EOS_LOCAL__JARS", Path(__file__).parents[2] / ".eos" / "jars"))
+_JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
 _WAIT_S = 60.0
 _LATER_S = 5.0  # a marker that is only late takes milliseconds
 
