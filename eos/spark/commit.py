@@ -42,7 +42,7 @@ from eos.shards import BatchShard, PartitionShard, Shard
 from eos.spark.endmarks import ShardRows
 from eos.spark.failures import encoded, marked
 from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange
+from eos.spark.plan import OffsetRange, limit_that_fits
 from eos.spark.twins import twin_wait_s
 from eos.stamps import OwnershipMode, Stamp
 from eos.transaction import Transaction
@@ -64,8 +64,6 @@ _REPORT = pa.schema(
 )
 _TWIN_POLL_S = 0.2
 _CALL_S = 5.0
-# A transaction may use half of its time, so that a slow moment does not end it.
-_ROOM = 0.5
 
 
 class ShardState(StrEnum):
@@ -213,15 +211,17 @@ class ShardWriter:
 
     def _transact(self, producer: TransactionalProducer, rows: Iterator[pa.RecordBatch]) -> ShardReport:
         transaction = producer.transaction()
+        complete = False
         try:
             with transaction:
                 for part in rows:
                     for batch in self._columns.batches(part):
                         transaction.produce_batch(batch.topic, batch)
+                complete = True
                 transaction.add_offsets(self._ends, _reader(self._settings, self._group).group_metadata())
         except ReopenError as error:
             if producer.reopen() is not Outcome.COMMITTED:
-                raise self._redo(error, transaction) from error
+                raise self._redo(error, transaction, complete) from error
         state = ShardState.COMMITTED if transaction.records_out else ShardState.EMPTY
         return ShardReport(
             state,
@@ -281,12 +281,17 @@ class ShardWriter:
             slice_s=_CALL_S,
         )
 
-    def _redo(self, error: EosError, transaction: Transaction) -> EosError:
+    def _redo(self, error: EosError, transaction: Transaction, complete: bool) -> EosError:
         if not isinstance(error, TransactionExpiredError):
             return AbortableError(f"{error} (read back: it was not committed)", code=error.code)
         timeout_s, seconds = self._settings.transaction.timeout_s, max(transaction.seconds, 0.001)
         offsets = max(end - self._starts[p] for p, end in self._ends.items())
-        limit = max(1, int(offsets * min(1.0, timeout_s / seconds) * _ROOM))
+        limit = limit_that_fits(
+            offsets,
+            written=None if complete else transaction.records_out,
+            seconds=seconds,
+            timeout_s=timeout_s,
+        )
         return TransactionExpiredError(
             f"{self._shard}: the transaction was open for {seconds:.0f} s and may live {timeout_s:g} s "
             f"(transaction.timeout_ms); {transaction.records_out} records were produced by then, of up to {offsets} "

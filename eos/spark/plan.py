@@ -26,6 +26,8 @@ T = TypeVar("T")
 Commit = Literal["partition", "batch"]
 
 _CALL_S = 5.0
+# A transaction should use half of its time, so that a slow moment does not end it.
+_ROOM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,21 @@ class InputPlan:
         """The plan of these partitions alone; shard numbers stay."""
         wanted = set(partitions)
         return InputPlan(self.group, self.partitions, tuple(r for r in self.ranges if r.partition in wanted))
+
+
+def limit_that_fits(offsets: int, *, written: int | None, seconds: float, timeout_s: float) -> int:
+    """How many offsets per partition a transaction has time for, after one that expired; at least 1.
+
+    Args:
+        offsets: the longest range of the transaction that expired.
+        written: records it had written when it was cut short; None if it had written all of its rows. How many rows
+            were still to come is not known: reckoned with at least one per offset, so that the limit is rather too
+            small, and a second run passes.
+        seconds: how long it was open.
+        timeout_s: how long a transaction may live.
+    """
+    done = 1.0 if written is None else min(1.0, written / offsets)
+    return max(1, int(offsets * done * min(1.0, timeout_s / seconds) * _ROOM))
 
 
 def plan_input(

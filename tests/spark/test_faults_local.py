@@ -77,15 +77,15 @@ def is_open(runs: BatchRuns) -> bool:
 def test_batch_that_outlives_the_transactions_timeout_says_by_how_much_to_split_and_then_passes(
     spark: SparkSession, bootstrap: str
 ) -> None:
-    """100 records of 60 ms each, in transactions of at most 2 s."""
-    runs = BatchRuns(spark, bootstrap, 1, overrides={"transaction.timeout_ms": 2000})
+    """100 records of 60 ms each, in transactions of at most 3 s."""
+    runs = BatchRuns(spark, bootstrap, 1, overrides={"transaction.timeout_ms": 3000})
     runs.fill(100)
     spark.conf.set(ROWS_PER_BATCH, "1")  # a slow row keeps the writer waiting inside its transaction
     slow = Copy(slow_s=0.06)
     with pytest.raises(TransactionExpiredError) as expired:
         runs.run(slow)
     said = str(expired.value)
-    assert re.search(r"open for \d+ s and may live 2 s \(transaction\.timeout_ms\); \d+ records", said)
+    assert re.search(r"open for \d+ s and may live 3 s \(transaction\.timeout_ms\); \d+ records", said)
     assert "of up to 100 offsets" in said
     assert runs.records() == []
     assert runs.committed() == [0]
