@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from eos import retry
 from eos.calls import Call
-from eos.errors import AbortableError, ConfigError, EosError, FencedError, RebalancedError, ReopenError
+from eos.errors import (
+    AbortableError,
+    ConfigError,
+    FencedError,
+    RebalancedError,
+    ReopenError,
+    RetriableError,
+)
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
@@ -17,8 +24,6 @@ from eos.stamps import OwnershipMode, Stamp
 
 Tell = Callable[[OffsetVector], object]
 
-# Several instances may start a new group at the same moment; each try ends with one of them done.
-_MAX_TRIES = 5
 _CALL_S = 5.0
 
 
@@ -40,23 +45,28 @@ def apply_start_policy(
         ConfigError: the policy is ``fail`` and a topic has no offsets, or a topic does not exist.
         UnavailableError: the cluster did not answer in time.
     """
-    last: EosError | None = None
-    for _ in range(_MAX_TRIES):
+
+    def once(_timeout_s: float) -> dict[Partition, Committed]:
         partitions, stored = _stored(settings, topics, reader)
-        fresh = [topic for topic in topics if not any(p.topic == topic for p in stored)]
+        fresh = _without_offsets(topics, stored)
         if not fresh:
             return stored
         if settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, fresh))
         try:
             _commit_first([p for p in partitions if p.topic in fresh], settings, reader, app, tell)
+            _, stored = _stored(settings, topics, reader)
         except (FencedError, AbortableError, ReopenError) as error:
-            # Another instance was faster, or the commit failed or stayed unanswered: what is stored tells.
-            last = error
-    raise ConfigError(
-        f"group {reader.group_id!r}: no start policy could be applied in {_MAX_TRIES} tries; the last one: {last}. "
-        "Fix: start one instance first"
-    ) from last
+            # What is stored tells. If it was another instance that came in between: those that start at once fence
+            # each other in turn, and the waits of the retry policy, which are random, bring them apart.
+            raise RetriableError(
+                f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
+            ) from error
+        if _without_offsets(topics, stored):
+            raise RetriableError(f"group {reader.group_id!r}: the first offsets are not to be seen yet")
+        return stored
+
+    return retry.resume(Call.COMMITTED, once, deadline=_deadline(settings))
 
 
 def preview_start_policy(
@@ -122,6 +132,11 @@ def _stored(
 
     partitions = retry.resume(Call.METADATA, list_partitions, deadline=_deadline(settings), slice_s=_CALL_S)
     return partitions, retry.resume(Call.COMMITTED, read, deadline=_deadline(settings), slice_s=_CALL_S)
+
+
+def _without_offsets(topics: Sequence[str], stored: Iterable[Partition]) -> list[str]:
+    started = {partition.topic for partition in stored}
+    return [topic for topic in topics if topic not in started]
 
 
 def _deadline(settings: Settings) -> float:

@@ -30,7 +30,7 @@ from eos.offsets import Partition
 
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
 _FULL_QUEUE_WAIT_S = 0.05
-_FIRST_CONNECTION_S = 0.05
+_FIRST_LOOK_S = 0.01
 _FATAL_EVENT_WAIT_S = 1.0
 
 
@@ -86,12 +86,25 @@ class TransactionalClient:
 
     def init(self, timeout_s: float) -> None:
         """Fence older instances of the id; finish or abort what they left. Resumable after a RetriableError."""
-        # librdkafka looks for the coordinator every 500 ms while no broker is connected. A moment for its threads
-        # to connect saves most of those waits (measured: 60 ms in 11 of 12 opens, without it in 7 of 12).
-        connected_by = time.monotonic() + _FIRST_CONNECTION_S
-        while (left_s := connected_by - time.monotonic()) > 0:
-            self._serve(left_s)
-        self._call(Call.INIT, "init_transactions", timeout_s)
+        # librdkafka looks for a broker at once, when none is connected yet, and then every 500 ms. Calling again makes
+        # it look again, and sends nothing twice: what is in flight is waited for (rd_kafka_idemp_start since 2.0.0).
+        # Measured: 18 ms for an init instead of 130 on average.
+        deadline = time.monotonic() + timeout_s
+        slice_s = _FIRST_LOOK_S
+        while True:
+            try:
+                self._call(
+                    Call.INIT, "init_transactions", max(0.001, min(slice_s, deadline - time.monotonic()))
+                )
+            except RetriableError as error:
+                if time.monotonic() < deadline:
+                    slice_s *= 2
+                    continue
+                if self._refused is not None:
+                    raise self._refused from error  # init would only go on timing out
+                raise
+            else:
+                return
 
     def begin(self) -> None:
         """Begin a transaction; local, no request is sent."""
@@ -255,8 +268,6 @@ class TransactionalClient:
         self._note_fatal(kafka_error)
         known = self._failed_delivery
         classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired)
-        if call is Call.INIT and isinstance(classified, RetriableError) and self._refused is not None:
-            return self._refused  # init would only go on timing out
         if call is not Call.SEND_OFFSETS:  # which knows more
             classified = self._access.named(classified, call, written=self._written)
         # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.

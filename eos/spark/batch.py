@@ -11,12 +11,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 
-from eos import retry
-from eos.calls import Call
 from eos.errors import EosError, FencedError, OffsetGapError, UnclassifiedError, UsageError
 from eos.events import Listener, ProducerOpened, TransactionCommitted, nobody
-from eos.kafka.consumer import Committed, offsets_reader
-from eos.offsets import OffsetVector, Partition
+from eos.offsets import OffsetVector
+from eos.readers import committed_offsets, fresh_reader
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.spark.commit import REPORT_SCHEMA, WHOLE_INPUT, CommitUnit, ShardState, Writing
@@ -29,8 +27,6 @@ from eos.spark.session import warn_of_session
 from eos.spark.source import SHARD, first_gone, read_input
 
 FrameTransform = Callable[[DataFrame], DataFrame]
-
-_CALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +276,8 @@ class ExactlyOnceBatch:
 
         Beyond the end is fine: another run went on from there.
         """
-        stored = self._stored(plan)
+        with fresh_reader(self._settings, plan.group, stable=True) as reader:
+            stored = committed_offsets(reader, plan.ends, timeout_s=self._settings.open_deadline_s)
         for one in plan:
             found = stored.get(one.partition)
             if found is None or found.offset < one.end:
@@ -289,18 +286,6 @@ class ExactlyOnceBatch:
                     f"{one.partition}: every task has ended, and the group {plan.group!r} stands {at} instead of "
                     f"{one.end}: somebody else has set its offsets"
                 )
-
-    def _stored(self, plan: InputPlan) -> dict[Partition, Committed]:
-        reader = offsets_reader(self._settings.client_config(), plan.group, stable=True)
-        try:
-            return retry.resume(
-                Call.COMMITTED,
-                lambda timeout_s: reader.committed(plan.ends, timeout_s),
-                deadline=time.monotonic() + self._settings.open_deadline_s,
-                slice_s=_CALL_S,
-            )
-        finally:
-            reader.close()
 
     def _explained(self, error: Exception, plan: InputPlan) -> EosError:
         """A failed action as an EosError that says what to do."""

@@ -9,9 +9,9 @@ twins would fence each other until Spark gives up: it waits for the committed of
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -20,8 +20,6 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark import TaskContext
 
-from eos import retry
-from eos.calls import Call
 from eos.errors import (
     AbortableError,
     ConfigError,
@@ -33,16 +31,18 @@ from eos.errors import (
     UsageError,
 )
 from eos.events import Event, ProducerOpened
-from eos.kafka.consumer import Committed, ConsumerClient, offsets_reader
+from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome
 from eos.producer import TransactionalProducer
+from eos.readers import committed_offsets
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard, Shard
 from eos.spark.endmarks import ShardRows
 from eos.spark.failures import encoded, marked
 from eos.spark.output import OutputColumns
 from eos.spark.plan import OffsetRange, limit_that_fits
+from eos.spark.readers import kept_reader
 from eos.spark.twins import twin_wait_s
 from eos.stamps import OwnershipMode, Stamp
 from eos.transaction import Transaction
@@ -196,7 +196,7 @@ class ShardWriter:
         """
         try:
             with TransactionalProducer(
-                self._settings, self._shard, stamp=self._stamp, listener=self._hear
+                self._settings, self._shard, stamp=self._stamp, listener=self._hear, readers=kept_reader
             ) as producer:
                 if self._is_done(producer.take_over(self._group, self._ends)):
                     return ShardReport(ShardState.SKIPPED, open_seconds=self._open_seconds)
@@ -218,7 +218,8 @@ class ShardWriter:
                     for batch in self._columns.batches(part):
                         transaction.produce_batch(batch.topic, batch)
                 complete = True
-                transaction.add_offsets(self._ends, _reader(self._settings, self._group).group_metadata())
+                with self._reader() as reader:
+                    transaction.add_offsets(self._ends, reader.group_metadata())
         except ReopenError as error:
             if producer.reopen() is not Outcome.COMMITTED:
                 raise self._redo(error, transaction, complete) from error
@@ -273,13 +274,12 @@ class ShardWriter:
             time.sleep(_TWIN_POLL_S)
 
     def _stored(self, deadline: float) -> dict[Partition, Committed]:
-        reader = _reader(self._settings, self._group)
-        return retry.resume(
-            Call.COMMITTED,
-            lambda timeout_s: reader.committed(self._ends, timeout_s),
-            deadline=max(deadline, time.monotonic() + _CALL_S),
-            slice_s=_CALL_S,
-        )
+        with self._reader() as reader:
+            return committed_offsets(reader, self._ends, timeout_s=max(_CALL_S, deadline - time.monotonic()))
+
+    def _reader(self) -> AbstractContextManager[ConsumerClient]:
+        # Not stable: who waits for a twin looks while the twin's transaction is pending on the offsets.
+        return kept_reader(self._settings, self._group, stable=False)
 
     def _redo(self, error: EosError, transaction: Transaction, complete: bool) -> EosError:
         if not isinstance(error, TransactionExpiredError):
@@ -326,16 +326,3 @@ def _settle_in() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def _reader(settings: Settings, group: str) -> ConsumerClient:
-    """A client that reads the group's offsets, kept for the other tasks of this Python worker."""
-    return _kept_reader(os.getpid(), group, tuple(sorted(settings.client_config().items())))
-
-
-@lru_cache(maxsize=1)
-def _kept_reader(pid: int, group: str, config: tuple[tuple[str, Any], ...]) -> ConsumerClient:
-    del pid  # a client does not survive a fork
-    # Not stable: who waits for a twin looks while the twin's transaction is pending on the offsets. Without lines in
-    # the log: it outlives its task, and then nobody minds whether it is connected; what goes wrong is raised.
-    return offsets_reader({"log_level": 0, **dict(config)}, group, stable=False)

@@ -7,18 +7,16 @@ the topic that the entries stand on (TxnOffsetCommit asks for it).
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from eos import retry
-from eos.calls import Call
 from eos.errors import ConfigError
 from eos.events import Listener, nobody
-from eos.kafka.consumer import Committed, ConsumerClient, offsets_reader
+from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
+from eos.readers import committed_offsets, fresh_reader
 from eos.settings import Settings
 from eos.shards import SinkShard, shard_prefix
 from eos.spark.ledger import (
@@ -29,7 +27,6 @@ from eos.spark.ledger import (
     ledger_group,
 )
 
-_CALL_S = 5.0
 AT_ONCE = 8  # each needs a client with threads of its own
 
 
@@ -84,14 +81,9 @@ class LedgerStore:
         with self.reader(shard, stable=True) as reader:
             return self.stored(reader)
 
-    @contextlib.contextmanager
-    def reader(self, shard: int, *, stable: bool) -> Iterator[ConsumerClient]:
+    def reader(self, shard: int, *, stable: bool) -> contextlib.AbstractContextManager[ConsumerClient]:
         """A client of a shard's group that never joins it."""
-        client = offsets_reader(self.settings.client_config(), ledger_group(self.group, shard), stable=stable)
-        try:
-            yield client
-        finally:
-            client.close()
+        return fresh_reader(self.settings, ledger_group(self.group, shard), stable=stable)
 
     def stored(self, reader: ConsumerClient) -> Committed | None:
         """What the reader's group has stored.
@@ -99,12 +91,8 @@ class LedgerStore:
         Raises:
             UnavailableError: no answer in time.
         """
-
-        def ask(timeout_s: float) -> dict[Partition, Committed]:
-            return reader.committed([self.partition], timeout_s)
-
-        deadline = time.monotonic() + self.settings.open_deadline_s
-        return retry.resume(Call.COMMITTED, ask, deadline=deadline, slice_s=_CALL_S).get(self.partition)
+        found = committed_offsets(reader, [self.partition], timeout_s=self.settings.open_deadline_s)
+        return found.get(self.partition)
 
     @contextlib.contextmanager
     def owned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,6 +12,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
+from eos.kafka.consumer import Committed
+from eos.offsets import OffsetVector, Partition
+from eos.readers import fresh_reader
+from eos.start import apply_start_policy
 from tests.support.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.kafka_frames import ApiKey
@@ -167,3 +172,20 @@ def test_member_under_kip_848_is_live_while_a_new_topic_wants_a_start(bootstrap:
         run.stop()
     run_to_end(job, settings)
     assert job.check(bootstrap).processed == 0
+
+
+def test_twelve_instances_that_start_at_the_same_moment_all_come_to_read(bootstrap: str) -> None:
+    """Their inits fence each other in turn: with five tries each and no waits, one of three such starts failed."""
+    job = fault_job(bootstrap, partitions=2)
+    topics, settings = list(job.inputs), settings_for(bootstrap, input__start="earliest")
+    told: list[OffsetVector] = []
+
+    def start(_number: int) -> dict[Partition, Committed]:
+        with fresh_reader(settings, job.group, stable=True) as reader:
+            return apply_start_policy(settings, topics, reader, app=job.name, tell=told.append)
+
+    with ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(start, range(12)))
+
+    assert all({p: one.offset for p, one in stored.items()} == dict(told[0]) for stored in found)
+    assert len(told) == 1

@@ -349,13 +349,13 @@ class SessionMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeProducer(self.world))
-        patch.setattr("eos.producer.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr("eos.readers.offsets_reader", lambda *_, **__: FakeReader(self.world))
         patch.setattr("eos.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
         patch.setattr("eos.consumer.apply_start_policy", lambda *_, **__: dict(self.world.stored))
         patch.setattr("eos.rejoin.Admin", lambda *_: self.world)
         patch.setattr("eos.session.ThreadPoolExecutor", lambda **_: self.world)
         patch.setattr("eos.session.wait", self.world.wait)
-        for module in ("producer", "retry", "transaction", "consumer", "session", "rejoin"):
+        for module in ("producer", "readers", "retry", "transaction", "consumer", "session", "rejoin"):
             patch.setattr(f"eos.{module}.time", self.world)
         patch.setattr("tenacity.nap.time", self.world)
         self.session: Session

@@ -274,8 +274,8 @@ class ShardMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
-        patch.setattr("eos.producer.offsets_reader", lambda *_, **__: FakeReader(self.world))
-        for module in ("eos.producer", "eos.retry", "eos.transaction", "tenacity.nap"):
+        patch.setattr("eos.readers.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        for module in ("eos.producer", "eos.readers", "eos.retry", "eos.transaction", "tenacity.nap"):
             patch.setattr(f"{module}.time", self.world)
         self.producer: TransactionalProducer
         self.block: Transaction | None = None

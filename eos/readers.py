@@ -1,0 +1,57 @@
+"""Readers: clients that ask what a group has committed, without joining it, and how the question is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from eos import retry
+from eos.calls import Call
+from eos.kafka.consumer import Committed, ConsumerClient, offsets_reader
+from eos.offsets import Partition
+from eos.settings import Settings
+
+_CALL_S = 5.0
+
+
+class OpenReader(Protocol):
+    """Gives a client for a block; ``stable``: it waits for transactions that are pending on the offsets."""
+
+    def __call__(
+        self, settings: Settings, group: str, *, stable: bool
+    ) -> AbstractContextManager[ConsumerClient]: ...
+
+
+@contextmanager
+def fresh_reader(settings: Settings, group: str, *, stable: bool) -> Iterator[ConsumerClient]:
+    """A client for this block alone."""
+    reader = offsets_reader(settings.client_config(), group, stable=stable)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def committed_offsets(
+    reader: ConsumerClient,
+    partitions: Iterable[Partition],
+    *,
+    timeout_s: float,
+    tell: retry.Tell | None = None,
+) -> dict[Partition, Committed]:
+    """What the reader's group has stored; partitions without an offset are left out.
+
+    Raises:
+        UnavailableError: no answer in ``timeout_s``; for a stable reader also: a transaction stayed pending.
+        EosError: an error that no retry helps against.
+    """
+    wanted = tuple(partitions)
+    return retry.resume(
+        Call.COMMITTED,
+        lambda slice_s: reader.committed(wanted, slice_s),
+        deadline=time.monotonic() + timeout_s,
+        slice_s=_CALL_S,
+        tell=tell,
+    )
