@@ -27,6 +27,10 @@ _IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commi
 _COMMIT_WAIT_S = 0.005  # how late a commit's return is noticed: a commit takes about that long
 _LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
 _MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the transactions small
+# What is transformed during a commit is produced in one go after it. Without a bound that grew until most of each
+# transaction was, the commit waited for all of it to be sent (65 ms, not 15), and so more was transformed meanwhile:
+# 100,000 records at 20 % more processor time, and 350 MB where the records were large (orjson's take 4 KB each).
+_MAX_AHEAD_RECORDS = 5_000
 _LAG_EVERY_S = 2.0  # as often as librdkafka's statistics come
 # A transform that turns out slow must not keep the loop from a stop, a rebalance or the end of the interval.
 _FIRST_FETCH_RECORDS = 100
@@ -104,9 +108,10 @@ class Loop:
         session = self._session
         self._listener(LoopTurned(self._shard))
         joined = False
-        if not (session.committing and self._due()):
+        ahead = session.committing and self._far_ahead()
+        if not ahead:
             self._fetch()
-        if session.committing and (session.commit_done() or self._due()):
+        if session.committing and (ahead or session.commit_done() or self._far_ahead()):
             try:
                 session.join(_IDLE_WAIT_S)
             except TimeoutError:
@@ -170,6 +175,10 @@ class Loop:
             or time.monotonic() - self._first_at >= self._fill_s
             or (self._until_caught_up and self._session.consumer.caught_up)
         )
+
+    def _far_ahead(self) -> bool:
+        """Whether enough is transformed for the transaction after the one that is committing."""
+        return self._records >= _MAX_AHEAD_RECORDS or self._due()
 
     def _look_whether_caught_up(self) -> None:
         if self._catch_up is not None and self._session.consumer.caught_up:
