@@ -23,7 +23,7 @@ from eos.calls import Call
 
 _TELLING = {"REQTMOUT", "FAIL"}
 _REMEMBERED_CALLS = 31
-# Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.2 s),
+# Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
 # a missed resend may cost a record, but the log lines above are the reliable sign; so the bound is generous.
 _SLOW_BASE_S = 0.5
 _SLOW_FACTOR = 10
