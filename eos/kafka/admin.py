@@ -24,6 +24,7 @@ from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection
+from eos.kafka.connecting import QUICKLY
 from eos.offsets import Partition
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class Admin:
         self._refused: ConfigError | None = None
         self._access = Access(config)
         # What goes wrong is raised; the lines that librdkafka would write beside it add nothing.
-        options: dict[str, Any] = {"log_level": 0, **config, "error_cb": self._on_error}
+        options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._on_error}
         try:
             self._client = AdminClient(options)
         except KafkaException as error:

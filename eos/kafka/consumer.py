@@ -17,6 +17,7 @@ from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection
+from eos.kafka.connecting import QUICKLY
 from eos.kafka.version import require_sound_librdkafka
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -322,6 +323,7 @@ def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) ->
     """
     return ConsumerClient(
         {
+            **QUICKLY,
             **config,
             "group.id": group_id,
             "enable.auto.commit": False,

@@ -23,6 +23,7 @@ from eos.calls import Call
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection
+from eos.kafka.connecting import QUICKLY
 from eos.kafka.consumer import GroupMetadata
 from eos.kafka.resends import ResendWatch
 from eos.kafka.version import require_sound_librdkafka
@@ -65,6 +66,7 @@ class TransactionalClient:
         self._pid = os.getpid()
         self._closed = False
         options = {
+            **QUICKLY,
             **config,
             "logger": self._watch,
             "error_cb": self._on_error,

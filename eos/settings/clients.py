@@ -27,10 +27,6 @@ _MAX_QUEUED_RECORDS = 1_000_000
 # librdkafka asks again after 20 ms when it adds partitions, as the Java client does, and after this when it adds
 # offsets (rdkafka_txnmgr.c): its default of 100 ms was the length of most transactions of 10 ms.
 _RETRY_BACKOFF_MS = 20
-# A client drops its bootstrap connection once it knows the brokers, and connects to one of them no sooner than half
-# of this later (sparse connections in rdkafka_conf.c; the least is 11 ms). librdkafka's 100 ms made each client wait
-# 50 ms before its first question (measured: 58 ms to the first answer, now 17). Retries still grow to 10 s.
-_RECONNECT_BACKOFF_MS = 20
 _HEARTBEATS_PER_SESSION = 3  # Kafka's own advice: no more than a third of the session timeout
 _MAX_HEARTBEAT_MS = 3_000
 _LOG_LEVEL_INFO = 6  # REQTMOUT lines, which betray a resend, are not written at 3
@@ -62,8 +58,7 @@ def client_config(settings: Settings) -> dict[str, Any]:
         "ssl.key.location": _text(kafka.ssl_key_file),
         "ssl.key.password": revealed(kafka.ssl_key_password),
     }
-    defaults = {"reconnect.backoff.ms": _RECONNECT_BACKOFF_MS}
-    return {**defaults, **kafka.client, **{name: value for name, value in own.items() if value is not None}}
+    return {**kafka.client, **{name: value for name, value in own.items() if value is not None}}
 
 
 def producer_config(settings: Settings, transactional_id: str) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,10 @@ from eos.events import LoopTurned, TransactionCommitted
 from eos.exits import ExitCode
 from eos.local import QUICK_START, LocalKafka
 from eos.local.ports import free_port
+from eos.offsets import Partition
+from eos.producer import TransactionalProducer
+from eos.readers import committed_offsets, fresh_reader
+from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import (
     FaultJob,
     Running,
@@ -22,7 +28,7 @@ from tests.support.jobs_for_faults import (
     run_to_end,
     settings_for,
 )
-from tests.support.observer import PlainRecord, produce_plain
+from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -150,3 +156,46 @@ def test_broker_that_is_down_at_the_start_is_named_in_bounded_time(mode: str) ->
     with pytest.raises(UnavailableError, match=nowhere):
         run_to_end(job, settings, timeout_s=40)
     assert time.monotonic() - began < 30
+
+
+def test_clients_that_connect_quickly_do_not_storm_a_broker_that_is_gone(own: LocalKafka) -> None:
+    """librdkafka's defaults with so short a backoff: 150 connections a second and client, for as long as it takes."""
+    settings = settings_for(own.bootstrap_servers)
+    host, port = own.bootstrap_servers.split(":")
+    topic = unique("quiet")
+    create_topics(own.bootstrap_servers, {topic: 1})
+    with (
+        fresh_reader(settings, unique("quiet"), stable=True) as reader,
+        TransactionalProducer(settings, OrdinalShard("quiet", "quiet", 0)),
+    ):
+        committed_offsets(reader, [Partition(topic, 0)], timeout_s=20)
+        own.kill_broker(BROKER)
+        try:
+            attempts = _connections_to(host, int(port), seconds=4.0)
+        finally:
+            own.restart_broker(BROKER)
+    assert 0 < attempts < 60, attempts
+
+
+def _connections_to(host: str, port: int, seconds: float) -> int:
+    """How often somebody connects; nobody is answered."""
+    count = 0
+    with _listening(host, port) as listener:
+        deadline = time.monotonic() + seconds
+        while (left_s := deadline - time.monotonic()) > 0:
+            listener.settimeout(left_s)
+            with suppress(TimeoutError):
+                listener.accept()[0].close()
+                count += 1
+    return count
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Once the dead broker's last connections are gone."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_server((host, port))
+        except OSError:
+            assert time.monotonic() < deadline, "the port stays taken"
+            time.sleep(0.1)

@@ -172,7 +172,6 @@ def test_scram_and_mutual_tls_are_rendered(tmp_path: Path) -> None:
         "EOS_KAFKA__SSL_CA_FILE": str(pem),
     }
     assert load(scram).client_config() == {
-        "reconnect.backoff.ms": 20,
         "bootstrap.servers": "127.0.0.1:1",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
