@@ -132,7 +132,10 @@ class Loop:
 
     def _fetch(self) -> None:
         session = self._session
-        room = max(1, self._limits.max_records - self._records)
+        limit = self._limits.max_records
+        if session.committing:
+            limit = min(limit, _MAX_AHEAD_RECORDS)
+        room = max(1, limit - self._records)
         wait_s = self._wait_s()
         batch = session.fetch(min(self._fetch_records, room), wait_s, min(_LINGER_S, wait_s))
         if not batch:

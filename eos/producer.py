@@ -34,7 +34,7 @@ from eos.kafka.consumer import Committed
 from eos.kafka.producer import ProducerIdentity, TransactionalClient
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome, OwnedOffsets
-from eos.readers import OpenReader, committed_offsets, fresh_reader
+from eos.readers import committed_offsets, fresh_reader
 from eos.settings import Settings
 from eos.shards import Shard
 from eos.stamps import OwnershipMode, Stamp
@@ -73,7 +73,6 @@ class TransactionalProducer:
         shard: the unit of ownership.
         listener: told what happens.
         stamp: what is written with offsets; by default a new token of this producer.
-        readers: how it gets a client that reads a group's offsets; by default a new one for every read.
 
     Raises:
         ConfigError: librdkafka or the cluster refuses a setting (from open on).
@@ -82,19 +81,12 @@ class TransactionalProducer:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        shard: Shard,
-        *,
-        listener: Listener = nobody,
-        stamp: Stamp | None = None,
-        readers: OpenReader = fresh_reader,
+        self, settings: Settings, shard: Shard, *, listener: Listener = nobody, stamp: Stamp | None = None
     ) -> None:
         self.shard = shard
         self.transactional_id = shard.transactional_id
         self._settings = settings
         self._listener = listener
-        self._readers = readers
         self._stamp = stamp or Stamp(OwnershipMode(settings.ownership.mode), str(shard))
         self._state = ProducerState.NEW
         self._why = ""
@@ -351,7 +343,7 @@ class TransactionalProducer:
         self, group_id: str, partitions: Iterable[Partition], *, stable: bool
     ) -> dict[Partition, Committed]:
         """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
-        with self._readers(self._settings, group_id, stable=stable) as reader:
+        with fresh_reader(self._settings, group_id, stable=stable) as reader:
             return committed_offsets(
                 reader, partitions, timeout_s=self._settings.open_deadline_s, tell=self._tell_retry
             )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import contextmanager
 
 from eos import retry
 from eos.calls import Call
@@ -16,17 +15,13 @@ from eos.settings import Settings
 _CALL_S = 5.0
 
 
-class OpenReader(Protocol):
-    """Gives a client for a block; ``stable``: it waits for transactions that are pending on the offsets."""
-
-    def __call__(
-        self, settings: Settings, group: str, *, stable: bool
-    ) -> AbstractContextManager[ConsumerClient]: ...
-
-
 @contextmanager
 def fresh_reader(settings: Settings, group: str, *, stable: bool) -> Iterator[ConsumerClient]:
-    """A client for this block alone."""
+    """A client for this block alone; ``stable``: it waits for transactions that are pending on the offsets.
+
+    Not to be kept for later: a client asks for the group's coordinator every 10 minutes only, and one that stood still
+    meanwhile answers with what was committed before another took over (a stable read is served from memory).
+    """
     reader = offsets_reader(settings.client_config(), group, stable=stable)
     try:
         yield reader

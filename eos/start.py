@@ -18,6 +18,7 @@ from eos.errors import (
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
+from eos.readers import committed_offsets
 from eos.settings import Settings
 from eos.shards import StartShard
 from eos.stamps import OwnershipMode, Stamp
@@ -43,7 +44,7 @@ def apply_start_policy(
 
     Raises:
         ConfigError: the policy is ``fail`` and a topic has no offsets, or a topic does not exist.
-        UnavailableError: the cluster did not answer in time.
+        UnavailableError: the cluster did not answer in time, or other instances came in between until then.
     """
 
     def once(_timeout_s: float) -> dict[Partition, Committed]:
@@ -127,11 +128,8 @@ def _stored(
     def list_partitions(timeout_s: float) -> list[Partition]:
         return reader.partitions_of(topics, timeout_s)
 
-    def read(timeout_s: float) -> dict[Partition, Committed]:
-        return reader.committed(partitions, timeout_s)
-
     partitions = retry.resume(Call.METADATA, list_partitions, deadline=_deadline(settings), slice_s=_CALL_S)
-    return partitions, retry.resume(Call.COMMITTED, read, deadline=_deadline(settings), slice_s=_CALL_S)
+    return partitions, committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
 
 
 def _without_offsets(topics: Sequence[str], stored: Iterable[Partition]) -> list[str]:

@@ -1,8 +1,8 @@
 """TransactionalClient: one confluent-kafka producer instance with its errors classified.
 
-It holds no policy: no retries, no state machine, no rebuild. It knows what only the instance can know:
-the fatal error it has shown, failed deliveries, how long its transaction has been open, and whether a
-resend cannot be excluded.
+It holds no policy: no state machine, no rebuild, and no retries beside the resumed init. It knows what only the
+instance can know: the fatal error it has shown, failed deliveries, how long its transaction has been open, and whether
+a resend cannot be excluded.
 """
 
 from __future__ import annotations

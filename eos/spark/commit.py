@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -31,18 +30,17 @@ from eos.errors import (
     UsageError,
 )
 from eos.events import Event, ProducerOpened
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.consumer import Committed, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome
 from eos.producer import TransactionalProducer
-from eos.readers import committed_offsets
+from eos.readers import committed_offsets, fresh_reader
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard, Shard
 from eos.spark.endmarks import ShardRows
 from eos.spark.failures import encoded, marked
 from eos.spark.output import OutputColumns
 from eos.spark.plan import OffsetRange, limit_that_fits
-from eos.spark.readers import kept_reader
 from eos.spark.twins import twin_wait_s
 from eos.stamps import OwnershipMode, Stamp
 from eos.transaction import Transaction
@@ -196,7 +194,7 @@ class ShardWriter:
         """
         try:
             with TransactionalProducer(
-                self._settings, self._shard, stamp=self._stamp, listener=self._hear, readers=kept_reader
+                self._settings, self._shard, stamp=self._stamp, listener=self._hear
             ) as producer:
                 if self._is_done(producer.take_over(self._group, self._ends)):
                     return ShardReport(ShardState.SKIPPED, open_seconds=self._open_seconds)
@@ -218,8 +216,7 @@ class ShardWriter:
                     for batch in self._columns.batches(part):
                         transaction.produce_batch(batch.topic, batch)
                 complete = True
-                with self._reader() as reader:
-                    transaction.add_offsets(self._ends, reader.group_metadata())
+                transaction.add_offsets(self._ends, _metadata_of(self._settings, self._group))
         except ReopenError as error:
             if producer.reopen() is not Outcome.COMMITTED:
                 raise self._redo(error, transaction, complete) from error
@@ -274,20 +271,18 @@ class ShardWriter:
             time.sleep(_TWIN_POLL_S)
 
     def _stored(self, deadline: float) -> dict[Partition, Committed]:
-        with self._reader() as reader:
+        # Not stable: the twin's transaction may be pending on the offsets.
+        with fresh_reader(self._settings, self._group, stable=False) as reader:
             return committed_offsets(reader, self._ends, timeout_s=max(_CALL_S, deadline - time.monotonic()))
-
-    def _reader(self) -> AbstractContextManager[ConsumerClient]:
-        # Not stable: who waits for a twin looks while the twin's transaction is pending on the offsets.
-        return kept_reader(self._settings, self._group, stable=False)
 
     def _redo(self, error: EosError, transaction: Transaction, complete: bool) -> EosError:
         if not isinstance(error, TransactionExpiredError):
             return AbortableError(f"{error} (read back: it was not committed)", code=error.code)
         timeout_s, seconds = self._settings.transaction.timeout_s, max(transaction.seconds, 0.001)
-        offsets = max(end - self._starts[p] for p, end in self._ends.items())
+        lengths = [end - self._starts[p] for p, end in self._ends.items()]
+        offsets = max(lengths)
         limit = limit_that_fits(
-            offsets,
+            lengths,
             written=None if complete else transaction.records_out,
             seconds=seconds,
             timeout_s=timeout_s,
@@ -326,3 +321,14 @@ def _settle_in() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+_metadata: dict[str, GroupMetadata] = {}
+
+
+def _metadata_of(settings: Settings, group: str) -> GroupMetadata:
+    """The metadata of no member of a group, which is its name alone: made once per Python worker."""
+    if group not in _metadata:
+        with fresh_reader(settings, group, stable=False) as nobody:
+            _metadata[group] = nobody.group_metadata()
+    return _metadata[group]

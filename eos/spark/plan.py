@@ -15,8 +15,9 @@ from eos.calls import Call
 from eos.errors import OffsetGapError
 from eos.events import InputPlanned, Listener, StartPolicyApplied, nobody
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import Committed, ConsumerClient, offsets_reader
+from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
+from eos.readers import fresh_reader
 from eos.settings import Settings
 from eos.shards import StartShard, shard_prefix
 from eos.stamps import OwnershipMode
@@ -116,19 +117,19 @@ class InputPlan:
         return InputPlan(self.group, self.partitions, tuple(r for r in self.ranges if r.partition in wanted))
 
 
-def limit_that_fits(offsets: int, *, written: int | None, seconds: float, timeout_s: float) -> int:
+def limit_that_fits(lengths: Sequence[int], *, written: int | None, seconds: float, timeout_s: float) -> int:
     """How many offsets per partition a transaction has time for, after one that expired; at least 1.
 
     Args:
-        offsets: the longest range of the transaction that expired.
-        written: records it had written when it was cut short; None if it had written all of its rows. How many rows
-            were still to come is not known: reckoned with at least one per offset, so that the limit is rather too
-            small, and a second run passes.
+        lengths: offsets in each range of the transaction that expired.
+        written: records it had written when it was cut short; None if it had written all of its rows. How many were
+            still to come is not known: reckoned with one record per offset. Where a transform drops records that is too
+            careful; where it makes several of one, it may take another step.
         seconds: how long it was open.
         timeout_s: how long a transaction may live.
     """
-    done = 1.0 if written is None else min(1.0, written / offsets)
-    return max(1, int(offsets * done * min(1.0, timeout_s / seconds) * _ROOM))
+    done = 1.0 if written is None else min(1.0, written / sum(lengths))
+    return max(1, int(max(lengths) * done * min(1.0, timeout_s / seconds) * _ROOM))
 
 
 def plan_input(
@@ -167,8 +168,7 @@ def plan_input(
     mode = OwnershipMode(commit)
     config = settings.client_config()
     refuse_live_members(settings, group, mode)
-    reader = offsets_reader(config, group, stable=True)
-    try:
+    with fresh_reader(settings, group, stable=True) as reader:
         stored = _committed(settings, topics, reader, app, listener, preview=preview)
         refuse_other_mode(settings, group, stored, mode)
 
@@ -176,8 +176,6 @@ def plan_input(
             return reader.partitions_of(topics, timeout_s)
 
         partitions = tuple(sorted(_asked(settings, list_partitions)))
-    finally:
-        reader.close()
     # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
     ranges = _ranges(settings, partitions, {p: one.offset for p, one in stored.items()}, Admin(config))
     plan = InputPlan(group, partitions, tuple(ranges))

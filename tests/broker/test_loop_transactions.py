@@ -18,8 +18,10 @@ from eos.events import (
     TransactionCommitted,
 )
 from eos.job import Job
-from eos.records import InputRecord, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from tests.support.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.kafka_frames import ApiKey
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,
@@ -286,3 +288,38 @@ def _wait_for_open_output(bootstrap: str, job: FaultJob) -> None:
     deadline = time.monotonic() + 10
     while not read_uncommitted(bootstrap, job.out):
         assert time.monotonic() < deadline, "nothing was produced"
+
+
+def test_no_more_than_5000_records_are_transformed_ahead_of_a_commit_in_flight(
+    bootstrap: str, proxy: HoldProxy
+) -> None:
+    """Unbounded, the next transaction became one burst, whose commit took longer, and so on to 100,000 records."""
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], records(20_000, partitions=1))
+    seen = 0
+
+    def counted(batch: InputBatch) -> list[OutputBatch]:
+        nonlocal seen
+        seen += len(batch)
+        return [OutputBatch(job.out, batch.values, batch.keys)]
+
+    counting = Job(name=job.name, inputs=job.inputs, outputs=job.outputs, transform_batch=counted)
+    limits = {
+        "transaction__max_records": 8_000,
+        "transaction__interval_ms": 10_000,
+        "input__fetch_records": 1_500,
+    }
+    held = proxy.hold(ApiKey.END_TXN, nth=2)  # the first one is the start policy's
+    run = Running(counting, settings_for(proxy.bootstrap_servers, **limits), until_caught_up=True)
+    try:
+        held.wait_held(20)
+        time.sleep(1.5)
+        ahead = seen - 8_000
+        held.release()
+        run.wait()
+    finally:
+        held.release()
+        run.ask_to_stop()
+    assert ahead == 5_000
+    assert [one.records_in for one in commits(run.events)] == [8_000, 8_000, 4_000]
+    assert len(read_committed(bootstrap, job.out)) == 20_000

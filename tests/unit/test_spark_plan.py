@@ -8,26 +8,27 @@ from eos.spark.plan import limit_that_fits
 
 
 @pytest.mark.parametrize(
-    ("offsets", "written", "seconds", "limit"),
+    ("lengths", "written", "seconds", "limit"),
     [
-        pytest.param(1000, None, 120.0, 250, id="all-written-in-twice-the-time"),
-        pytest.param(1000, None, 60.1, 499, id="all-written-just-too-late"),
-        pytest.param(1000, 100, 60.0, 50, id="cut-short-after-a-tenth"),
-        pytest.param(1000, 100, 120.0, 25, id="cut-short-after-a-tenth-and-noticed-late"),
-        pytest.param(1000, 5000, 60.0, 500, id="cut-short-with-several-records-per-offset"),
-        pytest.param(1000, 0, 90.0, 1, id="nothing-written"),
-        pytest.param(1, None, 300.0, 1, id="one-slow-record"),
-        pytest.param(1000, None, 30.0, 500, id="expired-on-the-brokers-clock-only"),
+        pytest.param([1000], None, 120.0, 250, id="all-written-in-twice-the-time"),
+        pytest.param([1000], None, 60.1, 499, id="all-written-just-too-late"),
+        pytest.param([1000], 100, 60.0, 50, id="cut-short-after-a-tenth"),
+        pytest.param([1000], 100, 120.0, 25, id="cut-short-after-a-tenth-and-noticed-late"),
+        pytest.param([1000], 5000, 60.0, 500, id="cut-short-with-several-records-per-offset"),
+        pytest.param([1000] * 10, 1000, 60.0, 50, id="cut-short-after-a-tenth-of-ten-partitions"),
+        pytest.param([1000], 0, 90.0, 1, id="nothing-written"),
+        pytest.param([1], None, 300.0, 1, id="one-slow-record"),
+        pytest.param([1000], None, 30.0, 500, id="expired-on-the-brokers-clock-only"),
     ],
 )
 def test_limit_that_fits_leaves_half_of_the_transactions_time(
-    offsets: int, written: int | None, seconds: float, limit: int
+    lengths: list[int], written: int | None, seconds: float, limit: int
 ) -> None:
-    assert limit_that_fits(offsets, written=written, seconds=seconds, timeout_s=60.0) == limit
+    assert limit_that_fits(lengths, written=written, seconds=seconds, timeout_s=60.0) == limit
 
 
 def test_limit_that_fits_was_too_large_when_a_tenth_of_the_rows_had_been_written() -> None:
     """Reckoned from the whole range, it would have been cut short again."""
     rows_per_s = 35 / 2.4
-    limit = limit_that_fits(100, written=35, seconds=2.4, timeout_s=2.0)
+    limit = limit_that_fits([100], written=35, seconds=2.4, timeout_s=2.0)
     assert limit / rows_per_s < 2.0 / 2
