@@ -18,6 +18,7 @@ from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection
 from eos.kafka.connecting import QUICKLY
+from eos.kafka.loglines import LogLines
 from eos.kafka.version import require_sound_librdkafka
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -93,7 +94,7 @@ class ConsumerClient:
         self._error_event: EosError | None = None
         self._watermarks: dict[Partition, Watermarks] = {}
         options = {"statistics.interval.ms": _STATISTICS_INTERVAL_MS, **config}
-        callbacks = {"error_cb": self._on_error, "stats_cb": self._on_statistics}
+        callbacks = {"error_cb": self._on_error, "stats_cb": self._on_statistics, "logger": LogLines()}
         try:
             self._consumer = Consumer(options | callbacks)
         except KafkaException as error:

@@ -101,9 +101,10 @@ def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_onc
 
 
 STARTS = """
-import sys, time
+import signal, sys, time
 from eos.testing import KafkaCluster
 from eos.testing.containers import ContainerKafka
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in a shell's background
 brokers = int(sys.argv[2])
 kafka = ContainerKafka(sys.argv[1], brokers)
 with KafkaCluster(brokers, backend=kafka):

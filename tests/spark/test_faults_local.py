@@ -90,15 +90,30 @@ def test_batch_that_outlives_the_transactions_timeout_says_by_how_much_to_split_
     assert runs.records() == []
     assert runs.committed() == [0]
 
-    limit = re.search(r"spark\.max_records_per_partition = (\d+) or less", said)
-    assert limit is not None
-    runs.overrides["spark.max_records_per_partition"] = int(limit[1])
-    longest = 0.0
-    for _ in range(100 // int(limit[1]) + 1):
-        longest = max([longest, *(one.seconds for one in runs.run(slow).shards)])
-    assert longest > int(limit[1]) / 2 * slow.slow_s  # these transactions were slow, too
-    assert runs.committed() == [100]
+    for _ in range(100):
+        runs.overrides["spark.max_records_per_partition"] = limit_in(said)
+        again = advice_of(runs, slow)
+        if again is not None:  # on a machine that has other work; each time the advice is smaller
+            assert limit_in(again) < limit_in(said)
+            said = again
+        if runs.committed() == [100]:
+            break
     expect_exactly_once(runs, 100)
+
+
+def advice_of(runs: BatchRuns, transform: Copy) -> str | None:
+    """What a run says that expired; None if it did not."""
+    try:
+        runs.run(transform)
+    except TransactionExpiredError as expired:
+        return str(expired)
+    return None
+
+
+def limit_in(advice: str) -> int:
+    found = re.search(r"spark\.max_records_per_partition = (\d+) or less", advice)
+    assert found is not None, advice
+    return int(found[1])
 
 
 # --- zombies -----------------------------------------------------------------------------------------------
