@@ -238,6 +238,11 @@ class ReadCommittedConsumer:
         """Where a rewind goes to."""
         return OffsetVector(self._resume)
 
+    @property
+    def rewind_due(self) -> bool:
+        """Whether the next fetch rewinds first: until then the positions count what will be read again."""
+        return self._rewind_due
+
     def rewind_later(self) -> None:
         """Rewind at the end of the fetch that runs now, or of the next; its records are read again."""
         self._rewind_due = True

@@ -238,6 +238,8 @@ class Session:
 
     def commit_passed_markers(self) -> None:
         """Commit positions that have moved past control records and aborted records behind the last commit."""
+        if self._consumer.rewind_due:  # a commit failed inside the last fetch: they also count what it held
+            return
         resume = self._consumer.resume_positions
         moved = {p: o for p, o in self._consumer.positions().items() if o > resume.get(p, o)}
         self._commit_offsets(OffsetVector(moved))

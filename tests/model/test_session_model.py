@@ -673,3 +673,16 @@ def test_commit_that_fails_in_a_rebalance_takes_what_was_staged_behind_it_along(
     machine.join(True)
     assert not machine.over
     assert sum(machine.world.committed(p) for p in PARTITIONS) > 8
+
+
+def test_what_a_rewind_will_read_again_is_not_committed_as_passed_markers(machine: SessionMachine) -> None:
+    """A commit that fails inside a fetch leaves the positions behind its records until the next fetch rewinds."""
+    committed = [machine.world.committed(p) for p in PARTITIONS]
+    machine.fetch_and_stage(1)
+    machine.next_commit_meets(offsets="rebalanced", commit="")
+    machine.produce()
+    machine.commit_soon()
+    machine.join(True)
+    machine.commit_passed_markers()
+    assert [machine.world.committed(p) for p in PARTITIONS] == committed
+    machine.output_is_the_input_up_to_the_committed_offsets()
