@@ -22,7 +22,7 @@ from eos.local.kafka_jars import provide_kafka
 from eos.local.launch import Launch, PortTakenError, write_configuration
 from eos.local.layout import Layout
 from eos.local.ports import HOST, choose_ports
-from eos.local.process import Guard, Identity, end, identity_of, send
+from eos.local.process import Guard, Identity, end, identity_of, pause, send
 from eos.local.properties import check_extra
 from eos.local.state import ClusterState, NodeState
 from eos.local.storage import existing_cluster_id, format_missing, new_cluster_id
@@ -287,12 +287,12 @@ class LocalKafka:
         self._end(broker_id, grace_s=grace_s)
 
     def pause_broker(self, broker_id: int) -> None:
-        """SIGSTOP: its connections stay open and nobody answers."""
-        self._send(broker_id, signal.SIGSTOP)
+        """SIGSTOP: from then on its connections stay open and nobody answers."""
+        self._told(broker_id, pause)
 
     def resume_broker(self, broker_id: int) -> None:
         """SIGCONT."""
-        self._send(broker_id, signal.SIGCONT)
+        self._told(broker_id, lambda process: send(process, signal.SIGCONT))
 
     def restart_broker(self, broker_id: int, timeout_s: float = _START_TIMEOUT_S) -> None:
         """Start a broker again at its ports (after stopping it, if it runs) and wait until it serves clients.
@@ -413,9 +413,9 @@ class LocalKafka:
             if (guard := self._guards.pop(broker_id, None)) is not None:
                 guard.join()
 
-    def _send(self, broker_id: int, number: signal.Signals) -> None:
+    def _told(self, broker_id: int, tell: Callable[[Identity], bool]) -> None:
         process = self._process(broker_id)
-        if process is None or not send(process, number):
+        if process is None or not tell(process):
             msg = f"broker {broker_id} is down: it cannot be paused or resumed"
             raise UsageError(msg)
 

@@ -18,6 +18,7 @@ from eos.local.waiting import Deadline
 
 _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
 _ASK_TIMEOUT_S = 10.0
+_PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
 
 # This shell is the process's parent. Its standard input is a pipe of which the owner holds the other end: the
 # pipe ends when the owner is gone, however that went, and then the process is killed. PR_SET_PDEATHSIG does
@@ -60,11 +61,9 @@ def identity_of(pid: int) -> Identity | None:
     """The identity of the process that has that id now, or None if none runs."""
     if Path("/proc/self/stat").exists():
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            fields = _fields_from_state(Path(f"/proc/{pid}/stat"))
         except OSError:
             return None
-        # proc(5): the name in parentheses may hold anything; fields 3 (state) and 22 (start) come after it.
-        fields = stat.rpartition(")")[2].split()
         state, started = fields[0], fields[19]
     else:
         ps = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
@@ -73,6 +72,14 @@ def identity_of(pid: int) -> Identity | None:
     if not state or state[0] in "ZX":
         return None
     return Identity(pid, started.strip())
+
+
+def _fields_from_state(stat: Path) -> list[str]:
+    """Of a process or one of its threads: field 3 (state) and what follows; 22, the start, has the index 19.
+
+    proc(5): the name in parentheses before them may hold anything.
+    """
+    return stat.read_text().rpartition(")")[2].split()
 
 
 class Guard:
@@ -140,6 +147,25 @@ def send(identity: Identity, number: signal.Signals) -> bool:
         os.kill(identity.pid, number)
         return True
     return False
+
+
+def pause(identity: Identity) -> bool:
+    """SIGSTOP, and wait until that very process stands still; False if it has ended.
+
+    One of its threads takes the signal. Until that one gets a processor the others run on, and a broker answers.
+    """
+    if not send(identity, signal.SIGSTOP):
+        return False
+    Deadline(_PAUSE_TIMEOUT_S).wait_for(lambda: _stands_still(identity.pid))
+    return True
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether no thread of a process runs; where the system does not show threads, it is taken for granted."""
+    try:
+        return all(_fields_from_state(task)[0] == "T" for task in Path(f"/proc/{pid}/task").glob("*/stat"))
+    except OSError:  # a thread has just ended
+        return False
 
 
 def end(identities: Iterable[Identity], *, grace_s: float) -> list[Identity]:
