@@ -22,6 +22,7 @@ from eos.events import (
 )
 from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
+from eos.readers import committed_offsets
 from eos.records import InputBatch
 from eos.settings import Settings
 from eos.stamps import OwnershipMode
@@ -364,10 +365,7 @@ class ReadCommittedConsumer:
         if self._hooks is not None:
             self._hooks.before_assigned(partitions)
 
-        def read(timeout_s: float) -> dict[Partition, Committed]:
-            return client.committed(partitions, timeout_s)
-
-        found = retry.resume(Call.COMMITTED, read, deadline=self._deadline(), slice_s=_CALL_S)
+        found = committed_offsets(client, partitions, timeout_s=self._settings.open_deadline_s)
         self._check_mode(found)
         stored = {p: found.get(p) for p in partitions}
         for partition, committed in stored.items():

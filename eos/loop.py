@@ -108,10 +108,9 @@ class Loop:
         session = self._session
         self._listener(LoopTurned(self._shard))
         joined = False
-        ahead = session.committing and self._far_ahead()
-        if not ahead:
+        if not (session.committing and self._far_ahead()):
             self._fetch()
-        if session.committing and (ahead or session.commit_done() or self._far_ahead()):
+        if session.committing and (session.commit_done() or self._far_ahead()):
             try:
                 session.join(_IDLE_WAIT_S)
             except TimeoutError:

@@ -19,7 +19,7 @@ _CALL_S = 5.0
 def fresh_reader(settings: Settings, group: str, *, stable: bool) -> Iterator[ConsumerClient]:
     """A client for this block alone; ``stable``: it waits for transactions that are pending on the offsets.
 
-    Not to be kept for later: a client asks for the group's coordinator every 10 minutes only, and one that stood still
+    Not to be kept for a later decision: a client asks for the group's coordinator every 10 minutes only, and one that stood still
     meanwhile answers with what was committed before another took over (a stable read is served from memory).
     """
     reader = offsets_reader(settings.client_config(), group, stable=stable)

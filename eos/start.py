@@ -49,21 +49,21 @@ def apply_start_policy(
 
     def once(_timeout_s: float) -> dict[Partition, Committed]:
         partitions, stored = _stored(settings, topics, reader)
-        fresh = _without_offsets(topics, stored)
-        if not fresh:
+        missing = _not_started(partitions, stored)
+        if not missing:
             return stored
         if settings.input.start == "fail":
-            raise ConfigError(_where_to_start(reader.group_id, fresh))
+            raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
         try:
-            _commit_first([p for p in partitions if p.topic in fresh], settings, reader, app, tell)
-            _, stored = _stored(settings, topics, reader)
+            _commit_first(missing, settings, reader, app, tell)
+            partitions, stored = _stored(settings, topics, reader)
         except (FencedError, AbortableError, ReopenError) as error:
             # What is stored tells. If it was another instance that came in between: those that start at once fence
             # each other in turn, and the waits of the retry policy, which are random, bring them apart.
             raise RetriableError(
                 f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
             ) from error
-        if _without_offsets(topics, stored):
+        if _not_started(partitions, stored):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not to be seen yet")
         return stored
 
@@ -80,10 +80,9 @@ def preview_start_policy(
         UnavailableError: the cluster did not answer in time.
     """
     partitions, stored = _stored(settings, topics, reader)
-    started = {p.topic for p in stored}
-    missing = [p for p in partitions if p.topic not in started]
+    missing = _not_started(partitions, stored)
     if missing and settings.input.start == "fail":
-        raise ConfigError(_where_to_start(reader.group_id, sorted({p.topic for p in missing})))
+        raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
     return stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
 
 
@@ -93,9 +92,8 @@ def _commit_first(
     shard = StartShard(app, reader.group_id)
     with TransactionalProducer(settings, shard, stamp=Stamp(OwnershipMode.START, str(shard))) as producer:
         # The init above ended what an earlier instance left pending, so now the truth can be read.
-        _, stored = _stored(settings, sorted({p.topic for p in partitions}), reader)
-        started = {p.topic for p in stored}
-        missing = [p for p in partitions if p.topic not in started]
+        _, stored = _stored(settings, _topics_of(partitions), reader)
+        missing = _not_started(partitions, stored)
         if not missing:
             return
         positions = OffsetVector({p: _first_offset(p, settings, reader) for p in missing})
@@ -106,7 +104,7 @@ def _commit_first(
                 txn.add_offsets(positions, nobody.group_metadata())
         except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
             raise ConfigError(
-                f"group {reader.group_id!r} has live members, and they read no {sorted({p.topic for p in missing})} yet. "
+                f"group {reader.group_id!r} has live members, and they read no {_topics_of(missing)} yet. "
                 "Fix: stop them all before the first start with a new input topic",
             ) from error
         finally:
@@ -132,9 +130,14 @@ def _stored(
     return partitions, committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
 
 
-def _without_offsets(topics: Sequence[str], stored: Iterable[Partition]) -> list[str]:
+def _not_started(partitions: Iterable[Partition], stored: Iterable[Partition]) -> list[Partition]:
+    """The partitions of topics of which no partition has an offset."""
     started = {partition.topic for partition in stored}
-    return [topic for topic in topics if topic not in started]
+    return [partition for partition in partitions if partition.topic not in started]
+
+
+def _topics_of(partitions: Iterable[Partition]) -> list[str]:
+    return sorted({partition.topic for partition in partitions})
 
 
 def _deadline(settings: Settings) -> float:

@@ -30,7 +30,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.events import Event, ProducerOpened
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome
 from eos.producer import TransactionalProducer
@@ -261,19 +261,19 @@ class ShardWriter:
     def _wait_for_twin(self, fence: FencedError) -> None:
         wait_s = twin_wait_s(self._settings)
         deadline = time.monotonic() + wait_s
-        while not self._is_done(self._stored(deadline)):
-            if time.monotonic() >= deadline:
-                raise FencedError(
-                    f"{self._shard.transactional_id}: another task has taken the shard over and has not committed "
-                    f"in {wait_s:g} s",
-                    code=fence.code,
-                ) from fence
-            time.sleep(_TWIN_POLL_S)
-
-    def _stored(self, deadline: float) -> dict[Partition, Committed]:
         # Not stable: the twin's transaction may be pending on the offsets.
         with fresh_reader(self._settings, self._group, stable=False) as reader:
-            return committed_offsets(reader, self._ends, timeout_s=max(_CALL_S, deadline - time.monotonic()))
+            while not self._is_done(self._stored(reader, deadline)):
+                if time.monotonic() >= deadline:
+                    raise FencedError(
+                        f"{self._shard.transactional_id}: another task has taken the shard over and has not "
+                        f"committed in {wait_s:g} s",
+                        code=fence.code,
+                    ) from fence
+                time.sleep(_TWIN_POLL_S)
+
+    def _stored(self, reader: ConsumerClient, deadline: float) -> dict[Partition, Committed]:
+        return committed_offsets(reader, self._ends, timeout_s=max(_CALL_S, deadline - time.monotonic()))
 
     def _redo(self, error: EosError, transaction: Transaction, complete: bool) -> EosError:
         if not isinstance(error, TransactionExpiredError):
