@@ -12,10 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from eos.local.process import Guard, Identity, end, identity_of, send, spawn
+from eos.local.process import Guard, Identity, end, identity_of, pause, send, spawn
 from eos.local.waiting import Deadline
 
 _SLEEP = ["sleep", "60"]
+_BUSY = """
+import hashlib, threading
+def work():
+    while True:
+        hashlib.sha256(bytes(1 << 20))  # without Python's lock
+for _ in range(8):
+    threading.Thread(target=work).start()
+print("busy", flush=True)
+"""
 _STUBBORN = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]
 
 
@@ -84,6 +93,22 @@ def test_paused_process_is_alive_and_ends_gracefully(tmp_path: Path) -> None:
     assert identity.alive
     assert end([identity], grace_s=5) == []
     _finish(identity, guard)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks at threads as Linux shows them")
+def test_no_thread_of_a_paused_process_runs_on(tmp_path: Path) -> None:
+    """More busy threads than processors: the one that takes the signal has to wait for its turn."""
+    identity, guard = _spawn(tmp_path, [sys.executable, "-c", _BUSY])
+    assert Deadline(10).wait_for(lambda: (tmp_path / "out").read_text() == "busy\n")
+    assert pause(identity)
+    states = [task.read_text().rpartition(")")[2].split()[0] for task in _tasks(identity)]
+    assert len(states) > 8
+    assert set(states) == {"T"}
+    _finish(identity, guard)
+
+
+def _tasks(identity: Identity) -> list[Path]:
+    return list(Path(f"/proc/{identity.pid}/task").glob("*/stat"))
 
 
 def test_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
