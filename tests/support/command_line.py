@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+import typer.main
 
 from eos.cli.ending import end_with_code
+
+# Typer builds its commands anew for each call, 10 ms: a process calls once, these tests a hundred times.
+_built_once = functools.cache(typer.main.get_command)
 
 
 class Ended(NamedTuple):
@@ -28,6 +33,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         monkeypatch.delenv(variable)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(typer.main, "get_command", _built_once)
 
     def run(*arguments: str) -> Ended:
         with pytest.raises(SystemExit) as ended:

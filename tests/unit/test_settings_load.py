@@ -17,6 +17,7 @@ from eos.settings import Settings
 from eos.settings.catalogue import Catalogue
 from eos.settings.layers import Reader
 
+CATALOGUE = Catalogue(Settings)
 DESCRIBED = {one.name: one for one in Settings.described()}
 
 
@@ -101,7 +102,7 @@ def test_an_empty_variable_counts_as_not_set_but_its_name_is_checked() -> None:
 
 def samples(name: str) -> st.SearchStrategy[tuple[str, object]]:
     """Texts for a variable, each with the value that it means; every type of setting has a row here."""
-    annotation = Catalogue(Settings).fields[name].annotation
+    annotation = CATALOGUE.fields[name].annotation
     names = str(annotation)
     text = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
     if name in SPECIAL:
@@ -153,7 +154,7 @@ def test_every_setting_is_read_from_its_variable(name: str, data: st.DataObject)
     text, meant = data.draw(samples(name))
     variable = DESCRIBED[name].variable
     assert variable == "EOS_" + name.upper().replace(".", "__")
-    reader = Reader(Settings, Catalogue(Settings))
+    reader = Reader(Settings, CATALOGUE)
     layer = reader.environment({variable: text})
     assert reader.problems == []
     value = at(Settings.model_validate({"layers": [layer]}), name)

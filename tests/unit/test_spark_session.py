@@ -177,7 +177,7 @@ def test_work_beside_a_session_returns_or_raises_what_it_does() -> None:
 def test_signal_cancels_what_runs_and_is_not_held_up_by_it() -> None:
     session = _Session()
     began = time.monotonic()
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
     ended = threading.Event()
 
     def work() -> None:
