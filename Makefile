@@ -40,7 +40,7 @@ lint: $(INSTALLED) ## ruff: rules and format
 	@$(BIN)/ruff format --check .
 
 types: $(INSTALLED) ## mypy, strict
-	@$(BIN)/mypy eos jobs tests bench
+	@$(BIN)/mypy eos jobs tests bench docker/images.py .ci
 
 arch: $(INSTALLED) ## the import contracts of .importlinter
 	@.ci/quietly "import contracts" $(BIN)/lint-imports --no-logo

@@ -42,10 +42,11 @@ def main() -> int:
     command += ["--progress-spinner", "off", "--requirement", str(REPOSITORY / "requirements.lock")]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        report = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
         print(f"audit SKIPPED: the database gave no answer in {LIMIT_S} s")
         return 0
+    try:
+        report = json.loads(ended.stdout)
     except ValueError:
         last = ended.stderr.strip().rpartition("\n")[2]
         if "onnection" not in last:  # requests' ConnectionError, and pip-audit's own "Connection error"

@@ -1,7 +1,8 @@
 """eos: exactly-once processing for Python on Apache Kafka.
 
 Output records and input offsets become visible in one transaction, or never. Everything public is named
-here; modules below are internal unless they are named here.
+here, and in three modules below: ``eos.events`` (what a ``listener=`` is told), ``eos.spark`` and
+``eos.testing``. The others are internal.
 """
 
 import importlib

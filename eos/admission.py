@@ -6,11 +6,9 @@ a way looks first. It is a check and then an act; the stamps catch at the next s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from eos import retry
-from eos.calls import Call
 from eos.errors import ConfigError
 from eos.kafka.admin import live_members
 from eos.kafka.consumer import Committed
@@ -18,13 +16,24 @@ from eos.offsets import Partition
 from eos.settings import Settings
 from eos.stamps import OwnershipMode, Stamp
 
-_CALL_S = 5.0
 _SAID = {
     OwnershipMode.GROUP: "ownership.mode = 'group'",
     OwnershipMode.PARTITION: "ownership.mode = 'partition' (or a Spark run with commit = 'partition')",
     OwnershipMode.BATCH: "a Spark run with commit = 'batch'",
     OwnershipMode.SINK: "a streaming sink",
 }
+
+
+def in_other_mode(
+    stored: Mapping[Partition, Committed | None], mine: OwnershipMode
+) -> dict[Partition, OwnershipMode]:
+    """The partitions whose offsets were committed in another mode of ownership, and in which."""
+    stamps = {partition: Stamp.parse(one.metadata) for partition, one in stored.items() if one is not None}
+    return {
+        partition: stamp.mode
+        for partition, stamp in stamps.items()
+        if stamp is not None and stamp.mode not in (mine, OwnershipMode.START)
+    }
 
 
 def refuse_other_mode(
@@ -37,14 +46,12 @@ def refuse_other_mode(
     """
     if settings.ownership.adopt_offsets:
         return
-    for partition, committed in stored.items():
-        stamp = Stamp.parse(committed.metadata)
-        if stamp is not None and stamp.mode not in (mine, OwnershipMode.START):
-            raise ConfigError(
-                f"{partition}: the group {group!r} has an offset committed by {_SAID[stamp.mode]}, and this job runs "
-                f"with '{mine}'. The two must never run side by side, because neither fences the other. "
-                "Fix: use the old mode, or stop every old instance and start once with --adopt-offsets"
-            )
+    for partition, mode in in_other_mode(stored, mine).items():
+        raise ConfigError(
+            f"{partition}: the group {group!r} has an offset committed by {_SAID[mode]}, and this job runs "
+            f"with '{mine}'. The two must never run side by side, because neither fences the other. "
+            "Fix: use the old mode, or stop every old instance and start once with --adopt-offsets"
+        )
 
 
 def refuse_live_members(settings: Settings, group: str, mine: OwnershipMode) -> None:
@@ -56,11 +63,9 @@ def refuse_live_members(settings: Settings, group: str, mine: OwnershipMode) -> 
     """
     config = settings.client_config()
 
-    def ask(timeout_s: float) -> list[str]:
-        return live_members(config, group, timeout_s)
-
-    deadline = time.monotonic() + settings.open_deadline_s
-    members = retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)
+    members = retry.ask(
+        lambda timeout_s: live_members(config, group, timeout_s), within_s=settings.open_deadline_s
+    )
     if members:
         raise ConfigError(
             f"group {group!r} has live members ({', '.join(members)}), and this job, which runs with '{mine}', "

@@ -9,7 +9,6 @@ from typing import Any, Protocol, Self
 
 from eos import retry
 from eos.admission import refuse_live_members, refuse_other_mode
-from eos.calls import Call
 from eos.errors import ConfigError, EosError, RebalancedError, RetriableError, UsageError
 from eos.events import (
     LagMeasured,
@@ -28,7 +27,6 @@ from eos.settings import Settings
 from eos.stamps import OwnershipMode
 from eos.start import apply_start_policy
 
-_CALL_S = 5.0
 _SEEK_S = 5.0
 _SEEK_PAUSE_S = 0.02
 _ERROR_PAUSE_S = 0.2
@@ -352,10 +350,10 @@ class ReadCommittedConsumer:
         self._client.subscribe(self._topics, self)
 
     def _inputs(self, client: ConsumerClient) -> list[Partition]:
-        def ask(timeout_s: float) -> list[Partition]:
-            return client.partitions_of(self._topics, timeout_s)
-
-        return retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)
+        return retry.ask(
+            lambda timeout_s: client.partitions_of(self._topics, timeout_s),
+            within_s=self._settings.open_deadline_s,
+        )
 
     def _started(self, positions: OffsetVector) -> None:
         self._listener(StartPolicyApplied(self._shard, positions, self._settings.input.start))
@@ -382,11 +380,11 @@ class ReadCommittedConsumer:
     def _beginning_of_new(self, partition: Partition) -> int:
         """A partition without an offset in a topic that was started before is new: it starts at its beginning."""
         client = self._require_client()
-
-        def ask(timeout_s: float) -> tuple[int, int]:
-            return client.stable_watermarks(partition, timeout_s)
-
-        return retry.resume(Call.METADATA, ask, deadline=self._deadline(), slice_s=_CALL_S)[0]
+        low, _ = retry.ask(
+            lambda timeout_s: client.stable_watermarks(partition, timeout_s),
+            within_s=self._settings.open_deadline_s,
+        )
+        return low
 
     def _check_mode(self, stored: Mapping[Partition, Committed]) -> None:
         refuse_other_mode(self._settings, self._group, stored, self._mode)
@@ -396,9 +394,6 @@ class ReadCommittedConsumer:
         if error is None:
             return
         raise error
-
-    def _deadline(self) -> float:
-        return time.monotonic() + self._settings.open_deadline_s
 
     def _require_client(self) -> ConsumerClient:
         if self._client is None:

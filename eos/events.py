@@ -53,7 +53,7 @@ class ProducerSuspect(Event):
 class TransactionCommitted(Event):
     """One transaction's outputs and input offsets became visible, all of them."""
 
-    records_in: int
+    records_in: int  # as the loop counts; 0 for a producer by itself and in Spark, where nobody of ours reads the input
     records_out: int
     offsets: OffsetVector
     seconds: float  # from begin to the commit's answer

@@ -28,6 +28,8 @@ from eos.errors import (
     UsageError,
 )
 
+_ASK_S = 5.0  # a longer wait for one answer is of no use: the broker that was asked may be gone
+
 T = TypeVar("T")
 Tell = Callable[[Call, int, EosError], None]
 
@@ -128,6 +130,16 @@ def rule_for(call: Call, error: EosError) -> Rule:
         if isinstance(error, rule.error) and call in rule.calls:
             return rule
     return Rule(type(error), frozenset({call}), Action.STOP, why="not in the table: stop")
+
+
+def ask(question: Callable[[float], T], *, within_s: float) -> T:
+    """The answer to a question about the cluster, which is asked with a timeout in seconds until it is answered.
+
+    Raises:
+        UnavailableError: no answer in ``within_s``; its cause is the last try's error.
+        EosError: an error that no retry helps against.
+    """
+    return resume(Call.METADATA, question, deadline=time.monotonic() + within_s, slice_s=_ASK_S)
 
 
 def resume(

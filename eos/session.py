@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from eos.admission import in_other_mode
 from eos.calls import Call
 from eos.consumer import ReadCommittedConsumer
 from eos.errors import (
@@ -87,6 +88,7 @@ class Session:
         self._committing: tuple[Transaction, Future[None]] | None = None
         self._fetched = InputBatch([])
         self._staged: list[Work] = []
+        self._adopted: set[Partition] = set()  # committed in another mode of ownership, and not by us yet
         self._committed_at = time.monotonic()
         self._rejoin: Rejoin | None = None
         self.commit_seconds = 0.0  # of the last transaction
@@ -227,14 +229,18 @@ class Session:
         """The grace period is over: a call in flight is left without an answer, for the next owner to settle."""
         self._producer.give_up()
 
-    def recommit_if_idle(self) -> None:
-        """Commit the offsets again if they have not been for long: under assign() they expire while we run.
+    def recommit_if_due(self) -> None:
+        """Commit offsets again where they stand, if there is a reason to and nothing else goes on.
 
-        The group of an assigned consumer counts as empty, so offsets.retention.minutes runs (KIP-211).
+        Those that were adopted: else the next start would find them committed in another mode, where nothing new came
+        in. And all of them after a long time without input: under assign() they expire while we run, because the group
+        of an assigned consumer counts as empty, so offsets.retention.minutes runs (KIP-211).
         """
         quiet_s = time.monotonic() - self._committed_at
         if isinstance(self.shard, PartitionShard) and quiet_s >= self._settings.input.recommit_idle_after_s:
             self._commit_offsets(self._consumer.resume_positions)
+        elif self._adopted:
+            self._commit_offsets(self._adopted_offsets())
 
     def commit_passed_markers(self) -> None:
         """Commit positions that have moved past control records and aborted records behind the last commit."""
@@ -279,6 +285,7 @@ class Session:
 
     def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
         self._owned.found(stored)
+        self._adopted |= in_other_mode(stored, self._owned.stamp.mode).keys()
 
     def on_revoked(self, partitions: Sequence[Partition]) -> None:
         """End the transaction before the partitions go: their output without their offsets would be duplicates.
@@ -297,6 +304,7 @@ class Session:
         except ReopenError:
             self._reopen_if_over()
         finally:
+            self._adopted -= set(partitions)
             self._owned.revoked(partitions)
 
     def on_lost(self, partitions: Sequence[Partition]) -> None:
@@ -304,6 +312,7 @@ class Session:
         self._drop()
         self._join_quietly()
         self._abort(RebalancedError("partitions were lost"))
+        self._adopted -= set(partitions)
         self._owned.lost(partitions)
 
     # --- inside ------------------------------------------------------------------------------------
@@ -337,12 +346,18 @@ class Session:
             error = RebalancedError(f"{foreign or 'the partitions read'} are not ours any more: aborted")
             self._abort(error)
             raise error
-        transaction.add_offsets(offsets, self._consumer.group_metadata())
+        adopted = self._adopted_offsets()
+        transaction.add_offsets(adopted.merged(offsets), self._consumer.group_metadata())
         self._transaction = None
         return transaction
 
+    def _adopted_offsets(self) -> OffsetVector:
+        resume = self._consumer.resume_positions
+        return OffsetVector({p: resume[p] for p in self._adopted if p in resume})
+
     def _committed(self, offsets: OffsetVector) -> None:
         self._committed_at = time.monotonic()
+        self._adopted -= offsets.keys()
         self._consumer.advanced(offsets)
 
     def _reopen_if_over(self) -> None:

@@ -25,8 +25,6 @@ from eos.stamps import OwnershipMode, Stamp
 
 Tell = Callable[[OffsetVector], object]
 
-_CALL_S = 5.0
-
 
 def apply_start_policy(
     settings: Settings, topics: Sequence[str], reader: ConsumerClient, *, app: str, tell: Tell
@@ -67,7 +65,7 @@ def apply_start_policy(
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not to be seen yet")
         return stored
 
-    return retry.resume(Call.COMMITTED, once, deadline=_deadline(settings))
+    return retry.resume(Call.COMMITTED, once, deadline=time.monotonic() + settings.open_deadline_s)
 
 
 def preview_start_policy(
@@ -113,20 +111,18 @@ def _commit_first(
 
 
 def _first_offset(partition: Partition, settings: Settings, reader: ConsumerClient) -> int:
-    def ask(timeout_s: float) -> tuple[int, int]:
-        return reader.stable_watermarks(partition, timeout_s)
-
-    low, lso = retry.resume(Call.METADATA, ask, deadline=_deadline(settings), slice_s=_CALL_S)
+    low, lso = retry.ask(
+        lambda timeout_s: reader.stable_watermarks(partition, timeout_s), within_s=settings.open_deadline_s
+    )
     return low if settings.input.start == "earliest" else lso
 
 
 def _stored(
     settings: Settings, topics: Sequence[str], reader: ConsumerClient
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
-    def list_partitions(timeout_s: float) -> list[Partition]:
-        return reader.partitions_of(topics, timeout_s)
-
-    partitions = retry.resume(Call.METADATA, list_partitions, deadline=_deadline(settings), slice_s=_CALL_S)
+    partitions = retry.ask(
+        lambda timeout_s: reader.partitions_of(topics, timeout_s), within_s=settings.open_deadline_s
+    )
     return partitions, committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
 
 
@@ -138,10 +134,6 @@ def _not_started(partitions: Iterable[Partition], stored: Iterable[Partition]) -
 
 def _topics_of(partitions: Iterable[Partition]) -> list[str]:
     return sorted({partition.topic for partition in partitions})
-
-
-def _deadline(settings: Settings) -> float:
-    return time.monotonic() + settings.open_deadline_s
 
 
 def _where_to_start(group_id: str, topics: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from eos.calls import Call
 from eos.errors import UnavailableError
 from eos.kafka.classify import classify_consumer
+from eos.kafka.connecting import QUICKLY
 
 _POLL_S = 0.05
 
@@ -30,7 +31,7 @@ def create_topics(
         EosError: what the cluster answered.
     """
     deadline = time.monotonic() + timeout_s
-    client = AdminClient(dict(config))
+    client = _client(config)
     created: list[str] = []
     wanted = [NewTopic(name, count, replicas) for name, count in topics.items()]
     for name, future in client.create_topics(wanted, request_timeout=timeout_s).items():
@@ -57,7 +58,7 @@ def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s
         EosError: what the cluster answered.
     """
     deadline = time.monotonic() + timeout_s
-    client = AdminClient(dict(config))
+    client = _client(config)
     names = set(topics)
     for future in client.delete_topics(sorted(names), request_timeout=timeout_s).values():
         try:
@@ -77,8 +78,12 @@ def existing_topics(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> li
     Raises:
         EosError: what the cluster answered.
     """
-    known = _known(AdminClient(dict(config)), time.monotonic() + timeout_s)
+    known = _known(_client(config), time.monotonic() + timeout_s)
     return sorted(name for name in known if not name.startswith("__"))
+
+
+def _client(config: Mapping[str, Any]) -> AdminClient:
+    return AdminClient({**QUICKLY, **config})
 
 
 def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: float) -> bool:

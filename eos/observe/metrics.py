@@ -86,7 +86,7 @@ class MetricsListener:
             registry=registry,
         )
         self._records_in = Counter(
-            "eos_records_in", "Input records of committed transactions.", registry=registry
+            "eos_records_in", "Input records of committed transactions, which loops count.", registry=registry
         )
         self._records_out = Counter(
             "eos_records_out", "Output records of committed transactions.", registry=registry

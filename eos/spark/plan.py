@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal
 
 from eos import retry
-from eos.admission import refuse_live_members, refuse_other_mode
-from eos.calls import Call
+from eos.admission import in_other_mode, refuse_live_members, refuse_other_mode
 from eos.errors import OffsetGapError
 from eos.events import InputPlanned, Listener, StartPolicyApplied, nobody
 from eos.kafka.admin import Admin, Mark
@@ -20,13 +18,12 @@ from eos.offsets import OffsetVector, Partition
 from eos.readers import fresh_reader
 from eos.settings import Settings
 from eos.shards import StartShard, shard_prefix
+from eos.spark.adoption import adopt_offsets
 from eos.stamps import OwnershipMode
 from eos.start import apply_start_policy, preview_start_policy
 
-T = TypeVar("T")
 Commit = Literal["partition", "batch"]
 
-_CALL_S = 5.0
 # A transaction should use half of its time, so that a slow moment does not end it.
 _ROOM = 0.5
 
@@ -171,11 +168,13 @@ def plan_input(
     with fresh_reader(settings, group, stable=True) as reader:
         stored = _committed(settings, topics, reader, app, listener, preview=preview)
         refuse_other_mode(settings, group, stored, mode)
-
-        def list_partitions(timeout_s: float) -> list[Partition]:
-            return reader.partitions_of(topics, timeout_s)
-
-        partitions = tuple(sorted(_asked(settings, list_partitions)))
+        foreign = in_other_mode(stored, mode)
+        if foreign and not preview:  # they are to be adopted
+            adopt_offsets(settings, foreign, reader, app=app, mine=mode, listener=listener)
+        listed = retry.ask(
+            lambda timeout_s: reader.partitions_of(topics, timeout_s), within_s=settings.open_deadline_s
+        )
+    partitions = tuple(sorted(listed))
     # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
     ranges = _ranges(settings, partitions, {p: one.offset for p, one in stored.items()}, Admin(config))
     plan = InputPlan(group, partitions, tuple(ranges))
@@ -206,7 +205,9 @@ def _ranges(
     settings: Settings, partitions: Sequence[Partition], committed: Mapping[Partition, int], admin: Admin
 ) -> Iterator[OffsetRange]:
     def at(mark: Mark, wanted: Sequence[Partition]) -> dict[Partition, int]:
-        return _asked(settings, lambda timeout_s: admin.offsets_at(mark, wanted, timeout_s))
+        return retry.ask(
+            lambda timeout_s: admin.offsets_at(mark, wanted, timeout_s), within_s=settings.open_deadline_s
+        )
 
     stable = at(Mark.LAST_STABLE, partitions)
     first = at(Mark.START, partitions)
@@ -231,8 +232,3 @@ def _gap(partition: Partition, committed: int, log: str, cause: str) -> OffsetGa
         "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
         "--reset-offsets while no run is at work"
     )
-
-
-def _asked(settings: Settings, ask: Callable[[float], T]) -> T:
-    deadline = time.monotonic() + settings.open_deadline_s
-    return retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos import retry
-from eos.calls import Call
 from eos.errors import ConfigError, UnclassifiedError
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
@@ -27,7 +25,6 @@ _TUNED = {
 }  # the last two took a quarter of the processor time of reading 500 partitions with 200 records each
 _KAFKA_RELATION = "org.apache.spark.sql.kafka010.KafkaRelation"
 _KAFKA_TASK = "org.apache.spark.sql.kafka010.KafkaSourceRDDPartition"
-_CALL_S = 5.0
 
 
 def read_input(spark: SparkSession, settings: Settings, plan: InputPlan) -> DataFrame:
@@ -56,13 +53,18 @@ def read_snapshot(spark: SparkSession, settings: Settings, topic: str) -> DataFr
         UnavailableError: the cluster did not answer in time.
     """
     admin = Admin(settings.client_config())
-    shapes = _asked(settings, lambda timeout_s: admin.topics([topic], timeout_s))
+    within_s = settings.open_deadline_s
+    shapes = retry.ask(lambda timeout_s: admin.topics([topic], timeout_s), within_s=within_s)
     if topic not in shapes:
         raise ConfigError(f"topic {topic!r} does not exist. Fix: create it; eos never creates topics")
     partitions = [Partition(topic, number) for number in range(shapes[topic].partitions)]
     # The end first: a beginning that moves on in between makes a gap, which fails, and not a negative range.
-    ends = _asked(settings, lambda timeout_s: admin.offsets_at(Mark.LAST_STABLE, partitions, timeout_s))
-    begins = _asked(settings, lambda timeout_s: admin.offsets_at(Mark.START, partitions, timeout_s))
+    ends = retry.ask(
+        lambda timeout_s: admin.offsets_at(Mark.LAST_STABLE, partitions, timeout_s), within_s=within_s
+    )
+    begins = retry.ask(
+        lambda timeout_s: admin.offsets_at(Mark.START, partitions, timeout_s), within_s=within_s
+    )
     ranges = [OffsetRange(p, begins[p], ends[p]) for p in partitions if begins[p] < ends[p]]
     if ranges:
         return _read(spark, settings, ranges, f"snapshot-{topic}")
@@ -78,7 +80,10 @@ def first_gone(settings: Settings, plan: InputPlan) -> OffsetRange | None:
     """
     admin = Admin(settings.client_config())
     partitions = [one.partition for one in plan]
-    begins = _asked(settings, lambda timeout_s: admin.offsets_at(Mark.START, partitions, timeout_s))
+    begins = retry.ask(
+        lambda timeout_s: admin.offsets_at(Mark.START, partitions, timeout_s),
+        within_s=settings.open_deadline_s,
+    )
     return next((one for one in plan if one.start < begins[one.partition]), None)
 
 
@@ -168,11 +173,6 @@ def _shard_column(plan: InputPlan) -> Column:
         return number + base[topics[0]] if base[topics[0]] else number
     places = F.create_map(*[F.lit(item) for topic in topics for item in (topic, base[topic])])
     return number + places[F.col("topic")]
-
-
-def _asked(settings: Settings, ask: Any) -> Any:
-    deadline = time.monotonic() + settings.open_deadline_s
-    return retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)
 
 
 def _physical(frame: DataFrame) -> Any:

@@ -81,26 +81,29 @@ def test_partition_that_does_not_exist_is_refused(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("first", ["group", "partition"])
 def test_offsets_of_the_other_mode_are_refused_until_they_are_adopted(bootstrap: str, first: str) -> None:
-    """A classic group accepts the offsets of an assigned consumer unchecked: neither mode fences the other."""
-    job = fault_job(bootstrap, partitions=1)
+    """A classic group accepts the offsets of an assigned consumer unchecked: neither mode fences the other.
+
+    Adopted once is adopted for good, also where nothing new came in.
+    """
+    job = fault_job(bootstrap, partitions=2)
     source = job.inputs[0]
     modes = {
         "group": settings_for(bootstrap, ownership__static_membership=False),
         "partition": settings_for(
-            bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"]
+            bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0", f"{source}:1"]
         ),
     }
     second = "partition" if first == "group" else "group"
-    produce_plain(bootstrap, source, [b"1"])
+    produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0), PlainRecord(b"2", partition=1)])
     run_to_end(job, modes[first])
-    produce_plain(bootstrap, source, [b"2"])
+    produce_plain(bootstrap, source, [PlainRecord(b"3", partition=0)])
 
     with pytest.raises(ConfigError, match=f"mode = '{first}'.*runs with '{second}'.*--adopt-offsets"):
         run_to_end(job, modes[second])
     ownership = modes[second].ownership.model_copy(update={"adopt_offsets": True})
     run_to_end(job, modes[second].model_copy(update={"ownership": ownership}))
 
-    assert job.check(bootstrap).processed == 2
+    assert job.check(bootstrap).processed == 3
     run_to_end(job, modes[second])  # the stamps are its own now
     with pytest.raises(ConfigError, match="--adopt-offsets"):
         run_to_end(job, modes[first])

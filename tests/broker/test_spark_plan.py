@@ -259,17 +259,23 @@ def test_group_with_live_members_is_refused(bootstrap: str, commit: Commit) -> N
 def test_offsets_of_another_mode_are_refused_until_they_are_adopted(
     bootstrap: str, topic: NewTopic, app: str, before: OwnershipMode, commit: Commit, refused: bool
 ) -> None:
-    source = topic("in")
+    """Adopted once is adopted for good, also where nothing new came in."""
+    source = topic("in", 2)
     settings = settings_for(bootstrap)
-    produce_plain(bootstrap, source, [b"1", b"2"])
+    written = [PlainRecord(b"%d" % p, partition=p) for p in (0, 0, 1)]
+    produce_plain(bootstrap, source, written)
     plan(settings, source, app=app)  # its start belongs to no mode
     commit_in_mode(settings, app, before, Partition(source, 0), 1)
+    commit_in_mode(settings, app, before, Partition(source, 1), 1)
 
     if refused:
         with pytest.raises(ConfigError, match=f"runs with '{commit}'.*--adopt-offsets"):
             plan(settings, source, app=app, commit=commit)
     adopting = settings_for(bootstrap, ownership__adopt_offsets=refused)
     assert ranges(plan(adopting, source, app=app, commit=commit)) == {0: (1, 2)}
+    assert ranges(plan(settings, source, app=app, commit=commit)) == {0: (1, 2)}
+    stored = committed_offsets(bootstrap, app, [(source, p) for p in (0, 1)])
+    assert [(offset, f"mode={commit} " in stamp) for offset, stamp in stored.values()] == [(1, True)] * 2
 
 
 def test_offsets_that_a_transaction_is_pending_on_are_waited_for(

@@ -240,7 +240,12 @@ class _Deadline:
 
 
 def _client(bootstrap: str) -> dict[str, str | int | float | bool]:
-    return {"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.propagation.max.ms": 1000}
+    return {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "topic.metadata.propagation.max.ms": 1000,
+        "reconnect.backoff.ms": 20,  # a client waits half of it before its first question
+    }
 
 
 @contextlib.contextmanager
