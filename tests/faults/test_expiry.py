@@ -7,29 +7,23 @@ after it, only a comparison of the committed offsets behind a reopen does.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer
 
 from eos import (
     EosError,
     FencedError,
-    GroupMetadata,
-    OffsetVector,
     OrdinalShard,
-    Partition,
     ProducerState,
     ReopenError,
-    Settings,
-    Shard,
-    TransactionalProducer,
     TransactionExpiredError,
     TransactionState,
 )
-from eos.events import Event, TransactionExpired
-from tests.support.observer import committed_offsets, lso, read_committed, unique, watermarks
+from eos.events import TransactionExpired
+from tests.support.observer import lso, unique, watermarks
+from tests.support.one_shard import OneShard
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -39,67 +33,14 @@ pytestmark = pytest.mark.broker
 TIMEOUT_MS = 1000
 EXPIRED_S = 10.0  # by then the coordinator (it looks every second) has aborted it
 
-Open = Callable[..., TransactionalProducer]
-
 
 @pytest.fixture
-def source(topic: NewTopic) -> str:
-    return topic("in")
-
-
-@pytest.fixture
-def out(topic: NewTopic) -> str:
-    return topic("out")
-
-
-@pytest.fixture
-def shard() -> Shard:
-    return OrdinalShard(unique("expiry"), "g", 0)
-
-
-@pytest.fixture
-def told() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def open_owner(bootstrap: str, shard: Shard, told: list[Event]) -> Iterator[Open]:
-    owners: list[TransactionalProducer] = []
-
-    def tell(event: Event) -> None:
-        told.append(event)
-
-    def make(timeout_ms: int = TIMEOUT_MS) -> TransactionalProducer:
-        overrides: dict[str, Any] = {
-            "kafka.bootstrap_servers": bootstrap,
-            "transaction.timeout_ms": timeout_ms,
-            "transaction.commit_deadline_ms": 10_000,
-        }
-        owner = TransactionalProducer(Settings.load(overrides=overrides, environ={}), shard, listener=tell)
-        owners.append(owner)
-        owner.open()
-        return owner
-
-    yield make
-    for owner in owners:
-        owner.close()
-
-
-@pytest.fixture
-def metadata(bootstrap: str) -> Iterator[GroupMetadata]:
-    """Of a consumer that has not joined: a classic group without members accepts its offsets."""
-    group = unique("expiry")
-    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    yield GroupMetadata(group, member.consumer_group_metadata())
-    member.close()
-
-
-def commit(
-    owner: TransactionalProducer, out: str, value: bytes, source: str, offset: int, metadata: GroupMetadata
-) -> None:
-    with owner.transaction() as txn:
-        txn.produce(out, value)
-        txn.add_offsets(OffsetVector({Partition(source, 0): offset}), metadata)
+def world(bootstrap: str, topic: NewTopic) -> Iterator[OneShard]:
+    shard = OrdinalShard(unique("expiry"), "g", 0)
+    with OneShard(
+        bootstrap, topic("in"), topic("out"), shard, timeout_ms=TIMEOUT_MS, commit_deadline_ms=10_000
+    ) as world:
+        yield world
 
 
 def wait_for_the_coordinators_abort(bootstrap: str, out: str, past: int) -> None:
@@ -113,109 +54,95 @@ def wait_for_the_coordinators_abort(bootstrap: str, out: str, past: int) -> None
     pytest.fail("the coordinator did not abort the transaction")
 
 
-def visible(bootstrap: str, topic: str) -> list[bytes | None]:
-    return [record.value for record in read_committed(bootstrap, topic)]
-
-
-def offset_of(bootstrap: str, metadata: GroupMetadata, source: str) -> int | None:
-    return committed_offsets(bootstrap, metadata.group_id, [(source, 0)])[source, 0][0]
-
-
 def test_expired_transaction_of_the_only_owner_is_redone_after_a_reopen(
-    bootstrap: str, open_owner: Open, source: str, out: str, metadata: GroupMetadata, told: list[Event]
+    bootstrap: str, world: OneShard
 ) -> None:
-    owner = open_owner()
-    commit(owner, out, b"first", source, 1, metadata)
+    owner = world.open()
+    world.commit(owner, b"first", 1)
     with pytest.raises(TransactionExpiredError), owner.transaction() as txn:
-        txn.produce(out, b"expired")
-        txn.add_offsets(OffsetVector({Partition(source, 0): 2}), metadata)
-        wait_for_the_coordinators_abort(bootstrap, out, past=3)
+        txn.produce(world.out, b"expired")
+        txn.add_offsets(world.offsets(2), world.metadata)
+        wait_for_the_coordinators_abort(bootstrap, world.out, past=3)
     assert txn.state is TransactionState.UNRESOLVED
     assert owner.state is ProducerState.OVER
-    assert any(isinstance(event, TransactionExpired) for event in told)
-    assert offset_of(bootstrap, metadata, source) == 1
-    commit(owner, out, b"redone", source, 2, metadata)
-    assert visible(bootstrap, out) == [b"first", b"redone"]
-    assert offset_of(bootstrap, metadata, source) == 2
+    assert world.heard(TransactionExpired)
+    assert world.offset == 1
+    world.commit(owner, b"redone", 2)
+    assert world.visible == [b"first", b"redone"]
+    assert world.offset == 2
 
 
-def test_expired_transaction_with_a_rival_that_committed_ends_fenced(
-    bootstrap: str, open_owner: Open, source: str, out: str, metadata: GroupMetadata
-) -> None:
-    owner = open_owner()
-    commit(owner, out, b"first", source, 1, metadata)
+def test_expired_transaction_with_a_rival_that_committed_ends_fenced(world: OneShard) -> None:
+    owner = world.open()
+    world.commit(owner, b"first", 1)
     txn = owner.transaction()
     txn.begin()
-    txn.produce(out, b"expired")
-    rival = open_owner(timeout_ms=60_000)
-    commit(rival, out, b"second", source, 2, metadata)
+    txn.produce(world.out, b"expired")
+    rival = world.open(timeout_ms=60_000)
+    world.commit(rival, b"second", 2)
     time.sleep(TIMEOUT_MS / 1000)
-    txn.add_offsets(OffsetVector({Partition(source, 0): 2}), metadata)
+    txn.add_offsets(world.offsets(2), world.metadata)
     with pytest.raises(TransactionExpiredError):
         txn.commit()
     for _ in range(2):
         with pytest.raises(FencedError):
             owner.transaction()
-    commit(rival, out, b"third", source, 3, metadata)  # not fenced by it
-    assert visible(bootstrap, out) == [b"first", b"second", b"third"]
-    assert offset_of(bootstrap, metadata, source) == 3
+    world.commit(rival, b"third", 3)  # not fenced by it
+    assert world.visible == [b"first", b"second", b"third"]
+    assert world.offset == 3
 
 
-def test_fence_before_the_timeout_is_a_fence_at_once(
-    bootstrap: str, open_owner: Open, source: str, out: str, metadata: GroupMetadata
-) -> None:
-    owner = open_owner(timeout_ms=60_000)
+def test_fence_before_the_timeout_is_a_fence_at_once(world: OneShard) -> None:
+    owner = world.open(timeout_ms=60_000)
     with pytest.raises(FencedError), owner.transaction() as txn:
-        txn.produce(out, b"never")
-        txn.add_offsets(OffsetVector({Partition(source, 0): 2}), metadata)
-        open_owner()
+        txn.produce(world.out, b"never")
+        txn.add_offsets(world.offsets(2), world.metadata)
+        world.open()
     assert owner.state is ProducerState.FENCED
-    assert visible(bootstrap, out) == []
+    assert world.visible == []
 
 
 def test_error_of_the_block_goes_on_although_its_transaction_had_expired(
-    bootstrap: str, open_owner: Open, source: str, out: str, metadata: GroupMetadata
+    bootstrap: str, world: OneShard
 ) -> None:
-    owner = open_owner()
-    commit(owner, out, b"first", source, 1, metadata)
+    owner = world.open()
+    world.commit(owner, b"first", 1)
     with pytest.raises(ZeroDivisionError), owner.transaction() as txn:
-        txn.produce(out, b"expired")
-        wait_for_the_coordinators_abort(bootstrap, out, past=3)
+        txn.produce(world.out, b"expired")
+        wait_for_the_coordinators_abort(bootstrap, world.out, past=3)
         raise ZeroDivisionError
-    commit(owner, out, b"next", source, 2, metadata)
-    assert visible(bootstrap, out) == [b"first", b"next"]
+    world.commit(owner, b"next", 2)
+    assert world.visible == [b"first", b"next"]
 
 
 @pytest.mark.slow
-def test_record_behind_the_expiry_is_refused_and_the_rest_redone(
-    bootstrap: str, open_owner: Open, source: str, out: str, metadata: GroupMetadata
-) -> None:
+def test_record_behind_the_expiry_is_refused_and_the_rest_redone(bootstrap: str, world: OneShard) -> None:
     """Whatever the client says of it, nothing of the transaction is visible and the owner goes on."""
-    owner = open_owner()
-    commit(owner, out, b"first", source, 1, metadata)
+    owner = world.open()
+    world.commit(owner, b"first", 1)
     with pytest.raises(EosError) as raised, owner.transaction() as txn:
-        txn.produce(out, b"expired")
-        wait_for_the_coordinators_abort(bootstrap, out, past=3)
+        txn.produce(world.out, b"expired")
+        wait_for_the_coordinators_abort(bootstrap, world.out, past=3)
         for _ in range(200):
-            txn.produce(out, b"behind it")
+            txn.produce(world.out, b"behind it")
             time.sleep(0.01)
     assert not isinstance(raised.value, FencedError)
-    commit(owner, out, b"redone", source, 2, metadata)
-    assert visible(bootstrap, out) == [b"first", b"redone"]
-    assert offset_of(bootstrap, metadata, source) == 2
+    world.commit(owner, b"redone", 2)
+    assert world.visible == [b"first", b"redone"]
+    assert world.offset == 2
 
 
 def test_expired_transaction_of_output_alone_cannot_be_told_from_a_fence(
-    bootstrap: str, open_owner: Open, out: str
+    bootstrap: str, world: OneShard
 ) -> None:
     """Without offsets only the epoch is left, and the coordinator's abort raises it too: the producer gives up."""
-    owner = open_owner()
+    owner = world.open()
     with pytest.raises(TransactionExpiredError), owner.transaction() as txn:
-        txn.produce(out, b"expired")
-        wait_for_the_coordinators_abort(bootstrap, out, past=0)
+        txn.produce(world.out, b"expired")
+        wait_for_the_coordinators_abort(bootstrap, world.out, past=0)
     with pytest.raises(ReopenError, match="carried no offsets"):
         owner.transaction()
-    fresh = open_owner()
+    fresh = world.open()
     with fresh.transaction() as txn:
-        txn.produce(out, b"of a new producer")
-    assert visible(bootstrap, out) == [b"of a new producer"]
+        txn.produce(world.out, b"of a new producer")
+    assert world.visible == [b"of a new producer"]

@@ -7,25 +7,21 @@ compares, before the init and after it; what it can compare with is said in each
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer
 
 from eos import (
     FencedError,
-    GroupMetadata,
-    OffsetVector,
     Partition,
     PartitionShard,
     ProducerState,
-    Settings,
-    Shard,
     TransactionalProducer,
 )
-from eos.events import Event, Fenced, ProducerOpened
-from tests.support.observer import committed_offsets, read_committed, unique
+from eos.events import Fenced, ProducerOpened
+from tests.support.observer import unique
+from tests.support.one_shard import OneShard
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -34,85 +30,13 @@ pytestmark = pytest.mark.broker
 
 PROMPTLY_S = 3.0
 
-Open = Callable[[], TransactionalProducer]
-
 
 @pytest.fixture
-def source(topic: NewTopic) -> str:
-    return topic("in")
-
-
-@pytest.fixture
-def out(topic: NewTopic) -> str:
-    return topic("out")
-
-
-@pytest.fixture
-def shard(source: str) -> Shard:
-    return PartitionShard(unique("owners"), "g", Partition(source, 0))
-
-
-@pytest.fixture
-def told() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def open_owner(bootstrap: str, shard: Shard, told: list[Event]) -> Iterator[Open]:
-    settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
-    owners: list[TransactionalProducer] = []
-
-    def tell(event: Event) -> None:
-        told.append(event)
-
-    def make() -> TransactionalProducer:
-        owner = TransactionalProducer(settings, shard, listener=tell)
-        owners.append(owner)
-        owner.open()
-        return owner
-
-    yield make
-    for owner in owners:
-        owner.close()
-
-
-@pytest.fixture
-def metadata(bootstrap: str) -> Iterator[GroupMetadata]:
-    """Of a consumer that has not joined: a classic group without members accepts its offsets."""
-    group = unique("owners")
-    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    yield GroupMetadata(group, member.consumer_group_metadata())
-    member.close()
-
-
-class World:
-    """One input partition, one output partition, one group."""
-
-    def __init__(self, bootstrap: str, source: str, out: str, metadata: GroupMetadata) -> None:
-        self._bootstrap = bootstrap
-        self._source = source
-        self.out = out
-        self._metadata = metadata
-
-    def commit(self, owner: TransactionalProducer, value: bytes, offset: int | None = None) -> None:
-        with owner.transaction() as txn:
-            txn.produce(self.out, value)
-            if offset is not None:
-                txn.add_offsets(OffsetVector({Partition(self._source, 0): offset}), self._metadata)
-
-    @property
-    def visible(self) -> list[bytes | None]:
-        return [record.value for record in read_committed(self._bootstrap, self.out)]
-
-    @property
-    def offset(self) -> int | None:
-        group, partition = self._metadata.group_id, (self._source, 0)
-        return committed_offsets(self._bootstrap, group, [partition])[partition][0]
-
-
-@pytest.fixture
-def world(bootstrap: str, source: str, out: str, metadata: GroupMetadata) -> World:
-    return World(bootstrap, source, out, metadata)
+def world(bootstrap: str, topic: NewTopic) -> Iterator[OneShard]:
+    source = topic("in")
+    shard = PartitionShard(unique("owners"), "g", Partition(source, 0))
+    with OneShard(bootstrap, source, topic("out"), shard) as world:
+        yield world
 
 
 def assert_fenced_for_good(owner: TransactionalProducer) -> None:
@@ -127,15 +51,13 @@ def assert_fenced_for_good(owner: TransactionalProducer) -> None:
     assert time.monotonic() - began < PROMPTLY_S
 
 
-def test_second_open_fences_the_first_at_its_commit_and_for_good(
-    open_owner: Open, world: World, told: list[Event]
-) -> None:
-    first = open_owner()
+def test_second_open_fences_the_first_at_its_commit_and_for_good(world: OneShard) -> None:
+    first = world.open()
     world.commit(first, b"first", 1)
     txn = first.transaction()
     txn.begin()
     txn.produce(world.out, b"of the zombie")
-    second = open_owner()
+    second = world.open()
     began = time.monotonic()
     with pytest.raises(FencedError):
         txn.commit()
@@ -144,12 +66,12 @@ def test_second_open_fences_the_first_at_its_commit_and_for_good(
     world.commit(second, b"second", 2)
     assert world.visible == [b"first", b"second"]
     assert world.offset == 2
-    assert len([event for event in told if isinstance(event, Fenced)]) == 1
+    assert len(world.heard(Fenced)) == 1
 
 
-def test_owner_that_is_fenced_while_it_produces_is_told_by_produce(open_owner: Open, world: World) -> None:
-    first = open_owner()
-    second = open_owner()
+def test_owner_that_is_fenced_while_it_produces_is_told_by_produce(world: OneShard) -> None:
+    first = world.open()
+    second = world.open()
     deadline = time.monotonic() + 20
     with pytest.raises(FencedError), first.transaction() as txn:
         while time.monotonic() < deadline:
@@ -161,37 +83,35 @@ def test_owner_that_is_fenced_while_it_produces_is_told_by_produce(open_owner: O
     assert world.visible == [b"second"]
 
 
-def test_owner_that_is_fenced_while_it_sends_offsets_is_told(open_owner: Open, world: World) -> None:
-    first = open_owner()
+def test_owner_that_is_fenced_while_it_sends_offsets_is_told(world: OneShard) -> None:
+    first = world.open()
     world.commit(first, b"first", 1)
-    second = open_owner()
+    second = world.open()
     with pytest.raises(FencedError), first.transaction() as txn:
-        txn.add_offsets(OffsetVector({Partition(world._source, 0): 2}), world._metadata)
+        txn.add_offsets(world.offsets(2), world.metadata)
     assert_fenced_for_good(first)
     assert world.offset == 1
     world.commit(second, b"second", 2)
     assert world.offset == 2
 
 
-def test_error_of_the_block_goes_on_untouched_although_the_owner_was_fenced(
-    open_owner: Open, world: World
-) -> None:
-    first = open_owner()
+def test_error_of_the_block_goes_on_untouched_although_the_owner_was_fenced(world: OneShard) -> None:
+    first = world.open()
     with pytest.raises(ZeroDivisionError), first.transaction() as txn:
         txn.produce(world.out, b"of the zombie")
         client = first._client
         assert client is not None
         client._producer.flush(10)
-        open_owner()
+        world.open()
         raise ZeroDivisionError
     assert_fenced_for_good(first)
     assert world.visible == []
 
 
-def test_fenced_while_idle_is_told_at_the_next_transaction(open_owner: Open, world: World) -> None:
-    first = open_owner()
+def test_fenced_while_idle_is_told_at_the_next_transaction(world: OneShard) -> None:
+    first = world.open()
     world.commit(first, b"first", 1)
-    second = open_owner()
+    second = world.open()
     world.commit(second, b"second", 2)
     with pytest.raises(FencedError):
         world.commit(first, b"of the zombie", 3)
@@ -200,31 +120,27 @@ def test_fenced_while_idle_is_told_at_the_next_transaction(open_owner: Open, wor
     assert world.offset == 2
 
 
-def test_suspect_zombie_does_not_take_the_shard_back(
-    open_owner: Open, world: World, told: list[Event]
-) -> None:
+def test_suspect_zombie_does_not_take_the_shard_back(world: OneShard) -> None:
     """The comparison before the init spares the rightful owner."""
-    first = open_owner()
+    first = world.open()
     world.commit(first, b"first", 1)
-    second = open_owner()
+    second = world.open()
     world.commit(second, b"second", 2)
     first._suspect("a test")
     with pytest.raises(FencedError, match="offset 2"):
         world.commit(first, b"of the zombie", 2)
     assert_fenced_for_good(first)
-    assert len([event for event in told if isinstance(event, ProducerOpened)]) == 2
+    assert len(world.heard(ProducerOpened)) == 2
     world.commit(second, b"third", 3)
     assert world.visible == [b"first", b"second", b"third"]
     assert world.offset == 3
 
 
-def test_suspect_zombie_is_found_out_by_the_token_where_the_offset_is_the_same(
-    open_owner: Open, world: World
-) -> None:
+def test_suspect_zombie_is_found_out_by_the_token_where_the_offset_is_the_same(world: OneShard) -> None:
     """A new owner that commits the same offset again, as for an idle partition, leaves its own token."""
-    first = open_owner()
+    first = world.open()
     world.commit(first, b"first", 1)
-    second = open_owner()
+    second = world.open()
     world.commit(second, b"second", 1)
     first._suspect("a test")
     with pytest.raises(FencedError):
@@ -234,17 +150,17 @@ def test_suspect_zombie_is_found_out_by_the_token_where_the_offset_is_the_same(
 
 
 def test_rival_between_the_comparison_and_the_init_is_found_by_the_comparison_after_it(
-    open_owner: Open, world: World, monkeypatch: pytest.MonkeyPatch
+    world: OneShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the init has fenced the rightful owner: both stop, but nothing is lost or doubled."""
-    first = open_owner()
+    first = world.open()
     world.commit(first, b"first", 1)
     first._suspect("a test")
     init = first._init
     rivals: list[TransactionalProducer] = []
 
     def init_behind_a_rival(reason: str) -> None:
-        rivals.append(open_owner())
+        rivals.append(world.open())
         world.commit(rivals[0], b"second", 2)
         init(reason)
 
@@ -258,13 +174,11 @@ def test_rival_between_the_comparison_and_the_init_is_found_by_the_comparison_af
     assert world.offset == 2
 
 
-def test_suspect_owner_keeps_the_shard_from_a_rival_that_has_committed_nothing(
-    open_owner: Open, world: World
-) -> None:
+def test_suspect_owner_keeps_the_shard_from_a_rival_that_has_committed_nothing(world: OneShard) -> None:
     """The bound of the comparison: without a commit there is no trace. One of the two goes on, exactly."""
-    first = open_owner()
+    first = world.open()
     world.commit(first, b"first", 1)
-    rival = open_owner()
+    rival = world.open()
     first._suspect("a test")
     world.commit(first, b"second", 2)
     with pytest.raises(FencedError):
@@ -275,10 +189,8 @@ def test_suspect_owner_keeps_the_shard_from_a_rival_that_has_committed_nothing(
     assert world.offset == 3
 
 
-def test_suspect_producer_of_output_alone_reopens_where_its_epoch_shows_no_rival(
-    open_owner: Open, world: World
-) -> None:
-    owner = open_owner()
+def test_suspect_producer_of_output_alone_reopens_where_its_epoch_shows_no_rival(world: OneShard) -> None:
+    owner = world.open()
     for value in (b"1", b"2", b"3"):
         world.commit(owner, value)
         owner._suspect("a test")
@@ -286,11 +198,11 @@ def test_suspect_producer_of_output_alone_reopens_where_its_epoch_shows_no_rival
     assert world.visible == [b"1", b"2", b"3", b"4"]
 
 
-def test_suspect_producer_of_output_alone_finds_a_rival_by_the_epoch(open_owner: Open, world: World) -> None:
+def test_suspect_producer_of_output_alone_finds_a_rival_by_the_epoch(world: OneShard) -> None:
     """Its init comes before it can know, so the rival is fenced too: both stop, nothing of the zombie is visible."""
-    first = open_owner()
+    first = world.open()
     world.commit(first, b"first")
-    second = open_owner()
+    second = world.open()
     world.commit(second, b"second")
     first._suspect("a test")
     with pytest.raises(FencedError, match="epoch"):
