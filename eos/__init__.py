@@ -1,8 +1,8 @@
 """eos: exactly-once processing for Python on Apache Kafka.
 
 Output records and input offsets become visible in one transaction, or never. Everything public is named
-here, and in three modules below: ``eos.events`` (what a ``listener=`` is told), ``eos.spark`` and
-``eos.testing``. The others are internal.
+here, and in four modules below: ``eos.events`` (what a ``listener=`` is told), ``eos.local``,
+``eos.spark`` and ``eos.testing``. The others are internal.
 """
 
 import importlib

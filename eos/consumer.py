@@ -142,7 +142,10 @@ class ReadCommittedConsumer:
             self._join()
 
     def close(self) -> None:
-        """Leave the group. Finish or abort the open transaction before."""
+        """Stop reading; end the open transaction before.
+
+        A dynamic member leaves the group, a static one keeps its partitions until its session times out.
+        """
         client = self._client
         if client is not None:
             client.close()
@@ -276,7 +279,7 @@ class ReadCommittedConsumer:
         return self._require_client().group_metadata()
 
     def lag(self) -> LagMeasured:
-        """Records from the position to the LSO, and from the LSO to the high watermark, per owned partition.
+        """Offsets from the position to the LSO, and from the LSO to the high watermark, per owned partition.
 
         As the last fetches brought them: nothing is asked; partitions that were not fetched yet are left out.
         """

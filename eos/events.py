@@ -53,7 +53,7 @@ class ProducerSuspect(Event):
 class TransactionCommitted(Event):
     """One transaction's outputs and input offsets became visible, all of them."""
 
-    records_in: int  # as the loop counts; 0 for a producer by itself and in Spark, where nobody of ours reads the input
+    records_in: int  # as the loop counts; 0 for a producer by itself and in Spark, which reads by itself
     records_out: int
     offsets: OffsetVector
     seconds: float  # from begin to the commit's answer
@@ -183,7 +183,7 @@ class LoopTurned(Event):
 
 @dataclass(frozen=True, slots=True)
 class LagMeasured(Event):
-    """Per partition: records from the committed offset to the LSO, and from the LSO to the high watermark."""
+    """Per partition: offsets from the position to the LSO, and from the LSO to the high watermark."""
 
     to_lso: dict[Partition, int] = field(default_factory=dict)
     lso_to_high_watermark: dict[Partition, int] = field(default_factory=dict)

@@ -104,6 +104,9 @@ class Job:
 
         Args:
             settings: the validated settings of the job; needed iff the job declares a model.
+
+        Raises:
+            UsageError: they are missing, or there is no model for them.
         """
         if (self.settings is None) != (settings is None):
             msg = f"Job {self.name!r}: settings are given iff the job declares a model for them"

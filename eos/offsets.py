@@ -24,6 +24,9 @@ def next_offset(last_read: int) -> int:
 class OffsetVector(Mapping[Partition, int]):
     """Per input partition, the next offset to read. Immutable and picklable.
 
+    Raises:
+        ValueError: an offset is negative.
+
     >>> OffsetVector({Partition("in", 0): 5}).advanced([(Partition("in", 0), 9)])
     OffsetVector(in[0]=10)
     """

@@ -139,6 +139,9 @@ class OutputBatch:
         headers: as long as ``values``, or None.
         timestamps_ms: as long as ``values``, or None for the client's clock.
         partitions: as long as ``values``, or None to let the keys decide.
+
+    Raises:
+        ValueError: a column is not as long as ``values``.
     """
 
     topic: str

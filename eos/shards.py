@@ -33,7 +33,11 @@ _MAX_DIGITS = 10  # a partition number is a 32-bit integer
 
 @dataclass(frozen=True, slots=True)
 class PartitionShard:
-    """One input partition as the unit of ownership: whoever takes it over fences its former owner."""
+    """One input partition as the unit of ownership: whoever takes it over fences its former owner.
+
+    Raises:
+        ConfigError: a name or the partition cannot stand in a transactional.id.
+    """
 
     app: str
     group: str
@@ -60,7 +64,11 @@ class PartitionShard:
 
 @dataclass(frozen=True, slots=True)
 class OrdinalShard:
-    """One instance as the unit of ownership: its replacement under the same ordinal fences it."""
+    """One instance as the unit of ownership: its replacement under the same ordinal fences it.
+
+    Raises:
+        ConfigError: a name or the ordinal cannot stand in a transactional.id.
+    """
 
     app: str
     group: str

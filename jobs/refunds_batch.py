@@ -1,10 +1,10 @@
 """The refunds processor as a batch: the transform of the loop, applied by Spark to what is new in the input.
 
 Each input partition is one task and one transaction, with that partition's offset in it (``commit="partition"``).
-The records are those that ``eos run jobs.refunds:job`` writes for the same input, and ``eos verify jobs.refunds:job
---group refunds-batch`` proves it.
+The records are those that ``eos run jobs.refunds:job`` writes for the same input, and the verification proves it.
 
     eos spark run jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
+    eos verify jobs.refunds:job -c conf/refunds.toml --set group=refunds-batch
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def add_to(app: typer.Typer) -> None:
           eos local start --brokers 3      # replication 3, for failover
         """
     ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
 )
 def start(
     brokers: Annotated[int | None, typer.Option(metavar="1|3", help="Brokers; 1 if not given.")] = None,
@@ -75,7 +75,7 @@ def start(
           eos local stop
         """
     ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
 )
 def stop(directory: _Directory = None) -> None:
     """Stop a local Kafka."""

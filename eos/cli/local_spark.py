@@ -41,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
           eos local spark start --workers 3
         """
     ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
 )
 def start(
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers.")] = 2,
@@ -63,7 +63,7 @@ def start(
           eos local spark stop
         """
     ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
 )
 def stop(directory: _Directory = None) -> None:
     """Stop a local Spark."""

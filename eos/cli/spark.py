@@ -72,7 +72,7 @@ def add_to(app: typer.Typer) -> None:
         Kafka connector are fetched at the first run.
 
         Examples:
-          eos spark run jobs.refunds_batch:job -c conf/refunds.toml --start earliest
+          eos spark run jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
           eos spark run jobs.refunds_batch:job --local --master "local\[2,4]"
           eos spark run jobs.settlement_report:job --conf spark.driver.memory=2g
           eos spark run jobs.refunds_stream:job --checkpoint /data/refunds-stream
@@ -155,7 +155,7 @@ def run(
         It commits nothing, applies no start policy, and needs no Java.
 
         Example:
-          eos spark plan jobs.refunds_batch:job -c conf/refunds.toml --start earliest
+          eos spark plan jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
         """
     ),
     epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, ExitCode.OFFSET_GAP),
@@ -211,7 +211,7 @@ def plan(
           spark-submit --jars "$(eos spark jars)" jobs/refunds_batch.py
         """
     ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
 )
 def jars(
     directory: Annotated[

@@ -127,7 +127,7 @@ class MetricsListener:
         self._rebalances = {change: rebalances.labels(change) for change in ("assigned", "revoked", "lost")}
         self._lag = Gauge(
             "eos_lag_records",
-            "Offsets from the committed offset to the last stable offset (markers count).",
+            "Offsets from the position to the last stable offset (markers count).",
             ["topic", "partition"],
             registry=registry,
         )

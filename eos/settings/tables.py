@@ -214,7 +214,8 @@ class InputSettings(Table):
     recommit_idle_after_s: int = Field(
         default=_DAY_S,
         ge=1,
-        description="seconds after which an idle partition's offset is committed again, since Kafka forgets offsets",
+        description="seconds without a commit after which offsets are committed again, since Kafka forgets them: "
+        "with ownership.mode 'partition', and for the ledger of a streaming query",
     )
 
 
@@ -234,7 +235,10 @@ class WorkerSettings(Table):
     )
     max_restarts: int = Field(default=5, ge=0, description="restarts of a killed process before all stop")
     restart_backoff_ms: int = Field(
-        default=500, ge=0, description="milliseconds before the first restart; doubles with each"
+        default=500,
+        ge=0,
+        description="milliseconds before the second restart in a row (the first is at once); at least doubles with "
+        "each, to 30 seconds at most",
     )
 
 

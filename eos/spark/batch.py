@@ -130,7 +130,8 @@ class ExactlyOnceBatch:
             What became of every shard. A run without new input returns at once.
 
         Raises:
-            UsageError: the transform returned what cannot be written, or raised.
+            UsageError: the transform returned what cannot be written, or raised in a task. What it raises here, while it
+                builds its DataFrame, goes on untouched.
             FencedError: another run has committed in between.
             TransactionExpiredError: a shard took longer than a transaction may live; says by how much to split.
             OffsetGapError: input was deleted before it was read.

@@ -66,6 +66,7 @@ def exactly_once_sink(
 
     Raises:
         ConfigError: a setting, name or topic is wrong.
+        UsageError: outputs is empty, or one string.
     """
     group = settings.group_for(name)
     count = settings.spark.sink_shards if shards is None else shards
@@ -253,7 +254,7 @@ class ExactlyOnceSink:
         self._listener(
             TransactionCommitted(
                 self._store.shard(result.shard).transactional_id,
-                result.computed.rows,
+                0,  # how many records of the input a shard's rows were made of is not known to who writes them
                 result.computed.rows,
                 self._store.offsets(plan.after),
                 result.seconds,

@@ -115,7 +115,8 @@ def start_stream(
         listener: told what happens, on the driver.
 
     Raises:
-        ConfigError: a setting is wrong, or the session is one in which the promise cannot be kept.
+        ConfigError: a setting is wrong, nothing says where to start, or the session has no Kafka connector. What else
+            is wrong with the session comes from `StreamRun.wait`.
     """
     if job.settings is not None:
         settings.job_settings(job.settings)
