@@ -156,7 +156,8 @@ class TransactionalProducer:
         A producer that is suspect is reopened first: see :meth:`reopen`.
 
         Raises:
-            UsageError: the last transaction is still open, or the producer is closed.
+            UsageError: the last transaction is still open, the producer is closed, or a commit stayed without an answer,
+                has happened, and nobody has asked (:meth:`reopen` tells): its input would be processed twice.
             FencedError: another owner has the shard.
         """
         self._require_usable()
@@ -168,8 +169,11 @@ class TransactionalProducer:
             and self._used
         ):
             self._suspect("fence_every = transaction")
-        if self._state in (ProducerState.SUSPECT, ProducerState.OVER):
-            self.reopen()
+        if self._state in (ProducerState.SUSPECT, ProducerState.OVER) and self.reopen() is Outcome.COMMITTED:
+            raise UsageError(
+                f"{self!r}: the last commit got no answer, and it has happened: what it held must not be produced again. "
+                "Fix: ask reopen() after a CommitOutcomeUnknownError; it returns what became of the commit"
+            )
         transaction = Transaction(self._require_client(), self, self, tell=self._tell_retry)
         self._open_transaction = transaction
         return transaction

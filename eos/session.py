@@ -299,9 +299,9 @@ class Session:
             if transaction is not None:
                 transaction.commit()
                 self._committed(transaction.offsets)
-        except AbortableError as error:
+        except (AbortableError, ReopenError) as error:
             self._abort(error)
-        except ReopenError:
+            # An abort that fails too leaves the commit unsettled, whatever its error was called: it may have happened.
             self._reopen_if_over()
         finally:
             self._adopted -= set(partitions)

@@ -73,6 +73,23 @@ def test_commit_without_an_answer_is_unknown_and_the_reopen_says_which(
     assert world.offset == 3
 
 
+def test_commit_without_an_answer_that_has_happened_is_not_passed_over(
+    proxy: HoldProxy, world: OneShard
+) -> None:
+    """Who simply begins anew would produce the same again."""
+    producer = world.open(proxy.bootstrap_servers, commit_deadline_ms=700)
+    proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
+    with pytest.raises(CommitOutcomeUnknownError):
+        world.commit(producer, b"first", 1)
+    proxy.clear_rules()
+    with pytest.raises(UsageError, match="it has happened"):
+        world.commit(producer, b"first", 1)
+    assert world.visible == [b"first"]
+    world.commit(producer, b"second", 2)
+    assert world.visible == [b"first", b"second"]
+    assert world.offset == 2
+
+
 @pytest.mark.parametrize("edge", [Edge.REPLY, Edge.REQUEST], ids=["answer lost", "request lost"])
 def test_commit_of_output_alone_without_an_answer_stays_unknown(
     proxy: HoldProxy, world: OneShard, edge: Edge

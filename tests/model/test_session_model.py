@@ -50,8 +50,8 @@ SETTINGS = Settings.load(
     environ={},
 )
 SOME = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
-FAULTS_OF_OFFSETS = ["rebalanced", "abortable", "reopen"]
-FAULTS_OF_COMMIT = ["abortable", "unknown, happened", "unknown, did not"]
+FAULTS_OF_OFFSETS = ["rebalanced", "abortable", "abortable, the abort fails", "reopen"]
+FAULTS_OF_COMMIT = ["abortable", "abortable, happened", "unknown, happened", "unknown, did not"]
 
 
 class Made(NamedTuple):
@@ -192,7 +192,7 @@ class FakeProducer:
             self._state = "fatal"
             raise ReopenError("send_offsets: over")
         if fault:
-            self._state = "failed"
+            self._state = "fatal" if "the abort fails" in fault else "failed"
             raise (RebalancedError if fault == "rebalanced" else AbortableError)(f"send_offsets: {fault}")
 
     def commit(self, timeout_s: float) -> None:
@@ -206,6 +206,9 @@ class FakeProducer:
             self._world.violations.append("output is committed without the offsets of its input")
         if fault != "unknown, did not":
             self._world.commit(self._made, self._offsets, self._stamp)
+        if fault == "abortable, happened":  # the broker's answer -1 says nothing; the abort is refused then
+            self._state = "fatal"
+            raise AbortableError("commit: UNKNOWN")
         if fault:
             self._state = "fatal"
             raise CommitOutcomeUnknownError(fault)
@@ -482,6 +485,12 @@ class SessionMachine(RuleBasedStateMachine):
     def commit_passed_markers(self) -> None:
         self._try(self.session.commit_passed_markers)
 
+    @precondition(lambda self: not self.over and self.session.idle)
+    @rule(days=st.sampled_from([0, 2]))
+    def recommit_if_due(self, days: int) -> None:
+        self.world.now_s += days * 86_400
+        self._try(self.session.recommit_if_due)
+
     @precondition(lambda self: self.world.helper is not None)
     @rule()
     def helper_runs(self) -> None:
@@ -686,3 +695,28 @@ def test_what_a_rewind_will_read_again_is_not_committed_as_passed_markers(machin
     machine.commit_passed_markers()
     assert [machine.world.committed(p) for p in PARTITIONS] == committed
     machine.output_is_the_input_up_to_the_committed_offsets()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commit"),
+    [("", "abortable, happened"), ("abortable, the abort fails", ""), ("reopen", ""), ("", "unknown, happened")],
+)
+def test_commit_that_fails_for_good_in_a_rebalance_is_settled_before_the_partitions_go(
+    machine: SessionMachine, offsets: str, commit: str
+) -> None:
+    """Else the retained partitions are read again from before it, though it may have happened, or the next
+    comparison looks for offsets of partitions that others work on by then."""
+    machine.fetch_and_stage(6)
+    machine.produce()
+    machine.commit_soon()
+    machine.world.next_offsets_meet, machine.world.next_commit_meets = offsets, commit
+    machine.partitions_are_revoked(PARTITIONS[2:])
+    machine.fetch_and_stage(6)
+    machine.world.others_process(PARTITIONS[2], 2)
+    for _ in range(3):
+        machine.fetch_and_stage(6)
+        machine.produce()
+        machine.commit_soon()
+        machine.join(True)
+    assert not machine.over
+    assert machine.world.committed(PARTITIONS[0]) > 3
