@@ -338,6 +338,11 @@ class ShardMachine(RuleBasedStateMachine):
             assert was is not ProducerState.READY
             if isinstance(error, FencedError):
                 assert self.producer.state is ProducerState.FENCED
+            if isinstance(error, UsageError):  # an unanswered commit that has happened is never passed over
+                assert self.in_doubt
+                assert self.world.committed >= self.position
+                self._rewound()
+                self.begin({})
             return
         assert was in (ProducerState.READY, ProducerState.SUSPECT, ProducerState.OVER)
         # A producer that is not fit begins on an instance of its own, and one that is keeps its instance.
