@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from eos import retry
 from eos.errors import ConfigError
-from eos.kafka.admin import live_members
+from eos.kafka.admin import Admin
 from eos.kafka.consumer import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
@@ -24,18 +24,6 @@ _SAID = {
 }
 
 
-def in_other_mode(
-    stored: Mapping[Partition, Committed | None], mine: OwnershipMode
-) -> dict[Partition, OwnershipMode]:
-    """The partitions whose offsets were committed in another mode of ownership, and in which."""
-    stamps = {partition: Stamp.parse(one.metadata) for partition, one in stored.items() if one is not None}
-    return {
-        partition: stamp.mode
-        for partition, stamp in stamps.items()
-        if stamp is not None and stamp.mode not in (mine, OwnershipMode.START)
-    }
-
-
 def refuse_other_mode(
     settings: Settings, group: str, stored: Mapping[Partition, Committed], mine: OwnershipMode
 ) -> None:
@@ -46,26 +34,39 @@ def refuse_other_mode(
     """
     if settings.ownership.adopt_offsets:
         return
-    for partition, mode in in_other_mode(stored, mine).items():
-        raise ConfigError(
-            f"{partition}: the group {group!r} has an offset committed by {_SAID[mode]}, and this job runs "
-            f"with '{mine}'. The two must never run side by side, because neither fences the other. "
-            "Fix: use the old mode, or stop every old instance and start once with --adopt-offsets"
-        )
+    for partition, committed in stored.items():
+        stamp = Stamp.parse(committed.metadata)
+        if stamp is not None and stamp.mode not in (mine, OwnershipMode.START):
+            raise ConfigError(
+                f"{partition}: the group {group!r} has an offset committed by {_SAID[stamp.mode]}, and this job runs "
+                f"with '{mine}'. The two must never run side by side, because neither fences the other. "
+                "Fix: use the old mode, or stop every old instance and start once with --adopt-offsets"
+            )
 
 
-def refuse_live_members(settings: Settings, group: str, mine: OwnershipMode) -> None:
-    """Refuse a group that somebody is a member of now.
+def refuse_members(settings: Settings, group: str, mine: OwnershipMode) -> None:
+    """Refuse a group that somebody is a member of now, or was: for owners that are no members.
+
+    Kafka forgets all offsets of a group ``offsets.retention.minutes`` after its last member has left, also those that were
+    committed since (KIP-211; measured with Kafka 4.3). KIP-848's groups, and those that never had members, keep each
+    offset for that long after its commit.
 
     Raises:
-        ConfigError: naming the members.
+        ConfigError: naming the members, or how to go on in a group of its own.
         UnavailableError: the cluster did not answer in time.
     """
-    config = settings.client_config()
-
-    members = retry.ask(
-        lambda timeout_s: live_members(config, group, timeout_s), within_s=settings.open_deadline_s
+    admin = Admin(settings.client_config())
+    members, had_members = retry.ask(
+        lambda timeout_s: admin.group_shape(group, timeout_s), within_s=settings.open_deadline_s
     )
+    if had_members:
+        raise ConfigError(
+            f"group {group!r} had members, and this job, which runs with '{mine}', will be none: Kafka would forget its "
+            "offsets 7 days after the last member has left (offsets.retention.minutes), however often they are committed. "
+            "Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs: kafka-consumer-groups.sh "
+            f"--group {group} --all-topics --reset-offsets --to-current --dry-run --export > offsets.csv, then --group NEW "
+            "--reset-offsets --from-file offsets.csv --execute"
+        )
     if members:
         raise ConfigError(
             f"group {group!r} has live members ({', '.join(members)}), and this job, which runs with '{mine}', "

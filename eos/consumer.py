@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from eos import retry
-from eos.admission import refuse_live_members, refuse_other_mode
+from eos.admission import refuse_members, refuse_other_mode
 from eos.errors import ConfigError, EosError, RebalancedError, RetriableError, UsageError
 from eos.events import (
     LagMeasured,
@@ -121,7 +121,7 @@ class ReadCommittedConsumer:
         client = ConsumerClient(self._settings.consumer_config(self._group, None))
         try:
             if self._given is not None:
-                refuse_live_members(self._settings, self._group, self._mode)
+                refuse_members(self._settings, self._group, self._mode)
             stored = apply_start_policy(
                 self._settings, self._topics, client, app=self._app, tell=self._started
             )

@@ -124,7 +124,7 @@ class Loop:
                 self._clear()
             elif session.idle:
                 self._clear()  # a rebalance ended the transaction, or dropped what was staged
-                session.recommit_if_due()
+                session.renew_offsets_if_due()
                 self._look_whether_caught_up()
         self._measure_lag()
         return joined

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from eos.admission import in_other_mode
 from eos.calls import Call
 from eos.consumer import ReadCommittedConsumer
 from eos.errors import (
@@ -25,6 +24,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, nobody
+from eos.expiry import due_for_renewal
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome
@@ -88,8 +88,8 @@ class Session:
         self._committing: tuple[Transaction, Future[None]] | None = None
         self._fetched = InputBatch([])
         self._staged: list[Work] = []
-        self._adopted: set[Partition] = set()  # committed in another mode of ownership, and not by us yet
-        self._committed_at = time.monotonic()
+        self._to_renew: set[Partition] = set()  # whose offsets are to be committed again where they stand
+        self._renewed_at = time.monotonic()
         self._rejoin: Rejoin | None = None
         self.commit_seconds = 0.0  # of the last transaction
 
@@ -229,18 +229,9 @@ class Session:
         """The grace period is over: a call in flight is left without an answer, for the next owner to settle."""
         self._producer.give_up()
 
-    def recommit_if_due(self) -> None:
-        """Commit offsets again where they stand, if there is a reason to and nothing else goes on.
-
-        Those that were adopted: else the next start would find them committed in another mode, where nothing new came
-        in. And all of them after a long time without input: under assign() they expire while we run, because the group
-        of an assigned consumer counts as empty, so offsets.retention.minutes runs (KIP-211).
-        """
-        quiet_s = time.monotonic() - self._committed_at
-        if isinstance(self.shard, PartitionShard) and quiet_s >= self._settings.input.recommit_idle_after_s:
-            self._commit_offsets(self._consumer.resume_positions)
-        elif self._adopted:
-            self._commit_offsets(self._adopted_offsets())
+    def renew_offsets_if_due(self) -> None:
+        """Commit offsets again where they stand, if any is due and nothing else goes on; see :mod:`eos.expiry`."""
+        self._commit_offsets(self._due_offsets())
 
     def commit_passed_markers(self) -> None:
         """Commit positions that have moved past control records and aborted records behind the last commit."""
@@ -285,7 +276,8 @@ class Session:
 
     def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
         self._owned.found(stored)
-        self._adopted |= in_other_mode(stored, self._owned.stamp.mode).keys()
+        after_s = self._settings.input.recommit_idle_after_s
+        self._to_renew |= due_for_renewal(stored, self._owned.stamp.mode, after_s=after_s)
 
     def on_revoked(self, partitions: Sequence[Partition]) -> None:
         """End the transaction before the partitions go: their output without their offsets would be duplicates.
@@ -304,7 +296,7 @@ class Session:
             # An abort that fails too leaves the commit unsettled, whatever its error was called: it may have happened.
             self._reopen_if_over()
         finally:
-            self._adopted -= set(partitions)
+            self._to_renew -= set(partitions)
             self._owned.revoked(partitions)
 
     def on_lost(self, partitions: Sequence[Partition]) -> None:
@@ -312,7 +304,7 @@ class Session:
         self._drop()
         self._join_quietly()
         self._abort(RebalancedError("partitions were lost"))
-        self._adopted -= set(partitions)
+        self._to_renew -= set(partitions)
         self._owned.lost(partitions)
 
     # --- inside ------------------------------------------------------------------------------------
@@ -346,18 +338,22 @@ class Session:
             error = RebalancedError(f"{foreign or 'the partitions read'} are not ours any more: aborted")
             self._abort(error)
             raise error
-        adopted = self._adopted_offsets()
-        transaction.add_offsets(adopted.merged(offsets), self._consumer.group_metadata())
+        transaction.add_offsets(self._due_offsets().merged(offsets), self._consumer.group_metadata())
         self._transaction = None
         return transaction
 
-    def _adopted_offsets(self) -> OffsetVector:
+    def _due_offsets(self) -> OffsetVector:
+        now = time.monotonic()
+        if now - self._renewed_at >= self._settings.input.recommit_idle_after_s:
+            self._renewed_at = now
+            self._to_renew |= self._consumer.assignment
+        if not self._to_renew:
+            return OffsetVector()
         resume = self._consumer.resume_positions
-        return OffsetVector({p: resume[p] for p in self._adopted if p in resume})
+        return OffsetVector({p: resume[p] for p in self._to_renew if p in resume})
 
     def _committed(self, offsets: OffsetVector) -> None:
-        self._committed_at = time.monotonic()
-        self._adopted -= offsets.keys()
+        self._to_renew -= offsets.keys()
         self._consumer.advanced(offsets)
 
     def _reopen_if_over(self) -> None:

@@ -15,6 +15,7 @@ from eos.errors import (
     ReopenError,
     RetriableError,
 )
+from eos.expiry import refuse_forgotten
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
@@ -41,7 +42,8 @@ def apply_start_policy(
         to a topic that was started before, and begin at their beginning).
 
     Raises:
-        ConfigError: the policy is ``fail`` and a topic has no offsets, or a topic does not exist.
+        ConfigError: the policy is ``fail`` and a topic has no offsets, the offset of a partition has been forgotten, or a
+            topic does not exist.
         UnavailableError: the cluster did not answer in time, or other instances came in between until then.
     """
 
@@ -49,6 +51,7 @@ def apply_start_policy(
         partitions, stored = _stored(settings, topics, reader)
         missing = _not_started(partitions, stored)
         if not missing:
+            refuse_forgotten(settings, partitions, stored, reader)
             return stored
         if settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
@@ -81,6 +84,7 @@ def preview_start_policy(
     missing = _not_started(partitions, stored)
     if missing and settings.input.start == "fail":
         raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
+    refuse_forgotten(settings, partitions, stored, reader)
     return stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
 
 

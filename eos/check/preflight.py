@@ -109,7 +109,7 @@ def _how_to_create(
 
 def _refuse_live_members(job: Declaration, settings: Settings, cluster: _Cluster) -> None:
     group = settings.group_for(job.name)
-    members = cluster.ask(lambda left: cluster.admin.live_members(group, left))
+    members = cluster.ask(lambda left: cluster.admin.group_shape(group, left)).members
     if members:
         raise ConfigError(
             f"group {group!r} has live members ({', '.join(members)}), and ownership.mode = 'partition' would commit "

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupType,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are documented, the package only lacks __all__
     AdminClient,
     ConfigResource,
@@ -45,6 +53,13 @@ class TopicShape(NamedTuple):
 
     partitions: int
     replicas: int
+
+
+class GroupShape(NamedTuple):
+    """Who is in a group now (``client id @ host``), or else whether it is a classic one that members have left."""
+
+    members: list[str]
+    had_members: bool
 
 
 class Mark(Enum):
@@ -162,26 +177,35 @@ class Admin:
         answers = self._answers(futures, timeout_s, absent=(), topic=lambda partition: partition.topic)
         return {Partition(p.topic, p.partition): answer.offset for p, answer in answers.items()}
 
-    def live_members(self, group: str, timeout_s: float) -> list[str]:
-        """The live members of a group as ``client id @ host``; of a group that does not exist: none.
+    def group_shape(self, group: str, timeout_s: float) -> GroupShape:
+        """The members of a group; one that does not exist has none.
 
         Raises:
             RetriableError: no answer in time, or the coordinator is moving.
             ConfigError: access was refused.
         """
-        members = self._members(group, timeout_s)
-        return sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in members)
+        described = self._group(group, timeout_s)
+        if described is None:
+            return GroupShape([], had_members=False)
+        members = sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in described.members)
+        had_members = (
+            not members
+            and described.type == ConsumerGroupType.CLASSIC
+            and described.state == ConsumerGroupState.EMPTY
+            and not described.is_simple_consumer_group
+        )
+        return GroupShape(members, had_members)
 
     def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
-        """The group.instance.ids of a group's static members. Raises as `live_members` does."""
-        members = self._members(group, timeout_s)
+        """The group.instance.ids of a group's static members. Raises as `group_shape` does."""
+        described = self._group(group, timeout_s)
+        members = [] if described is None else described.members
         return frozenset(member.group_instance_id for member in members if member.group_instance_id)
 
-    def _members(self, group: str, timeout_s: float) -> Sequence[Any]:
+    def _group(self, group: str, timeout_s: float) -> Any:
         with self._classified():
             futures = self._client.describe_consumer_groups([group], request_timeout=timeout_s)
-        described = self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP, group=group)[group]
-        return [] if described is None else described.members
+        return self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP, group=group)[group]
 
     def _configs(
         self, kind: ResourceType, names: Iterable[str], timeout_s: float
@@ -253,8 +277,3 @@ class Admin:
         ):  # which comes after the reason
             self._event = error
         self._refused = self._refused or refused_connection(Call.METADATA, error)
-
-
-def live_members(config: Mapping[str, Any], group: str, timeout_s: float) -> list[str]:
-    """The live members of a group, asked with a client of its own; see `Admin.live_members`."""
-    return Admin(config).live_members(group, timeout_s)

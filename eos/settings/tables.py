@@ -214,8 +214,8 @@ class InputSettings(Table):
     recommit_idle_after_s: int = Field(
         default=_DAY_S,
         ge=1,
-        description="seconds without a commit after which offsets are committed again, since Kafka forgets them: "
-        "with ownership.mode 'partition', and for the ledger of a streaming query",
+        description="seconds after which offsets are committed again where they stand, since Kafka forgets them: those of "
+        "idle partitions, and the ledger of a streaming query",
     )
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from eos import retry
-from eos.admission import in_other_mode, refuse_live_members, refuse_other_mode
+from eos.admission import refuse_members, refuse_other_mode
 from eos.errors import OffsetGapError
 from eos.events import InputPlanned, Listener, StartPolicyApplied, nobody
+from eos.expiry import due_for_renewal
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.readers import fresh_reader
 from eos.settings import Settings
 from eos.shards import StartShard, shard_prefix
-from eos.spark.adoption import adopt_offsets
+from eos.spark.renewal import renew_offsets
 from eos.stamps import OwnershipMode
 from eos.start import apply_start_policy, preview_start_policy
 
@@ -164,22 +166,38 @@ def plan_input(
     group = settings.group_for(app)
     mode = OwnershipMode(commit)
     config = settings.client_config()
-    refuse_live_members(settings, group, mode)
+    refuse_members(settings, group, mode)
     with fresh_reader(settings, group, stable=True) as reader:
         stored = _committed(settings, topics, reader, app, listener, preview=preview)
         refuse_other_mode(settings, group, stored, mode)
-        foreign = in_other_mode(stored, mode)
-        if foreign and not preview:  # they are to be adopted
-            adopt_offsets(settings, foreign, reader, app=app, mine=mode, listener=listener)
         listed = retry.ask(
             lambda timeout_s: reader.partitions_of(topics, timeout_s), within_s=settings.open_deadline_s
         )
-    partitions = tuple(sorted(listed))
-    # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
-    ranges = _ranges(settings, partitions, {p: one.offset for p, one in stored.items()}, Admin(config))
-    plan = InputPlan(group, partitions, tuple(ranges))
+        partitions = tuple(sorted(listed))
+        # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
+        ranges = tuple(
+            _ranges(settings, partitions, {p: one.offset for p, one in stored.items()}, Admin(config))
+        )
+        due = _due_for_renewal(settings, partitions, stored, ranges, mode)
+        if due and not preview:
+            renew_offsets(settings, due, reader, app=app, mine=mode, listener=listener)
+    plan = InputPlan(group, partitions, ranges)
     listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
     return plan
+
+
+def _due_for_renewal(
+    settings: Settings,
+    partitions: Sequence[Partition],
+    stored: Mapping[Partition, Committed],
+    ranges: Sequence[OffsetRange],
+    mode: OwnershipMode,
+) -> list[Partition]:
+    """An old offset is left to the task that reads on from it; one that is missing or another's is not."""
+    read = {one.partition for one in ranges}
+    everywhere = due_for_renewal({p: stored.get(p) for p in partitions}, mode, after_s=math.inf)
+    idle = {p: stored.get(p) for p in partitions if p not in read}
+    return sorted(everywhere | due_for_renewal(idle, mode, after_s=settings.input.recommit_idle_after_s))
 
 
 def _committed(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,13 +14,36 @@ from eos.events import PartitionsAssigned, SessionOpened, TransactionCommitted
 from eos.offsets import Partition
 from eos.worker import shards_of
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+from tests.support.observer import (
+    PlainRecord,
+    assert_exactly_once,
+    committed_offsets,
+    produce_plain,
+    unique,
+)
+
+if TYPE_CHECKING:
+    from eos.local import LocalKafka
+    from eos.settings import Settings
 
 pytestmark = pytest.mark.broker
 
 
 def spread(count: int, partitions: int) -> list[PlainRecord]:
     return [PlainRecord(b"v%d" % i, partition=i % partitions) for i in range(count)]
+
+
+def modes_of(bootstrap: str, source: str) -> dict[str, Settings]:
+    """For two input partitions."""
+    return {
+        "group": settings_for(bootstrap, ownership__static_membership=False),
+        "group of KIP-848": settings_for(
+            bootstrap, ownership__static_membership=False, ownership__protocol="consumer"
+        ),
+        "partition": settings_for(
+            bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0", f"{source}:1"]
+        ),
+    }
 
 
 def test_partitions_by_list_are_owned_by_a_shard_each_and_no_others_are_read(bootstrap: str) -> None:
@@ -79,34 +103,74 @@ def test_partition_that_does_not_exist_is_refused(bootstrap: str) -> None:
         run_to_end(job, settings)
 
 
-@pytest.mark.parametrize("first", ["group", "partition"])
-def test_offsets_of_the_other_mode_are_refused_until_they_are_adopted(bootstrap: str, first: str) -> None:
-    """A classic group accepts the offsets of an assigned consumer unchecked: neither mode fences the other.
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("group of KIP-848", "partition"), ("partition", "group"), ("partition", "group of KIP-848")],
+)
+def test_offsets_of_the_other_mode_are_refused_until_they_are_adopted(
+    bootstrap: str, first: str, second: str
+) -> None:
+    """Kafka accepts the offsets of an assigned consumer unchecked: neither mode fences the other.
 
     Adopted once is adopted for good, also where nothing new came in.
     """
     job = fault_job(bootstrap, partitions=2)
     source = job.inputs[0]
-    modes = {
-        "group": settings_for(bootstrap, ownership__static_membership=False),
-        "partition": settings_for(
-            bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0", f"{source}:1"]
-        ),
-    }
-    second = "partition" if first == "group" else "group"
+    modes = modes_of(bootstrap, source)
     produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0), PlainRecord(b"2", partition=1)])
     run_to_end(job, modes[first])
     produce_plain(bootstrap, source, [PlainRecord(b"3", partition=0)])
 
-    with pytest.raises(ConfigError, match=f"mode = '{first}'.*runs with '{second}'.*--adopt-offsets"):
+    was, mine = first.split(maxsplit=1)[0], second.split(maxsplit=1)[0]
+    with pytest.raises(ConfigError, match=f"mode = '{was}'.*runs with '{mine}'.*--adopt-offsets"):
         run_to_end(job, modes[second])
     ownership = modes[second].ownership.model_copy(update={"adopt_offsets": True})
     run_to_end(job, modes[second].model_copy(update={"ownership": ownership}))
 
     assert job.check(bootstrap).processed == 3
     run_to_end(job, modes[second])  # the stamps are its own now
-    with pytest.raises(ConfigError, match="--adopt-offsets"):
+    with pytest.raises(ConfigError, match=r"--adopt-offsets|had members"):
         run_to_end(job, modes[first])
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_partition_mode_refuses_a_group_that_had_members_and_goes_on_in_a_copy_of_it(
+    kafka: LocalKafka, bootstrap: str, tmp_path: Path, adopt: bool
+) -> None:
+    """Kafka forgets all offsets of such a group, however young: tests/faults/test_offset_expiry.py shows it.
+
+    The way out is what the error says.
+    """
+    job = fault_job(bootstrap, partitions=2)
+    source = job.inputs[0]
+    modes = modes_of(bootstrap, source)
+    produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0), PlainRecord(b"2", partition=1)])
+    run_to_end(job, modes["group"])
+    produce_plain(bootstrap, source, [PlainRecord(b"3", partition=0)])
+    ownership = modes["partition"].ownership.model_copy(update={"adopt_offsets": adopt})
+    settings = modes["partition"].model_copy(update={"ownership": ownership})
+    with pytest.raises(ConfigError, match=r"had members.*Fix: copy the offsets to a new group") as refused:
+        run_to_end(job, settings)
+
+    group = unique("copy")
+    fix = str(refused.value).partition("kafka-consumer-groups.sh ")[2].replace("NEW", group)
+    export, restore = (part.split() for part in fix.split(", then "))
+    main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    exported = kafka.tool(main, "--bootstrap-server", bootstrap, *export[: export.index(">")])
+    offsets = tmp_path / export[-1]
+    offsets.write_text(exported.stdout)
+    restored = kafka.tool(
+        main,
+        "--bootstrap-server",
+        bootstrap,
+        *(str(offsets) if arg == offsets.name else arg for arg in restore),
+    )
+    assert restored.returncode == 0, restored.stdout + restored.stderr
+    run_to_end(job, settings.model_copy(update={"group": group}))
+    assert (
+        assert_exactly_once(bootstrap, group, job.inputs, job.outputs, job.expected, timeout_s=60).processed
+        == 3
+    )
 
 
 @pytest.mark.parametrize("protocol", ["cooperative", "consumer"])

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from eos.check import TransactionsView, preflight
 from eos.errors import ConfigError, UnavailableError
 from eos.job import Job
-from eos.kafka.admin import live_members
+from eos.kafka.admin import Admin
 from eos.offsets import Partition
 from eos.settings import Settings
 from tests.conftest import NewTopic
@@ -128,7 +128,7 @@ def test_a_group_without_members_fits_ownership_by_partition(bootstrap: str, job
     assert preflight(
         job, settings(bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1)
     )
-    assert live_members({"bootstrap.servers": bootstrap}, unique("nobody"), WAIT_S) == []
+    assert Admin({"bootstrap.servers": bootstrap}).group_shape(unique("nobody"), WAIT_S) == ([], False)
 
 
 def test_transactions_are_seen_with_their_epochs(

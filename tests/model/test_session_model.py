@@ -131,6 +131,9 @@ class World:
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
 
+    def time(self) -> float:
+        return self.now_s
+
     # As the admin client.
 
     def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
@@ -358,7 +361,17 @@ class SessionMachine(RuleBasedStateMachine):
         patch.setattr("eos.rejoin.Admin", lambda *_: self.world)
         patch.setattr("eos.session.ThreadPoolExecutor", lambda **_: self.world)
         patch.setattr("eos.session.wait", self.world.wait)
-        for module in ("producer", "readers", "retry", "transaction", "consumer", "session", "rejoin"):
+        for module in (
+            "producer",
+            "readers",
+            "retry",
+            "transaction",
+            "consumer",
+            "session",
+            "rejoin",
+            "stamps",
+            "expiry",
+        ):
             patch.setattr(f"eos.{module}.time", self.world)
         patch.setattr("tenacity.nap.time", self.world)
         self.session: Session
@@ -487,9 +500,9 @@ class SessionMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.over and self.session.idle)
     @rule(days=st.sampled_from([0, 2]))
-    def recommit_if_due(self, days: int) -> None:
+    def renew_offsets_if_due(self, days: int) -> None:
         self.world.now_s += days * 86_400
-        self._try(self.session.recommit_if_due)
+        self._try(self.session.renew_offsets_if_due)
 
     @precondition(lambda self: self.world.helper is not None)
     @rule()
@@ -699,13 +712,20 @@ def test_what_a_rewind_will_read_again_is_not_committed_as_passed_markers(machin
 
 @pytest.mark.parametrize(
     ("offsets", "commit"),
-    [("", "abortable, happened"), ("abortable, the abort fails", ""), ("reopen", ""), ("", "unknown, happened")],
+    [
+        ("", "abortable, happened"),
+        ("abortable, the abort fails", ""),
+        ("reopen", ""),
+        ("", "unknown, happened"),
+    ],
 )
 def test_commit_that_fails_for_good_in_a_rebalance_is_settled_before_the_partitions_go(
     machine: SessionMachine, offsets: str, commit: str
 ) -> None:
-    """Else the retained partitions are read again from before it, though it may have happened, or the next
-    comparison looks for offsets of partitions that others work on by then."""
+    """Else what is retained would be read again from before it, though it may have happened.
+
+    Or the next comparison looks for offsets of partitions that others work on by then.
+    """
     machine.fetch_and_stage(6)
     machine.produce()
     machine.commit_soon()

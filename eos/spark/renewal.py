@@ -1,12 +1,13 @@
-"""Adoption: offsets that were committed in another mode of ownership become a batch's own, once, where they stand."""
+"""Renewal: offsets that no task of a run will commit are committed again where they stand, by the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from eos.admission import in_other_mode
+from eos import retry
 from eos.events import Listener
-from eos.kafka.consumer import ConsumerClient
+from eos.expiry import due_for_renewal
+from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
 from eos.settings import Settings
@@ -14,7 +15,7 @@ from eos.shards import BatchShard, PartitionShard
 from eos.stamps import OwnershipMode, Stamp
 
 
-def adopt_offsets(
+def renew_offsets(
     settings: Settings,
     partitions: Iterable[Partition],
     reader: ConsumerClient,
@@ -23,9 +24,9 @@ def adopt_offsets(
     mine: OwnershipMode,
     listener: Listener,
 ) -> None:
-    """Commit these partitions' offsets again where they stand, as the shards that will own them do.
+    """Commit these partitions' offsets again where they stand, as the shards that own them do; new ones at their beginning.
 
-    Each shard's init comes first, and then its offsets are read: two drivers that adopt at once, or one that is at work
+    Each shard's init comes first, and then its offsets are read: two drivers that renew at once, or one that is at work
     already, can't be taken back by it. A task could not do this for a partition without new input: it has no task.
 
     Raises:
@@ -38,10 +39,14 @@ def adopt_offsets(
             settings, shard, stamp=Stamp(mine, str(shard)), listener=listener
         ) as producer:
             stored = producer.take_over(group, owned)
-            offsets = OffsetVector({p: stored[p].offset for p in in_other_mode(stored, mine)})
-            if offsets:
+            due = due_for_renewal(
+                {p: stored.get(p) for p in owned}, mine, after_s=settings.input.recommit_idle_after_s
+            )
+            if due:
                 with producer.transaction() as transaction:
-                    transaction.add_offsets(offsets, reader.group_metadata())
+                    transaction.add_offsets(
+                        _where_they_stand(settings, due, stored, reader), reader.group_metadata()
+                    )
 
 
 def _shards(
@@ -50,3 +55,19 @@ def _shards(
     if mine is OwnershipMode.BATCH:
         return {BatchShard(app, group): list(partitions)}
     return {PartitionShard(app, group, partition): [partition] for partition in partitions}
+
+
+def _where_they_stand(
+    settings: Settings,
+    partitions: Iterable[Partition],
+    stored: Mapping[Partition, Committed],
+    reader: ConsumerClient,
+) -> OffsetVector:
+    def beginning(partition: Partition) -> int:
+        low, _ = retry.ask(
+            lambda timeout_s: reader.stable_watermarks(partition, timeout_s),
+            within_s=settings.open_deadline_s,
+        )
+        return low
+
+    return OffsetVector({p: stored[p].offset if p in stored else beginning(p) for p in partitions})
