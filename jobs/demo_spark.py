@@ -35,6 +35,10 @@ REPORT_TOPIC = "settlement-report"
 _CONF = Path(__file__).parent.parent / "conf"
 _RUN_DEADLINE_S = 180.0
 _LOOK_EVERY_S = 0.01
+_LOOK_AGAIN_S = 0.2
+_LOOKS_FOR_ONE = (
+    3  # on a slow machine the tasks' transactions need not overlap: then all executors are killed
+)
 _ON_THE_WIRE_S = 0.1  # what a stopped process had sent before has reached the broker by then
 _SHOWN_REPORTS = 4
 _READ_DEADLINE_S = 30.0
@@ -64,16 +68,20 @@ def run_and_kill_executor(
         ) as driver,
     ):
         accident: Accident | None = None
+        looks = 0
         killed_at = 0.0
         deadline = time.monotonic() + _RUN_DEADLINE_S
         while driver.poll() is None:
             states = view.describe(shards)
             progress.update(task, completed=sum(s.state == "CompleteCommit" for s in states.values()))
             if accident is None and _open(states):
-                accident = _kill_inside_transaction(spark, view, shards)
+                accident = _kill_inside_transaction(spark, view, shards, all_of_them=looks >= _LOOKS_FOR_ONE)
                 if accident is not None:
                     killed_at = time.monotonic()
                     progress.update(task, description=f"killed {accident.victim}; its tasks are tried again")
+                else:
+                    looks += 1
+                    time.sleep(_LOOK_AGAIN_S)  # or the tasks would stand still most of the time
             elif accident is not None and not accident.seconds:
                 accident.epochs_after = _epochs(states)
                 if _reopened(accident):
@@ -85,7 +93,7 @@ def run_and_kill_executor(
             time.sleep(_LOOK_EVERY_S)
         if accident is not None:
             accident.epochs_after = _epochs(view.describe(shards))
-            # Two executors had a transaction each; the victim's is the one that was opened anew.
+            # Executors that were not killed had transactions too; the victims' are those that were opened anew.
             accident.open_shards = {name: accident.open_shards[name] for name in _reopened(accident)}
         progress.update(task, completed=partitions)
     if driver.returncode:
@@ -112,12 +120,13 @@ def run_report(
 
 
 def _kill_inside_transaction(
-    spark: LocalSpark, view: TransactionsView, shards: Sequence[str]
+    spark: LocalSpark, view: TransactionsView, shards: Sequence[str], *, all_of_them: bool
 ) -> Accident | None:
     """Stop all executors, look whether each is inside a transaction, and only then SIGKILL one; None if not so.
 
     An executor of one core has one task and so at most one transaction: as many open ones as executors are one
-    of each. Its Python processes go with it, as with a lost container: alone, they may still end their work.
+    of each. If fewer are open, nothing tells whose they are; ``all_of_them`` then kills every executor. The Python
+    processes of an executor go with it, as with a lost container: alone, they may still end their work.
     """
     trees = [_tree(pid) for pid in spark.executors()]
     if not trees:
@@ -128,11 +137,14 @@ def _kill_inside_transaction(
         time.sleep(_ON_THE_WIRE_S)
         states = view.describe(shards)
         is_open = _open(states)
-        if len(is_open) < len(trees):
+        if not is_open or (len(is_open) < len(trees) and not all_of_them):
             return None
-        for process in trees[0]:
+        victims = trees if len(is_open) < len(trees) else trees[:1]
+        for process in (process for tree in victims for process in tree):
             process.kill()
-        return Accident(f"an executor (pid {trees[0][0].pid})", is_open, _epochs(states))
+        pids = ", ".join(str(tree[0].pid) for tree in victims)
+        name = f"an executor (pid {pids})" if len(victims) == 1 else f"{len(victims)} executors (pids {pids})"
+        return Accident(name, is_open, _epochs(states))
     except psutil.NoSuchProcess:  # one was just ending
         return None
     finally:
