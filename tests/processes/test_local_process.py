@@ -99,12 +99,15 @@ def test_paused_process_is_alive_and_ends_gracefully(tmp_path: Path) -> None:
 def test_no_thread_of_a_paused_process_runs_on(tmp_path: Path) -> None:
     """More busy threads than processors: the one that takes the signal has to wait for its turn."""
     identity, guard = _spawn(tmp_path, [sys.executable, "-c", _BUSY])
-    assert Deadline(10).wait_for(lambda: (tmp_path / "out").read_text() == "busy\n")
-    assert pause(identity)
-    states = [task.read_text().rpartition(")")[2].split()[0] for task in _tasks(identity)]
+    out = tmp_path / "out"
+    try:
+        assert Deadline(30).wait_for(lambda: out.exists() and out.read_text() == "busy\n")
+        assert pause(identity)
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in _tasks(identity)]
+    finally:
+        _finish(identity, guard)
     assert len(states) > 8
     assert set(states) == {"T"}
-    _finish(identity, guard)
 
 
 def _tasks(identity: Identity) -> list[Path]:
