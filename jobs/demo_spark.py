@@ -128,7 +128,7 @@ def _kill_inside_transaction(
     of each. If fewer are open, nothing tells whose they are; ``all_of_them`` then kills every executor. The Python
     processes of an executor go with it, as with a lost container: alone, they may still end their work.
     """
-    trees = [_tree(pid) for pid in spark.executors()]
+    trees = _trees(spark.executors())
     if not trees:
         return None
     try:
@@ -157,13 +157,18 @@ def _open(states: Mapping[str, TransactionState]) -> dict[str, TransactionState]
     return {name: state for name, state in states.items() if state.state == "Ongoing"}
 
 
-def _tree(pid: int) -> list[psutil.Process]:
-    """An executor and its Python processes."""
-    try:
-        executor = psutil.Process(pid)
-        return [executor, *executor.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+def _trees(executors: Sequence[int]) -> list[list[psutil.Process]]:
+    """Each executor and its Python processes.
+
+    A process that an executor has just forked looks like an executor until it becomes what it was forked for.
+    """
+    trees = []
+    for pid in executors:
+        with suppress(psutil.NoSuchProcess):
+            executor = psutil.Process(pid)
+            if executor.ppid() not in executors:
+                trees.append([executor, *executor.children(recursive=True)])
+    return trees
 
 
 def _reopened(accident: Accident) -> list[str]:
