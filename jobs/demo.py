@@ -184,7 +184,7 @@ def _aborted_by(accident: Accident, kafka: LocalKafka) -> int:
     fenced = {state.producer_id: state.producer_epoch for state in accident.open_shards.values()}
     markers = {
         (entry.producer_id, entry.producer_epoch)
-        for topic in refunds.job.outputs
+        for topic in refunds.job.written_topics
         for number in range(PARTITIONS)
         for entry in dump_log(kafka.tool, kafka.data_dir(kafka.brokers[0].id), topic, number)
         if entry.kind is Kind.ABORT_MARKER and entry.producer_id in fenced

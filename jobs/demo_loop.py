@@ -20,7 +20,7 @@ from rich.progress import Progress
 from eos import OrdinalShard, Settings, UnavailableError
 from eos.check.transactions import TransactionsView
 from jobs import refunds
-from jobs.demo_report import Accident
+from jobs.demo_report import Accident, is_writing
 
 JOB = "jobs.refunds:job"
 CONFIG = Path(__file__).parent.parent / "conf" / "refunds.toml"
@@ -74,7 +74,7 @@ def _kill_inside_transaction(view: TransactionsView, pids: Mapping[int, int]) ->
         for ordinal, pid in sorted(pids.items()):
             os.kill(pid, signal.SIGSTOP)
             state = view.describe([_shard_id(ordinal)])[_shard_id(ordinal)]
-            if state.state == "Ongoing":
+            if is_writing(state):
                 epochs = _epochs(view)
                 os.kill(pid, signal.SIGKILL)
                 return Accident(f"worker {ordinal} (pid {pid})", {state.transactional_id: state}, epochs)

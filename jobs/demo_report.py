@@ -12,6 +12,7 @@ from rich.table import Table
 
 from eos.check.report import VerificationReport
 from eos.check.transactions import TransactionState
+from jobs import refunds
 
 
 @dataclass
@@ -30,6 +31,15 @@ class Accident:
     epochs_before: dict[str, int]
     epochs_after: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+def is_writing(state: TransactionState) -> bool:
+    """Whether a transaction is open that has begun to write output: its abort then leaves a marker there.
+
+    The offsets' partition may be added to it first, while the brokers still end the last one in the outputs.
+    """
+    topics = {partition.topic for partition in state.partitions}
+    return state.state == "Ongoing" and not topics.isdisjoint(refunds.job.written_topics)
 
 
 def show_report(console: Console, report: VerificationReport) -> None:

@@ -25,7 +25,7 @@ from eos.local import QUICK_START, LocalSpark
 from eos.local.pyspark_home import require_pyspark
 from eos.offsets import Partition
 from jobs import refunds
-from jobs.demo_report import Accident
+from jobs.demo_report import Accident, is_writing
 
 BATCH_GROUP = "refunds-batch-demo"
 REPORT_GROUP = "settlement-report-demo"
@@ -154,7 +154,7 @@ def _kill_inside_transaction(
 
 
 def _open(states: Mapping[str, TransactionState]) -> dict[str, TransactionState]:
-    return {name: state for name, state in states.items() if state.state == "Ongoing"}
+    return {name: state for name, state in states.items() if is_writing(state)}
 
 
 def _trees(executors: Sequence[int]) -> list[list[psutil.Process]]:
