@@ -135,7 +135,7 @@ class LedgerStore:
                 )
             with producer.transaction() as txn:
                 txn.add_offsets(self.offsets(entry), reader.group_metadata())
-        return Committed(entry.next_batch, str(stamp.next()))
+            return Committed(entry.next_batch, str(producer.owned_offsets(reader.group_id).stamp))
 
     def deal(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
         """Rewrite every entry that a plan wants dealt; see `eos.spark.ledger` for the order and why.

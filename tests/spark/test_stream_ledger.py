@@ -5,6 +5,7 @@ The sink is called as foreachBatch calls it, with the query's id in the thread's
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -152,6 +154,18 @@ def test_batch_that_failed_with_some_shards_written_goes_on_with_the_others(stre
     stream.write(stream.sink(), 0)
     stream.expect(0)
     assert [event.written for event in stream.seen(BatchResumed)] == [[0, 2]]
+
+
+def test_shards_are_dealt_once_however_long_each_commit_takes(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry's stamp holds its time: what the next step expects is what was written, not what would be by then."""
+    seconds = itertools.count(1_800_000_000)
+    monkeypatch.setattr("eos.stamps.time", SimpleNamespace(time=lambda: next(seconds)))
+    for batch, shards in enumerate((2, 3)):
+        stream.write(stream.sink(shards), batch)
+    stream.expect(0, 1)
+    assert [(event.was, event.shards) for event in stream.seen(LedgerDealt)] == [(0, 2), (2, 3)]
 
 
 def test_number_of_shards_changes_between_batches(stream: Stream) -> None:
