@@ -134,11 +134,18 @@ def _run_owner(tmp_path: Path, *, owned: bool, then: str) -> tuple[subprocess.Po
         from eos.local.process import spawn
         held = spawn({_SLEEP!r}, directory=Path({str(tmp_path)!r}), output=Path({str(tmp_path / "out")!r}), owned={owned})
         print(held[0].pid, flush=True)
+        sys.stdin.readline()  # until the process is known, which may end with this one
         {then}
     """
-    owner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdin is not None
     assert owner.stdout is not None
-    with owner.stdout:
+    with owner.stdout, owner.stdin:
         identity = identity_of(int(owner.stdout.readline()))
     assert identity is not None
     return owner, identity
