@@ -205,7 +205,7 @@ def test_entry_is_read_back_from_its_stamp() -> None:
     assert LedgerEntry.parse(8, str(kept)) == LedgerEntry(8, Q, 5, 0, Content(3, 2), kept.owner)
 
 
-@pytest.mark.parametrize("text", ["", "x", str(Stamp(OwnershipMode.SINK, "out#0", "1f"))])
+@pytest.mark.parametrize("text", ["", "x", str(Stamp(OwnershipMode.SINK, "out#0", "1f", at_s=0))])
 def test_what_no_sink_wrote_is_no_entry(text: str) -> None:
     assert LedgerEntry.parse(8, text) is None
 
