@@ -36,7 +36,7 @@ def refuse_other_mode(
         return
     for partition, committed in stored.items():
         stamp = Stamp.parse(committed.metadata)
-        if stamp is not None and stamp.mode not in (mine, OwnershipMode.START):
+        if stamp is not None and not stamp.fits(mine):
             raise ConfigError(
                 f"{partition}: the group {group!r} has an offset committed by {_SAID[stamp.mode]}, and this job runs "
                 f"with '{mine}'. The two must never run side by side, because neither fences the other. "
@@ -44,7 +44,7 @@ def refuse_other_mode(
             )
 
 
-def refuse_members(settings: Settings, group: str, mine: OwnershipMode) -> None:
+def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, within_s: float) -> None:
     """Refuse a group that somebody is a member of now, or was: for owners that are no members.
 
     Kafka forgets all offsets of a group ``offsets.retention.minutes`` after its last member has left, also those that were
@@ -53,12 +53,9 @@ def refuse_members(settings: Settings, group: str, mine: OwnershipMode) -> None:
 
     Raises:
         ConfigError: naming the members, or how to go on in a group of its own.
-        UnavailableError: the cluster did not answer in time.
+        UnavailableError: the cluster did not answer in ``within_s``.
     """
-    admin = Admin(settings.client_config())
-    members, had_members = retry.ask(
-        lambda timeout_s: admin.group_shape(group, timeout_s), within_s=settings.open_deadline_s
-    )
+    members, had_members = retry.ask(lambda timeout_s: admin.group_shape(group, timeout_s), within_s=within_s)
     if had_members:
         raise ConfigError(
             f"group {group!r} had members, and this job, which runs with '{mine}', will be none: Kafka would forget its "

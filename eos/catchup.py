@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from eos import retry
-from eos.calls import Call
 from eos.errors import RetriableError
 from eos.kafka.consumer import offsets_reader
 from eos.offsets import Partition
+from eos.readers import log_span, partitions_of
 from eos.settings import Settings
 
 _ASK_EVERY_S = 0.3
@@ -41,18 +40,13 @@ class CatchUp:
         self._client = offsets_reader(settings.client_config(), group, stable=True)
         deadline = time.monotonic() + settings.open_deadline_s
 
-        def partitions(timeout_s: float) -> Sequence[Partition]:
-            return only if only is not None else self._client.partitions_of(topics, timeout_s)
-
-        def end_of(partition: Partition) -> int:
-            def ask(timeout_s: float) -> int:
-                return self._client.stable_watermarks(partition, timeout_s)[1]
-
-            return retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)
+        def left() -> float:
+            return deadline - time.monotonic()
 
         try:
-            found = retry.resume(Call.METADATA, partitions, deadline=deadline, slice_s=_CALL_S)
-            self._ends = {partition: end_of(partition) for partition in found}
+            if only is None:
+                only = partitions_of(self._client, topics, timeout_s=left())
+            self._ends = {p: log_span(self._client, p, timeout_s=left())[1] for p in only}
         except BaseException:
             self._client.close()
             raise

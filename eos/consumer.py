@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from eos import retry
 from eos.admission import refuse_members, refuse_other_mode
 from eos.errors import ConfigError, EosError, RebalancedError, RetriableError, UsageError
 from eos.events import (
@@ -19,9 +18,10 @@ from eos.events import (
     StartPolicyApplied,
     nobody,
 )
+from eos.kafka.admin import Admin
 from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
-from eos.readers import committed_offsets
+from eos.readers import committed_offsets, log_span
 from eos.records import InputBatch
 from eos.settings import Settings
 from eos.stamps import OwnershipMode
@@ -121,14 +121,14 @@ class ReadCommittedConsumer:
         client = ConsumerClient(self._settings.consumer_config(self._group, None))
         try:
             if self._given is not None:
-                refuse_members(self._settings, self._group, self._mode)
-            stored = apply_start_policy(
+                admin = Admin(self._settings.client_config())
+                refuse_members(admin, self._group, self._mode, within_s=self._settings.open_deadline_s)
+            partitions, stored = apply_start_policy(
                 self._settings, self._topics, client, app=self._app, tell=self._started
             )
             self._check_mode(stored)
             if self._given is None:
-                inputs = self._inputs(client)
-                self._member = self._settings.consumer_config(self._group, self._ordinal, inputs)
+                self._member = self._settings.consumer_config(self._group, self._ordinal, partitions)
             else:
                 self._client = client
                 self._take_over(self._given)
@@ -352,12 +352,6 @@ class ReadCommittedConsumer:
         self._client = ConsumerClient(self._member)
         self._client.subscribe(self._topics, self)
 
-    def _inputs(self, client: ConsumerClient) -> list[Partition]:
-        return retry.ask(
-            lambda timeout_s: client.partitions_of(self._topics, timeout_s),
-            within_s=self._settings.open_deadline_s,
-        )
-
     def _started(self, positions: OffsetVector) -> None:
         self._listener(StartPolicyApplied(self._shard, positions, self._settings.input.start))
 
@@ -382,12 +376,8 @@ class ReadCommittedConsumer:
 
     def _beginning_of_new(self, partition: Partition) -> int:
         """A partition without an offset in a topic that was started before is new: it starts at its beginning."""
-        client = self._require_client()
-        low, _ = retry.ask(
-            lambda timeout_s: client.stable_watermarks(partition, timeout_s),
-            within_s=self._settings.open_deadline_s,
-        )
-        return low
+        beginning, _ = log_span(self._require_client(), partition, timeout_s=self._settings.open_deadline_s)
+        return beginning
 
     def _check_mode(self, stored: Mapping[Partition, Committed]) -> None:
         refuse_other_mode(self._settings, self._group, stored, self._mode)

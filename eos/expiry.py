@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from eos import retry
 from eos.errors import ConfigError
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import Partition
+from eos.readers import log_span
 from eos.settings import Settings
 from eos.stamps import OwnershipMode, Stamp
 
@@ -33,11 +33,7 @@ def due_for_renewal(
     due = set()
     for partition, committed in stored.items():
         stamp = Stamp.parse(committed.metadata) if committed is not None else None
-        if (
-            stamp is None
-            or stamp.mode not in (mine, OwnershipMode.START)
-            or time.time() - stamp.at_s >= after_s
-        ):
+        if stamp is None or not stamp.fits(mine) or time.time() - stamp.at_s >= after_s:
             due.add(partition)
     return due
 
@@ -73,7 +69,7 @@ def refuse_forgotten(
         and p.topic in highest
         and (p.number < highest[p.topic] or now_s - last_at_s.get(p.topic, now_s) > _NONE_FORGOTTEN_S)
     ]
-    forgotten = [p for p in doubtful if _written_to(settings, p, reader)]
+    forgotten = [p for p in doubtful if log_span(reader, p, timeout_s=settings.open_deadline_s) != (0, 0)]
     if forgotten:
         one = forgotten[0]
         raise ConfigError(
@@ -84,10 +80,3 @@ def refuse_forgotten(
             f"runs: kafka-consumer-groups.sh --reset-offsets --execute --group {reader.group_id} "
             f"--topic {one.topic}:{one.number} --to-offset N (or --to-earliest)"
         )
-
-
-def _written_to(settings: Settings, partition: Partition, reader: ConsumerClient) -> bool:
-    _, lso = retry.ask(
-        lambda timeout_s: reader.stable_watermarks(partition, timeout_s), within_s=settings.open_deadline_s
-    )
-    return lso > 0

@@ -1,9 +1,9 @@
-"""Readers: clients that ask what a group has committed, without joining it, and how the question is asked."""
+"""Readers: clients that ask what a group has committed and where its input stands, without joining it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from eos import retry
@@ -27,6 +27,26 @@ def fresh_reader(settings: Settings, group: str, *, stable: bool) -> Iterator[Co
         yield reader
     finally:
         reader.close()
+
+
+def partitions_of(reader: ConsumerClient, topics: Sequence[str], *, timeout_s: float) -> list[Partition]:
+    """All partitions of the topics.
+
+    Raises:
+        ConfigError: a topic does not exist.
+        UnavailableError: no answer in ``timeout_s``.
+    """
+    return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), within_s=timeout_s)
+
+
+def log_span(reader: ConsumerClient, partition: Partition, *, timeout_s: float) -> tuple[int, int]:
+    """The partition's log start offset and its last stable offset.
+
+    Raises:
+        ConfigError: the topic does not exist.
+        UnavailableError: no answer in ``timeout_s``.
+    """
+    return retry.ask(lambda slice_s: reader.stable_watermarks(partition, slice_s), within_s=timeout_s)
 
 
 def committed_offsets(

@@ -54,6 +54,10 @@ class Stamp:
         """The stamp of the same owner's next commit."""
         return replace(self, commit=self.commit + 1, at_s=int(time.time()))
 
+    def fits(self, mode: OwnershipMode) -> bool:
+        """Whether owners of this mode take the offset over: it is one of theirs, or a start policy's."""
+        return self.mode in (mode, OwnershipMode.START)
+
     @classmethod
     def parse(cls, metadata: str) -> Stamp | None:
         """The stamp in an offset's metadata; None if somebody else than eos committed it."""

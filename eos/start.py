@@ -19,7 +19,7 @@ from eos.expiry import refuse_forgotten
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
-from eos.readers import committed_offsets
+from eos.readers import committed_offsets, log_span, partitions_of
 from eos.settings import Settings
 from eos.shards import StartShard
 from eos.stamps import OwnershipMode, Stamp
@@ -29,7 +29,7 @@ Tell = Callable[[OffsetVector], object]
 
 def apply_start_policy(
     settings: Settings, topics: Sequence[str], reader: ConsumerClient, *, app: str, tell: Tell
-) -> dict[Partition, Committed]:
+) -> tuple[list[Partition], dict[Partition, Committed]]:
     """Give every input topic without any committed offset its first ones, and return all committed offsets.
 
     All partitions of a topic get their offset in one transaction, under a transactional.id that only this
@@ -38,8 +38,8 @@ def apply_start_policy(
     the first commit, and again when the group's offsets have expired.
 
     Returns:
-        What the group has stored for the topics; partitions without an offset are left out (they are new
-        to a topic that was started before, and begin at their beginning).
+        The topics' partitions, and what the group has stored for them; those without an offset are left out there
+        (they are new to a topic that was started before, and begin at their beginning).
 
     Raises:
         ConfigError: the policy is ``fail`` and a topic has no offsets, the offset of a partition has been forgotten, or a
@@ -47,12 +47,12 @@ def apply_start_policy(
         UnavailableError: the cluster did not answer in time, or other instances came in between until then.
     """
 
-    def once(_timeout_s: float) -> dict[Partition, Committed]:
+    def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
         partitions, stored = _stored(settings, topics, reader)
         missing = _not_started(partitions, stored)
         if not missing:
             refuse_forgotten(settings, partitions, stored, reader)
-            return stored
+            return partitions, stored
         if settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
         try:
@@ -66,14 +66,14 @@ def apply_start_policy(
             ) from error
         if _not_started(partitions, stored):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not to be seen yet")
-        return stored
+        return partitions, stored
 
     return retry.resume(Call.COMMITTED, once, deadline=time.monotonic() + settings.open_deadline_s)
 
 
 def preview_start_policy(
     settings: Settings, topics: Sequence[str], reader: ConsumerClient
-) -> dict[Partition, Committed]:
+) -> tuple[list[Partition], dict[Partition, Committed]]:
     """What `apply_start_policy` would return now; nothing is committed.
 
     Raises:
@@ -85,7 +85,7 @@ def preview_start_policy(
     if missing and settings.input.start == "fail":
         raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
     refuse_forgotten(settings, partitions, stored, reader)
-    return stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
+    return partitions, stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
 
 
 def _commit_first(
@@ -115,18 +115,14 @@ def _commit_first(
 
 
 def _first_offset(partition: Partition, settings: Settings, reader: ConsumerClient) -> int:
-    low, lso = retry.ask(
-        lambda timeout_s: reader.stable_watermarks(partition, timeout_s), within_s=settings.open_deadline_s
-    )
+    low, lso = log_span(reader, partition, timeout_s=settings.open_deadline_s)
     return low if settings.input.start == "earliest" else lso
 
 
 def _stored(
     settings: Settings, topics: Sequence[str], reader: ConsumerClient
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
-    partitions = retry.ask(
-        lambda timeout_s: reader.partitions_of(topics, timeout_s), within_s=settings.open_deadline_s
-    )
+    partitions = partitions_of(reader, topics, timeout_s=settings.open_deadline_s)
     return partitions, committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
 
 

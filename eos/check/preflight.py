@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
+from eos.admission import refuse_members
 from eos.calls import Call
 from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, EosError, UnavailableError
@@ -13,6 +14,7 @@ from eos.job import Declaration
 from eos.kafka.admin import Admin, TopicShape
 from eos.retry import resume
 from eos.settings import Settings, check_broker_limits
+from eos.stamps import OwnershipMode
 
 T = TypeVar("T")
 
@@ -42,7 +44,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     Raises:
         UnavailableError: no broker answered in time.
         ConfigError: topics are missing, transaction.timeout_ms is above the brokers' limit, the brokers are too old,
-            the credentials are refused, or, with ownership by partition, the group has live members.
+            the credentials are refused, or, with ownership by partition, the group has members or had some.
     """
     deadline = time.monotonic() + deadline_s
     cluster = _Cluster(settings, deadline)
@@ -52,7 +54,12 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     if missing := [topic for topic in topics if topic not in shapes]:
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
     if settings.ownership.mode == "partition":
-        _refuse_live_members(job, settings, cluster)
+        refuse_members(
+            cluster.admin,
+            settings.group_for(job.name),
+            OwnershipMode.PARTITION,
+            within_s=deadline - time.monotonic(),
+        )
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),
@@ -105,16 +112,6 @@ def _how_to_create(
             *commands,
         ]
     )
-
-
-def _refuse_live_members(job: Declaration, settings: Settings, cluster: _Cluster) -> None:
-    group = settings.group_for(job.name)
-    members = cluster.ask(lambda left: cluster.admin.group_shape(group, left)).members
-    if members:
-        raise ConfigError(
-            f"group {group!r} has live members ({', '.join(members)}), and ownership.mode = 'partition' would commit "
-            "over their offsets unseen. Fix: stop them, or use a group of its own (EOS_GROUP)"
-        )
 
 
 def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[int]) -> Iterator[str]:

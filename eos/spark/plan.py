@@ -165,19 +165,15 @@ def plan_input(
     """
     group = settings.group_for(app)
     mode = OwnershipMode(commit)
-    config = settings.client_config()
-    refuse_members(settings, group, mode)
+    admin = Admin(settings.client_config())
+    refuse_members(admin, group, mode, within_s=settings.open_deadline_s)
     with fresh_reader(settings, group, stable=True) as reader:
-        stored = _committed(settings, topics, reader, app, listener, preview=preview)
+        listed, stored = _committed(settings, topics, reader, app, listener, preview=preview)
         refuse_other_mode(settings, group, stored, mode)
-        listed = retry.ask(
-            lambda timeout_s: reader.partitions_of(topics, timeout_s), within_s=settings.open_deadline_s
-        )
         partitions = tuple(sorted(listed))
         # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
-        ranges = tuple(
-            _ranges(settings, partitions, {p: one.offset for p, one in stored.items()}, Admin(config))
-        )
+        committed = {p: one.offset for p, one in stored.items()}
+        ranges = tuple(_ranges(settings, partitions, committed, admin))
         due = _due_for_renewal(settings, partitions, stored, ranges, mode)
         if due and not preview:
             renew_offsets(settings, due, reader, app=app, mine=mode, listener=listener)
@@ -208,7 +204,7 @@ def _committed(
     listener: Listener,
     *,
     preview: bool,
-) -> dict[Partition, Committed]:
+) -> tuple[list[Partition], dict[Partition, Committed]]:
     if preview:
         return preview_start_policy(settings, topics, reader)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from eos import retry
 from eos.events import Listener
 from eos.expiry import due_for_renewal
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer import TransactionalProducer
+from eos.readers import log_span
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.stamps import OwnershipMode, Stamp
@@ -63,11 +63,10 @@ def _where_they_stand(
     stored: Mapping[Partition, Committed],
     reader: ConsumerClient,
 ) -> OffsetVector:
-    def beginning(partition: Partition) -> int:
-        low, _ = retry.ask(
-            lambda timeout_s: reader.stable_watermarks(partition, timeout_s),
-            within_s=settings.open_deadline_s,
-        )
-        return low
+    def offset_of(partition: Partition) -> int:
+        if partition in stored:
+            return stored[partition].offset
+        beginning, _ = log_span(reader, partition, timeout_s=settings.open_deadline_s)
+        return beginning
 
-    return OffsetVector({p: stored[p].offset if p in stored else beginning(p) for p in partitions})
+    return OffsetVector({partition: offset_of(partition) for partition in partitions})

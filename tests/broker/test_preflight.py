@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos.check import TransactionsView, preflight
 from eos.errors import ConfigError, UnavailableError
@@ -94,16 +94,14 @@ def test_a_compacted_output_gets_a_warning(bootstrap: str, job: Job) -> None:
     assert any(one.startswith(f"{compacted}: compacted") for one in warnings)
 
 
-@pytest.fixture(params=["classic", "consumer"])
-def member(request: pytest.FixtureRequest, bootstrap: str, job: Job) -> Iterator[str]:
-    """A group with a live member, under both protocols."""
-    group = unique("group")
+def joined(bootstrap: str, group: str, job: Job, protocol: str = "classic") -> Consumer:
+    """A member of the group that has its partitions."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "client.id": "alive",
-            "group.protocol": request.param,
+            "group.protocol": protocol,
         }
     )
     consumer.subscribe(list(job.inputs))
@@ -111,6 +109,14 @@ def member(request: pytest.FixtureRequest, bootstrap: str, job: Job) -> Iterator
     while not consumer.assignment():
         consumer.poll(0.1)
         assert time.monotonic() < deadline
+    return consumer
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def member(request: pytest.FixtureRequest, bootstrap: str, job: Job) -> Iterator[str]:
+    """A group with a live member, under both protocols."""
+    group = unique("group")
+    consumer = joined(bootstrap, group, job, request.param)
     yield group
     consumer.close()
 
@@ -122,6 +128,21 @@ def test_live_members_are_no_match_for_ownership_by_partition(bootstrap: str, jo
     with pytest.raises(ConfigError, match="live members \\(alive @"):
         preflight(job, by_partition)
     assert preflight(job, settings(bootstrap, group=member))  # by group: they are its peers
+
+
+def test_a_group_that_had_members_is_no_place_for_ownership_by_partition(bootstrap: str, job: Job) -> None:
+    group = unique("group")
+    consumer = joined(bootstrap, group, job)
+    consumer.commit(
+        offsets=[TopicPartition(one.topic, one.partition, 0) for one in consumer.assignment()],
+        asynchronous=False,
+    )
+    consumer.close()
+    by_partition = settings(
+        bootstrap, group=group, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
+    )
+    with pytest.raises(ConfigError, match="had members"):
+        preflight(job, by_partition)
 
 
 def test_a_group_without_members_fits_ownership_by_partition(bootstrap: str, job: Job) -> None:

@@ -182,7 +182,8 @@ def test_twelve_instances_that_start_at_the_same_moment_all_come_to_read(bootstr
 
     def start(_number: int) -> dict[Partition, Committed]:
         with fresh_reader(settings, job.group, stable=True) as reader:
-            return apply_start_policy(settings, topics, reader, app=job.name, tell=told.append)
+            _, stored = apply_start_policy(settings, topics, reader, app=job.name, tell=told.append)
+            return stored
 
     with ThreadPoolExecutor(12) as pool:
         found = list(pool.map(start, range(12)))

@@ -357,7 +357,9 @@ class SessionMachine(RuleBasedStateMachine):
         patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeProducer(self.world))
         patch.setattr("eos.readers.offsets_reader", lambda *_, **__: FakeReader(self.world))
         patch.setattr("eos.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
-        patch.setattr("eos.consumer.apply_start_policy", lambda *_, **__: dict(self.world.stored))
+        patch.setattr(
+            "eos.consumer.apply_start_policy", lambda *_, **__: (PARTITIONS, dict(self.world.stored))
+        )
         patch.setattr("eos.rejoin.Admin", lambda *_: self.world)
         patch.setattr("eos.session.ThreadPoolExecutor", lambda **_: self.world)
         patch.setattr("eos.session.wait", self.world.wait)
