@@ -37,7 +37,7 @@ _RUN_DEADLINE_S = 180.0
 _LOOK_EVERY_S = 0.01
 _LOOK_AGAIN_S = 0.2
 _LOOKS_FOR_ONE = (
-    3  # on a slow machine the tasks' transactions need not overlap: then all executors are killed
+    3  # on a slow machine the tasks' transactions need not overlap; then all executors are killed
 )
 _ON_THE_WIRE_S = 0.1  # what a stopped process had sent before has reached the broker by then
 _SHOWN_REPORTS = 4
