@@ -55,14 +55,15 @@ def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, within_s: f
         ConfigError: naming the members, or how to go on in a group of its own.
         UnavailableError: the cluster did not answer in ``within_s``.
     """
-    members, had_members = retry.ask(lambda timeout_s: admin.group_shape(group, timeout_s), within_s=within_s)
-    if had_members:
+    members, is_classic = retry.ask(lambda timeout_s: admin.group_shape(group, timeout_s), within_s=within_s)
+    if is_classic and not members:
         raise ConfigError(
             f"group {group!r} had members, and this job, which runs with '{mine}', will be none: Kafka would forget its "
             "offsets 7 days after the last member has left (offsets.retention.minutes), however often they are committed. "
-            "Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs: kafka-consumer-groups.sh "
-            f"--group {group} --all-topics --reset-offsets --to-current --dry-run --export > offsets.csv, then --group NEW "
-            "--reset-offsets --from-file offsets.csv --execute"
+            "Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs, and compare what the second command "
+            "prints with offsets.csv, because it moves an offset whose input was deleted without a word: "
+            f"kafka-consumer-groups.sh --group {group} --all-topics --reset-offsets --to-current --dry-run --export "
+            "> offsets.csv, then --group NEW --reset-offsets --from-file offsets.csv --execute"
         )
     if members:
         raise ConfigError(

@@ -124,9 +124,10 @@ class ReadCommittedConsumer:
                 admin = Admin(self._settings.client_config())
                 refuse_members(admin, self._group, self._mode, within_s=self._settings.open_deadline_s)
             partitions, stored = apply_start_policy(
-                self._settings, self._topics, client, app=self._app, tell=self._started
+                self._settings, self._topics, client, app=self._app, tell=self._started, own=self._given
             )
-            self._check_mode(stored)
+            own = partitions if self._given is None else self._given
+            self._check_mode({p: stored[p] for p in own if p in stored})
             if self._given is None:
                 self._member = self._settings.consumer_config(self._group, self._ordinal, partitions)
             else:

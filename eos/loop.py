@@ -107,6 +107,9 @@ class Loop:
         """One fetch and what follows from it. Returns whether a commit came back."""
         session = self._session
         self._listener(LoopTurned(self._shard))
+        # Before the next records: one that stops the job at each start must not let the offsets before it grow old.
+        if session.renew_offsets_if_due():
+            return True
         joined = False
         if not (session.committing and self._far_ahead()):
             self._fetch()
@@ -124,7 +127,6 @@ class Loop:
                 self._clear()
             elif session.idle:
                 self._clear()  # a rebalance ended the transaction, or dropped what was staged
-                session.renew_offsets_if_due()
                 self._look_whether_caught_up()
         self._measure_lag()
         return joined

@@ -8,6 +8,7 @@ under an id that we held before, what the group has stored must be what we store
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from eos.errors import FencedError, RebalancedError
@@ -37,6 +38,7 @@ class OwnedOffsets:
         self._lost: dict[Partition, Committed | None] = {}
         self._at_takeover: dict[Partition, Committed | None] = {}
         self._pending: OffsetVector | None = None
+        self._metadata: dict[str, str] = {}  # of the last commit that was sent, by topic
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -76,20 +78,25 @@ class OwnedOffsets:
         """The broker took a commit, or an init after a comparison: the shard was ours at that moment."""
         self._lost.clear()
 
-    def sent(self, offsets: OffsetVector) -> Stamp:
-        """A transaction with these offsets is about to be committed; returns the stamp to store with them.
+    def sent(self, offsets: OffsetVector, had: Mapping[str, int]) -> dict[Partition, Committed]:
+        """A transaction with these offsets is about to be committed; returns what it is to store, with its stamp.
 
-        Each commit has its own: one of the same offsets as the last could else not be told from none.
+        Each commit has its own stamp: one of the same offsets as the last could else not be told from none. ``had`` is what
+        the stamp says of each topic.
         """
         self._pending = offsets
         self.stamp = self.stamp.next()
-        return self.stamp
+        self._metadata = {
+            topic: str(replace(self.stamp, had=had[topic]))
+            for topic in {partition.topic for partition in offsets}
+        }
+        return {partition: self._ours(partition, offset) for partition, offset in offsets.items()}
 
     def ended(self, outcome: Outcome) -> None:
         """The outcome of that transaction is known."""
         if outcome is Outcome.COMMITTED and self._pending is not None:
             for partition, offset in self._pending.items():
-                self._stored[partition] = self._ours(offset)
+                self._stored[partition] = self._ours(partition, offset)
         self._pending = None
 
     def look_for_rival(self, found: Mapping[Partition, Committed]) -> None:
@@ -128,7 +135,7 @@ class OwnedOffsets:
                 open until it is lost.
         """
         pending = self._pending or OffsetVector()
-        as_after = {p for p, offset in pending.items() if found.get(p) == self._ours(offset)}
+        as_after = {p for p, offset in pending.items() if found.get(p) == self._ours(p, offset)}
         as_before = {p for p in pending if found.get(p) == self._stored.get(p)}
         self._raise_if_any(
             [
@@ -181,8 +188,8 @@ class OwnedOffsets:
         known = self._stored.get(partition, self._lost.get(partition))
         return f"{partition}: the group has stored {_shown(found)}, but this owner last committed {_shown(known)}"
 
-    def _ours(self, offset: int) -> Committed:
-        return Committed(offset, str(self.stamp))
+    def _ours(self, partition: Partition, offset: int) -> Committed:
+        return Committed(offset, self._metadata[partition.topic])
 
 
 def _shown(committed: Committed | None) -> str:

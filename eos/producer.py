@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
@@ -30,6 +30,7 @@ from eos.events import (
     TransactionUnresolved,
     nobody,
 )
+from eos.expiry import PartitionsHad
 from eos.kafka.consumer import Committed
 from eos.kafka.producer import ProducerIdentity, TransactionalClient
 from eos.offsets import OffsetVector, Partition
@@ -73,6 +74,7 @@ class TransactionalProducer:
         shard: the unit of ownership.
         listener: told what happens.
         stamp: what is written with offsets; by default a new token of this producer.
+        had: what the stamps say of each topic under this name, for the next day; else the cluster is asked at the first commit.
 
     Raises:
         ConfigError: librdkafka or the cluster refuses a setting (from open on).
@@ -81,7 +83,13 @@ class TransactionalProducer:
     """
 
     def __init__(
-        self, settings: Settings, shard: Shard, *, listener: Listener = nobody, stamp: Stamp | None = None
+        self,
+        settings: Settings,
+        shard: Shard,
+        *,
+        listener: Listener = nobody,
+        stamp: Stamp | None = None,
+        had: Mapping[str, int] | None = None,
     ) -> None:
         self.shard = shard
         self.transactional_id = shard.transactional_id
@@ -94,8 +102,11 @@ class TransactionalProducer:
         self._client: TransactionalClient | None = None
         self._open_transaction: Transaction | None = None
         self._owned: dict[str, OwnedOffsets] = {}  # by group
+        self._known = had
+        self._had: dict[str, PartitionsHad] = {}  # by group
         self._used = False  # since the last init
         self._unanswered = False  # a commit without offsets got no answer
+        self._untold = False  # an unanswered commit has happened, and its user does not know yet
         self._given_up = False
 
     @property
@@ -169,7 +180,9 @@ class TransactionalProducer:
             and self._used
         ):
             self._suspect("fence_every = transaction")
-        if self._state in (ProducerState.SUSPECT, ProducerState.OVER) and self.reopen() is Outcome.COMMITTED:
+        if not self._untold and self._state in (ProducerState.SUSPECT, ProducerState.OVER):
+            self._untold = self.reopen() is Outcome.COMMITTED
+        if self._untold:
             raise UsageError(
                 f"{self!r}: the last commit got no answer, and it has happened: what it held must not be produced again. "
                 "Fix: ask reopen() after a CommitOutcomeUnknownError; it returns what became of the commit"
@@ -197,6 +210,9 @@ class TransactionalProducer:
         self._require_usable()
         if self._state is ProducerState.NEW:
             raise UsageError(f"{self!r}: it is not open")
+        if self._untold:  # a transaction that was asked for meanwhile has found it out
+            self._untold = False
+            return Outcome.COMMITTED
         reason = self._why or "reopened"
         try:
             if not self._owned:
@@ -246,12 +262,17 @@ class TransactionalProducer:
         self.owned_offsets(group_id).found(dict.fromkeys(wanted) | stored)
         return stored
 
-    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> str:
-        """A transaction is about to send these offsets; returns their metadata. Called by the transaction."""
+    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> Mapping[Partition, Committed]:
+        """A transaction is about to send these offsets; returns them stamped. Called by the transaction.
+
+        Raises:
+            AbortableError: what the stamps have to say could not be read.
+        """
         owned = self.owned_offsets(group_id)
         if unknown := offsets.without(owned.partitions):
             self.take_over(group_id, unknown)
-        return str(owned.sent(offsets))
+        had = self._had.setdefault(group_id, PartitionsHad(self._settings, group_id, self._known))
+        return owned.sent(offsets, had.with_offsets_of(offsets))
 
     def ended(self, transaction: Transaction, *errors: BaseException) -> None:
         """A transaction reached a final state. Called by the transaction."""

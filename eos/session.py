@@ -229,9 +229,13 @@ class Session:
         """The grace period is over: a call in flight is left without an answer, for the next owner to settle."""
         self._producer.give_up()
 
-    def renew_offsets_if_due(self) -> None:
-        """Commit offsets again where they stand, if any is due and nothing else goes on; see :mod:`eos.expiry`."""
-        self._commit_offsets(self._due_offsets())
+    def renew_offsets_if_due(self) -> bool:
+        """Commit offsets again where they stand, if any is due and nothing else goes on; see :mod:`eos.expiry`.
+
+        Returns:
+            Whether it did.
+        """
+        return self._commit_offsets(self._due_offsets())
 
     def commit_passed_markers(self) -> None:
         """Commit positions that have moved past control records and aborted records behind the last commit."""
@@ -241,11 +245,13 @@ class Session:
         moved = {p: o for p, o in self._consumer.positions().items() if o > resume.get(p, o)}
         self._commit_offsets(OffsetVector(moved))
 
-    def _commit_offsets(self, offsets: OffsetVector) -> None:
-        if self.idle and offsets:
-            with self._producer.transaction() as transaction:
-                transaction.add_offsets(offsets, self._consumer.group_metadata())
-            self._committed(offsets)
+    def _commit_offsets(self, offsets: OffsetVector) -> bool:
+        if not self.idle or not offsets:
+            return False
+        with self._producer.transaction() as transaction:
+            transaction.add_offsets(offsets, self._consumer.group_metadata())
+        self._committed(offsets)
+        return True
 
     def recover(self, error: EosError) -> None:
         """After an error that lets one redo or reopen: reopen if needed, rewind, and be ready to begin anew.

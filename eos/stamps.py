@@ -5,7 +5,7 @@ A stamp answers questions that the offset alone cannot. After a reopen: are the 
 the partition move to another shard? At a start: were they committed under the same mode of ownership? (A classic
 group accepts the offsets of an assigned, group-less consumer unchecked, so the two modes must not mix.) And how old
 are they? Kafka forgets an offset some days after its commit, each by itself in a group without members, and does not
-tell the age of those that are left.
+tell the age of those that are left. Nor which partitions had one: so each offset also says how many are known to have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class OwnershipMode(StrEnum):
 
 
 _FORM = re.compile(
-    r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11})", re.ASCII
+    r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11}) had=(0|[1-9]\d{0,9})",
+    re.ASCII,
 )
 
 
@@ -36,7 +37,8 @@ _FORM = re.compile(
 class Stamp:
     """The mode of ownership, the shard (``str(shard)``), a token that no other session has, its commits' count and time.
 
-    ``at_s`` is in seconds since 1970 by the owner's clock: good for days, not for an order of commits.
+    ``at_s`` is in seconds since 1970 by the owner's clock: good for days, not for an order of commits. ``had`` is how many of
+    the topic's first partitions are known to have, or to have had, an offset; see :mod:`eos.expiry`.
     """
 
     mode: OwnershipMode
@@ -44,10 +46,12 @@ class Stamp:
     owner: str = field(default_factory=lambda: secrets.token_hex(6))
     commit: int = 0
     at_s: int = field(default_factory=lambda: int(time.time()))
+    had: int = 0
 
     def __str__(self) -> str:
         return (
-            f"eos1 mode={self.mode} shard={self.shard} owner={self.owner} commit={self.commit} at={self.at_s}"
+            f"eos1 mode={self.mode} shard={self.shard} owner={self.owner} commit={self.commit} at={self.at_s} "
+            f"had={self.had}"
         )
 
     def next(self) -> Stamp:
@@ -64,4 +68,4 @@ class Stamp:
         match = _FORM.fullmatch(metadata)
         if match is None or match[1] not in set(OwnershipMode):
             return None
-        return cls(OwnershipMode(match[1]), match[2], match[3], int(match[4]), int(match[5]))
+        return cls(OwnershipMode(match[1]), match[2], match[3], int(match[4]), int(match[5]), int(match[6]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from eos import retry
 from eos.calls import Call
@@ -28,7 +29,13 @@ Tell = Callable[[OffsetVector], object]
 
 
 def apply_start_policy(
-    settings: Settings, topics: Sequence[str], reader: ConsumerClient, *, app: str, tell: Tell
+    settings: Settings,
+    topics: Sequence[str],
+    reader: ConsumerClient,
+    *,
+    app: str,
+    tell: Tell,
+    own: Collection[Partition] | None = None,
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
     """Give every input topic without any committed offset its first ones, and return all committed offsets.
 
@@ -37,21 +44,29 @@ def apply_start_policy(
     is why it is not the consumer's auto.offset.reset, which would be applied anew after every crash before
     the first commit, and again when the group's offsets have expired.
 
+    Args:
+        settings: how to reach the cluster, and the policy.
+        topics: the input topics.
+        reader: a client of the group.
+        app: the first part of the transactional.id.
+        tell: told the first offsets, if this call commits them.
+        own: the partitions that the caller will read; all of them if not given.
+
     Returns:
         The topics' partitions, and what the group has stored for them; those without an offset are left out there
         (they are new to a topic that was started before, and begin at their beginning).
 
     Raises:
-        ConfigError: the policy is ``fail`` and a topic has no offsets, the offset of a partition has been forgotten, or a
-            topic does not exist.
+        ConfigError: the policy is ``fail`` and a topic has no offsets, the offset of an own partition has been forgotten, or
+            a topic does not exist.
         UnavailableError: the cluster did not answer in time, or other instances came in between until then.
     """
 
     def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
         partitions, stored = _stored(settings, topics, reader)
+        refuse_forgotten(settings, partitions if own is None else own, stored, reader)
         missing = _not_started(partitions, stored)
         if not missing:
-            refuse_forgotten(settings, partitions, stored, reader)
             return partitions, stored
         if settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
@@ -81,10 +96,10 @@ def preview_start_policy(
         UnavailableError: the cluster did not answer in time.
     """
     partitions, stored = _stored(settings, topics, reader)
+    refuse_forgotten(settings, partitions, stored, reader)
     missing = _not_started(partitions, stored)
     if missing and settings.input.start == "fail":
         raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
-    refuse_forgotten(settings, partitions, stored, reader)
     return partitions, stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
 
 
@@ -92,7 +107,9 @@ def _commit_first(
     partitions: Sequence[Partition], settings: Settings, reader: ConsumerClient, app: str, tell: Tell
 ) -> None:
     shard = StartShard(app, reader.group_id)
-    with TransactionalProducer(settings, shard, stamp=Stamp(OwnershipMode.START, str(shard))) as producer:
+    stamp = Stamp(OwnershipMode.START, str(shard))
+    had = Counter(partition.topic for partition in partitions)  # once this is committed
+    with TransactionalProducer(settings, shard, stamp=stamp, had=had) as producer:
         # The init above ended what an earlier instance left pending, so now the truth can be read.
         _, stored = _stored(settings, _topics_of(partitions), reader)
         missing = _not_started(partitions, stored)

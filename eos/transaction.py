@@ -21,9 +21,9 @@ from eos.errors import (
     UnavailableError,
     UsageError,
 )
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.consumer import Committed, GroupMetadata
 from eos.kafka.producer import TransactionalClient
-from eos.offsets import OffsetVector
+from eos.offsets import OffsetVector, Partition
 from eos.records import Header, OutputBatch, OutputRecord
 
 
@@ -60,8 +60,8 @@ _MESSAGE_KEYS = frozenset({"value", "key", "headers", "timestamp", "partition"})
 class TransactionOwner(Protocol):
     """The producer that a transaction belongs to."""
 
-    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> str:
-        """A commit with these offsets is about to be sent; returns the metadata to store with them."""
+    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> Mapping[Partition, Committed]:
+        """A commit with these offsets is about to be sent; returns them with the metadata to store."""
         ...
 
     def ended(self, transaction: Transaction, *errors: BaseException) -> None:
@@ -267,8 +267,8 @@ class Transaction:
         try:
             self._client.poll()
             if self._offsets and self._group is not None:
-                stamp = self._owner.offsets_sent(self._offsets, self._group.group_id)
-                self._send_offsets(self._offsets, stamp, self._group)
+                stored = self._owner.offsets_sent(self._offsets, self._group.group_id)
+                self._send_offsets(stored, self._group)
         except BaseException as error:
             self.abort(error)
             raise
@@ -278,6 +278,11 @@ class Transaction:
             self._resume_commit(self._deadlines.commit_deadline_s)
         except AbortableError as error:
             self.abort(error)
+            if self.state is TransactionState.UNRESOLVED:
+                raise CommitOutcomeUnknownError(
+                    f"{error}. The abort that followed failed too, so the commit may have happened; a reopen tells",
+                    code=error.code,
+                ) from error
             raise
         except EosError as error:
             self._end(TransactionState.UNRESOLVED, error)
@@ -318,11 +323,11 @@ class Transaction:
     def _deadline(self) -> float:
         return self._begun_at + self._deadlines.timeout_s
 
-    def _send_offsets(self, offsets: OffsetVector, stamp: str, group: GroupMetadata) -> None:
+    def _send_offsets(self, offsets: Mapping[Partition, Committed], group: GroupMetadata) -> None:
         # librdkafka repeats it as long as it may, also for a partition that does not exist. Half of the time that is
         # left, so that the abort after it comes before the transaction expires.
         left_s = max(1.0, (self._deadline - time.monotonic()) / 2)
-        _uninterrupted(lambda: self._client.send_offsets(offsets, stamp, group, left_s), left_s + _OVERDUE_S)
+        _uninterrupted(lambda: self._client.send_offsets(offsets, group, left_s), left_s + _OVERDUE_S)
 
     def _resume_commit(self, seconds: float) -> None:
         try:

@@ -56,10 +56,10 @@ class TopicShape(NamedTuple):
 
 
 class GroupShape(NamedTuple):
-    """Who is in a group now (``client id @ host``), or else whether it is a classic one that members have left."""
+    """Who is in a group now (``client id @ host``), and whether it is a classic one that has members or had some."""
 
     members: list[str]
-    had_members: bool
+    is_classic: bool
 
 
 class Mark(Enum):
@@ -186,15 +186,14 @@ class Admin:
         """
         described = self._group(group, timeout_s)
         if described is None:
-            return GroupShape([], had_members=False)
+            return GroupShape([], is_classic=False)
         members = sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in described.members)
-        had_members = (
-            not members
-            and described.type == ConsumerGroupType.CLASSIC
-            and described.state == ConsumerGroupState.EMPTY
+        is_classic = (
+            described.type == ConsumerGroupType.CLASSIC
+            and described.state != ConsumerGroupState.DEAD
             and not described.is_simple_consumer_group
         )
-        return GroupShape(members, had_members)
+        return GroupShape(members, is_classic)
 
     def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
         """The group.instance.ids of a group's static members. Raises as `group_shape` does."""

@@ -24,7 +24,7 @@ from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection
 from eos.kafka.connecting import QUICKLY
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.consumer import Committed, GroupMetadata
 from eos.kafka.resends import ResendWatch
 from eos.kafka.version import require_sound_librdkafka
 from eos.offsets import Partition
@@ -121,10 +121,10 @@ class TransactionalClient:
         self._begun_at = time.monotonic()
 
     def send_offsets(
-        self, offsets: Mapping[Partition, int], stamp: str, group: GroupMetadata, timeout_s: float
+        self, offsets: Mapping[Partition, Committed], group: GroupMetadata, timeout_s: float
     ) -> None:
         """Add the input offsets to the transaction. Once per transaction, as its last step: not resumable."""
-        positions = [TopicPartition(p.topic, p.number, offset, stamp) for p, offset in offsets.items()]
+        positions = [TopicPartition(*partition, *committed) for partition, committed in offsets.items()]
         try:
             self._call(Call.SEND_OFFSETS, "send_offsets_to_transaction", positions, group.opaque, timeout_s)
         except EosError as error:

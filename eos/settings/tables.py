@@ -214,6 +214,7 @@ class InputSettings(Table):
     recommit_idle_after_s: int = Field(
         default=_DAY_S,
         ge=1,
+        le=_DAY_S,
         description="seconds after which offsets are committed again where they stand, since Kafka forgets them: those of "
         "idle partitions, and the ledger of a streaming query",
     )

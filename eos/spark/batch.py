@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -109,7 +110,11 @@ class ExactlyOnceBatch:
         self._listener = listener
 
     def plan(self, commit: CommitUnit = "partition") -> InputPlan:
-        """What a run would read now. See :func:`eos.spark.plan.plan_input` for what it raises."""
+        """What a run reads now, for :meth:`run`; offsets that are new or old are committed where they stand.
+
+        So it comes before a run, not beside one: it takes over the shards whose offsets it commits. See
+        :func:`eos.spark.plan.plan_input` for what it raises.
+        """
         return plan_input(
             self._settings, self._inputs, app=self._name, commit=commit, listener=self._listener
         )
@@ -190,6 +195,7 @@ class ExactlyOnceBatch:
                 secrets.token_hex(6),
                 commit,
                 columns,
+                Counter(partition.topic for partition in plan.partitions),  # the plan saw to it
                 shards_by_task,
             )
             return marked.mapInArrow(lambda batches: writing(batches), REPORT_SCHEMA).collect()  # noqa: PLW0108 - Spark asks for a function

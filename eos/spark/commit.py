@@ -103,6 +103,7 @@ class Writing:
     run: str
     unit: CommitUnit
     columns: OutputColumns
+    had: Mapping[str, int]
     shards_by_task: tuple[int, ...] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,7 +141,7 @@ class Writing:
         else:
             unit, mode = PartitionShard(self.app, self.group, ranges[0].partition), OwnershipMode.PARTITION
         stamp = Stamp(mode, str(unit), f"{self.run}t{task}")
-        return ShardWriter(self.settings, unit, ranges, stamp, self.columns)
+        return ShardWriter(self.settings, unit, ranges, stamp, self.columns, had=self.had)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class ShardWriter:
         ranges: the input that the rows are made of.
         stamp: what is written with the offsets; its owner is ``<run>t<task>``.
         columns: the output columns of the rows.
+        had: what the stamps say of each topic under this name.
     """
 
     def __init__(
@@ -173,7 +175,10 @@ class ShardWriter:
         ranges: Sequence[OffsetRange],
         stamp: Stamp,
         columns: OutputColumns,
+        *,
+        had: Mapping[str, int],
     ) -> None:
+        self._had = had
         self._settings = settings
         self._shard: Shard = shard
         self._group = shard.group
@@ -194,7 +199,7 @@ class ShardWriter:
         """
         try:
             with TransactionalProducer(
-                self._settings, self._shard, stamp=self._stamp, listener=self._hear
+                self._settings, self._shard, stamp=self._stamp, listener=self._hear, had=self._had
             ) as producer:
                 if self._is_done(producer.take_over(self._group, self._ends)):
                     return ShardReport(ShardState.SKIPPED, open_seconds=self._open_seconds)

@@ -105,8 +105,11 @@ class LedgerStore:
             stamp: what is written with an entry.
             listener: told what happens.
         """
+        had = {
+            self.partition.topic: 0
+        }  # a ledger has one partition and does not tell a new one from a forgotten one
         with TransactionalProducer(
-            self.settings, self.shard(shard), stamp=stamp, listener=listener
+            self.settings, self.shard(shard), stamp=stamp, listener=listener, had=had
         ) as producer:
             stored = producer.take_over(ledger_group(self.group, shard), [self.partition])
             yield producer, stored.get(self.partition)

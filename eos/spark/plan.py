@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from eos import retry
 from eos.admission import refuse_members, refuse_other_mode
 from eos.errors import OffsetGapError
 from eos.events import InputPlanned, Listener, StartPolicyApplied, nobody
-from eos.expiry import due_for_renewal
+from eos.expiry import due_for_renewal, partitions_had
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
@@ -28,6 +27,8 @@ Commit = Literal["partition", "batch"]
 
 # A transaction should use half of its time, so that a slow moment does not end it.
 _ROOM = 0.5
+# Offsets are committed again daily; those that a run moves on anyway need it only if several runs in a row could not.
+_LEFT_TO_ITS_TASK_S = 3 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ def plan_input(
         ranges = tuple(_ranges(settings, partitions, committed, admin))
         due = _due_for_renewal(settings, partitions, stored, ranges, mode)
         if due and not preview:
-            renew_offsets(settings, due, reader, app=app, mine=mode, listener=listener)
+            had = partitions_had(stored)
+            renew_offsets(settings, due, reader, app=app, mine=mode, had=had, listener=listener)
     plan = InputPlan(group, partitions, ranges)
     listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
     return plan
@@ -189,9 +191,9 @@ def _due_for_renewal(
     ranges: Sequence[OffsetRange],
     mode: OwnershipMode,
 ) -> list[Partition]:
-    """An old offset is left to the task that reads on from it; one that is missing or another's is not."""
+    """An old offset is left to the task that reads on from it, unless that has failed for days."""
     read = {one.partition for one in ranges}
-    everywhere = due_for_renewal({p: stored.get(p) for p in partitions}, mode, after_s=math.inf)
+    everywhere = due_for_renewal({p: stored.get(p) for p in partitions}, mode, after_s=_LEFT_TO_ITS_TASK_S)
     idle = {p: stored.get(p) for p in partitions if p not in read}
     return sorted(everywhere | due_for_renewal(idle, mode, after_s=settings.input.recommit_idle_after_s))
 

@@ -22,6 +22,7 @@ def renew_offsets(
     *,
     app: str,
     mine: OwnershipMode,
+    had: Mapping[str, int],
     listener: Listener,
 ) -> None:
     """Commit these partitions' offsets again where they stand, as the shards that own them do; new ones at their beginning.
@@ -36,7 +37,7 @@ def renew_offsets(
     group = reader.group_id
     for shard, owned in _shards(app, group, partitions, mine).items():
         with TransactionalProducer(
-            settings, shard, stamp=Stamp(mine, str(shard)), listener=listener
+            settings, shard, stamp=Stamp(mine, str(shard)), listener=listener, had=had
         ) as producer:
             stored = producer.take_over(group, owned)
             due = due_for_renewal(

@@ -82,8 +82,11 @@ def test_commit_without_an_answer_that_has_happened_is_not_passed_over(
     with pytest.raises(CommitOutcomeUnknownError):
         world.commit(producer, b"first", 1)
     proxy.clear_rules()
-    with pytest.raises(UsageError, match="it has happened"):
-        world.commit(producer, b"first", 1)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"it has happened.*Fix: ask reopen"):
+            world.commit(producer, b"first", 1)
+    assert producer.reopen() is Outcome.COMMITTED
+    assert producer.reopen() is Outcome.ABORTED  # of what came after it: nothing
     assert world.visible == [b"first"]
     world.commit(producer, b"second", 2)
     assert world.visible == [b"first", b"second"]

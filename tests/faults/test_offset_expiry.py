@@ -3,71 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.local import QUICK_START, LocalKafka
-from eos.settings import Settings
-from eos.spark.plan import Commit, plan_input
-from eos.stamps import OwnershipMode, Stamp
+from eos.spark.plan import plan_input
+from eos.stamps import OwnershipMode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
+from tests.support.offset_ages import by_partition, offsets_of, store, store_plain, three_partitions
 
 pytestmark = pytest.mark.broker
 
 JARS = Path(__file__).parents[2] / ".eos/jars"
-DAY_S = 86_400
 RETENTION_S = 60  # a minute is the least that a broker can be set to
 FORGOTTEN_S = RETENTION_S + 15  # it looks every second
 
 
-def three_partitions(bootstrap: str) -> FaultJob:
-    """With a record in each."""
-    job = fault_job(bootstrap, partitions=3)
-    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"%d" % p, partition=p) for p in range(3)])
-    return job
-
-
-def by_partition(bootstrap: str, job: FaultJob, **changes: object) -> Settings:
-    partitions = [f"{job.inputs[0]}:{p}" for p in range(3)]
-    return settings_for(bootstrap, ownership__mode="partition", ownership__partitions=partitions, **changes)
-
-
-def store(bootstrap: str, job: FaultJob, offsets: Mapping[int, int], *, days_ago: float = 0) -> None:
-    """As a run of the job in partition mode has left it, so long ago."""
-    source = job.inputs[0]
-    at_s = int(time.time() - days_ago * DAY_S)
-    client = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
-    stamps = {p: Stamp(OwnershipMode.PARTITION, f"{source}[{p}]", at_s=at_s) for p in offsets}
-    client.commit(
-        offsets=[TopicPartition(source, p, offset, str(stamps[p])) for p, offset in offsets.items()],
-        asynchronous=False,
-    )
-    client.close()
-
-
-def offsets_of(bootstrap: str, job: FaultJob) -> list[int | None]:
-    found = committed_offsets(bootstrap, job.group, [(job.inputs[0], p) for p in range(3)])
-    return [offset for offset, _ in found.values()]
-
-
 @pytest.mark.parametrize("who", ["loop", "batch"])
 @pytest.mark.parametrize(
-    ("stored", "days_ago", "gone"),
-    [({1: 1, 2: 1}, 0, 0), ({0: 1, 2: 1}, 0, 1), ({0: 1, 1: 1}, 6, 2)],
-    ids=["below another", "between others", "above all, after a long rest"],
+    ("stored", "days_ago", "had", "gone"),
+    [({1: 1, 2: 1}, 0, 3, 0), ({0: 1, 2: 1}, 0, 3, 1), ({0: 1, 1: 1}, 0, 3, 2), ({0: 1, 1: 1}, 6, 2, 2)],
+    ids=["below others", "between others", "above all", "above all, after a long rest"],
 )
 def test_partition_whose_offset_alone_was_forgotten_is_not_processed_again(
-    bootstrap: str, who: str, stored: dict[int, int], days_ago: float, gone: int
+    bootstrap: str, who: str, stored: dict[int, int], days_ago: float, had: int, gone: int
 ) -> None:
     job = three_partitions(bootstrap)
-    store(bootstrap, job, stored, days_ago=days_ago)
+    store(bootstrap, job, stored, days_ago=days_ago, had=had)
     before = offsets_of(bootstrap, job)
     settings = by_partition(bootstrap, job)
 
@@ -84,7 +53,7 @@ def test_partition_whose_offset_alone_was_forgotten_is_not_processed_again(
 def test_new_partition_begins_at_its_beginning_and_never_looks_forgotten(bootstrap: str, who: str) -> None:
     """Two partitions are added; only the second one's records are processed before everything stops."""
     job = three_partitions(bootstrap)
-    store(bootstrap, job, {0: 1}, days_ago=1)
+    store(bootstrap, job, {0: 1}, days_ago=1, had=1)
     settings = by_partition(bootstrap, job)
 
     if who == "loop":
@@ -101,7 +70,7 @@ def test_new_partition_begins_at_its_beginning_and_never_looks_forgotten(bootstr
 def test_partition_that_nobody_ever_wrote_to_has_no_offset_to_forget(bootstrap: str) -> None:
     job = fault_job(bootstrap, partitions=3)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"2", partition=2)])
-    store(bootstrap, job, {2: 0}, days_ago=6)
+    store(bootstrap, job, {2: 0}, days_ago=6, had=3)
     run_to_end(job, by_partition(bootstrap, job))
     assert offsets_of(bootstrap, job) == [0, 0, 1]
 
@@ -109,7 +78,7 @@ def test_partition_that_nobody_ever_wrote_to_has_no_offset_to_forget(bootstrap: 
 def test_new_partition_that_was_emptied_before_its_first_start_is_caught_up(bootstrap: str) -> None:
     """Its position moves past nothing, so its first commit is the only sign that it is done."""
     job = three_partitions(bootstrap)
-    store(bootstrap, job, {0: 1, 1: 1})
+    store(bootstrap, job, {0: 1, 1: 1}, had=2)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(job.inputs[0], 2, 1)]).values():
         future.result(20)
@@ -117,23 +86,64 @@ def test_new_partition_that_was_emptied_before_its_first_start_is_caught_up(boot
     assert offsets_of(bootstrap, job) == [1, 1, 1]
 
 
-@pytest.mark.parametrize("who", ["loop", "batch", "batch in one transaction"])
-def test_old_offset_of_an_idle_partition_is_committed_again_at_every_start(bootstrap: str, who: str) -> None:
-    """A process that is restarted more often than daily, or runs nightly, would never get round to it."""
-    job = three_partitions(bootstrap)
-    store(bootstrap, job, {0: 1, 1: 1, 2: 1}, days_ago=2)
-    settings = by_partition(bootstrap, job, ownership__adopt_offsets=who == "batch in one transaction")
-    if who == "loop":
-        run_to_end(job, settings)
-    else:
-        commit: Commit = "partition" if who == "batch" else "batch"
-        assert not plan_input(settings, job.inputs, app=job.name, commit=commit).ranges
+@pytest.mark.parametrize("who", ["loop", "batch"])
+def test_forgotten_offset_is_refused_beside_a_topic_that_starts_anew(bootstrap: str, who: str) -> None:
+    job = three_partitions(bootstrap, inputs=2)
+    store(bootstrap, job, {1: 1, 2: 1})
+    settings = by_partition(bootstrap, job)
+    with pytest.raises(ConfigError, match="Kafka has forgotten it"):
+        if who == "loop":
+            run_to_end(job, settings)
+        else:
+            plan_input(settings, job.inputs, app=job.name, commit="partition")
+    assert offsets_of(bootstrap, job) == [None, 1, 1]
 
-    found = committed_offsets(bootstrap, job.group, [(job.inputs[0], p) for p in range(3)])
-    for offset, metadata in found.values():
-        stamp = Stamp.parse(metadata)
-        assert stamp is not None
-        assert (offset, time.time() - stamp.at_s < DAY_S) == (1, True)
+
+def test_offset_that_is_missing_beside_those_that_somebody_has_set_is_refused(bootstrap: str) -> None:
+    """Nothing tells how old they are, or whether there were more."""
+    job = three_partitions(bootstrap)
+    store_plain(bootstrap, job, {0: (1, ""), 1: (1, "eos1 of some other form")})
+    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[2\]: .*Kafka has forgotten it"):
+        run_to_end(job, by_partition(bootstrap, job))
+
+
+def test_forgotten_offset_of_somebody_elses_partition_is_not_in_the_way(bootstrap: str) -> None:
+    """Of partitions that nobody owns, the offsets of the start policy are gone after 7 days."""
+    job = three_partitions(bootstrap)
+    store(bootstrap, job, {1: 1, 2: 0})
+    run_to_end(job, by_partition(bootstrap, job, 1, 2))
+    assert offsets_of(bootstrap, job) == [None, 1, 1]
+    with pytest.raises(ConfigError, match="Kafka has forgotten it"):
+        run_to_end(job, by_partition(bootstrap, job, 0))
+
+
+def test_new_partitions_are_taken_up_in_any_order(bootstrap: str) -> None:
+    """A rolling restart begins with the highest ordinal; then the lower new partition has a neighbour and no offset."""
+    job = three_partitions(bootstrap)
+    store(bootstrap, job, {0: 1}, had=1)
+    run_to_end(job, by_partition(bootstrap, job, 2))
+    assert offsets_of(bootstrap, job) == [1, None, 1]
+    run_to_end(job, by_partition(bootstrap, job, 0, 1))
+    assert offsets_of(bootstrap, job) == [1, 1, 1]
+
+
+def test_classic_group_that_has_rested_takes_a_new_partition_up(bootstrap: str) -> None:
+    """Such a group loses all of its offsets at once, so one that is missing alone is new."""
+    job = three_partitions(bootstrap)
+    settings = settings_for(bootstrap, ownership__static_membership=False)
+    run_to_end(job, settings)
+    store(bootstrap, job, dict.fromkeys(range(3), 1), days_ago=6, mode=OwnershipMode.GROUP)
+    add_partition(bootstrap, job)
+    run_to_end(job, settings)
+    assert offsets_of(bootstrap, job, 4) == [1, 1, 1, 1]
+
+
+def add_partition(bootstrap: str, job: FaultJob) -> None:
+    """With a record in it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for future in admin.create_partitions([NewPartitions(job.inputs[0], 4)]).values():
+        future.result(20)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"3", partition=3)])
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +199,22 @@ def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(f
     for _, client in groups.values():
         client.close()
     assert found == {"simple": [None, 6], "classic": [None, None], "KIP-848": [None, 6]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_partition_whose_owner_is_away_for_too_long_is_not_processed_again(forgetful: str) -> None:
+    """The owners of the others live on, and looked at its offset while it was there."""
+    job = three_partitions(forgetful)
+    run_to_end(job, by_partition(forgetful, job, 2, input__start="earliest"))
+    with in_thread(job, by_partition(forgetful, job, 0, 1, input__recommit_idle_after_s=15)) as others:
+        others.told(TransactionCommitted, count=2)
+        time.sleep(FORGOTTEN_S)
+        assert offsets_of(forgetful, job) == [1, 1, None]
+        with pytest.raises(ConfigError, match="Kafka has forgotten it"):
+            run_to_end(job, by_partition(forgetful, job, 2, input__start="fail"))
+        others.stop()
+    assert offsets_of(forgetful, job) == [1, 1, None]
 
 
 @pytest.mark.slow

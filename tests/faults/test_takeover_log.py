@@ -19,6 +19,7 @@ from eos import (
     Settings,
     TransactionalProducer,
 )
+from eos.kafka.consumer import Committed
 from eos.session import Session
 from tests.support.dump_log import Kind, dump_log
 from tests.support.observer import (
@@ -168,7 +169,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     assert client is not None
     assert client._producer.flush(WAIT_S) == 0
     with joined(bootstrap, group, source) as metadata:
-        client.send_offsets({Partition(source, 0): 10}, str(former._stamp), metadata, WAIT_S)
+        client.send_offsets({Partition(source, 0): Committed(10, str(former._stamp))}, metadata, WAIT_S)
     assert len(read_uncommitted(bootstrap, out)) == 10
     assert read_committed(bootstrap, out, settled=False) == []
 

@@ -81,15 +81,15 @@ class World:
     def committed(self, partition: Partition) -> int:
         return self.stored[partition].offset if partition in self.stored else 0
 
-    def commit(self, made: Iterable[Made], offsets: Mapping[Partition, int], stamp: str) -> None:
+    def commit(self, made: Iterable[Made], offsets: Mapping[Partition, Committed]) -> None:
         self.visible += made
-        self.stored |= {partition: Committed(offset, stamp) for partition, offset in offsets.items()}
+        self.stored |= offsets
 
     def others_process(self, partition: Partition, count: int, shard: str = "#7") -> None:
         """Another member, to which the group has dealt the partition, goes on from where the group stands."""
         start = self.committed(partition)
         made = [Made(partition.number, offset) for offset in range(start, start + count)]
-        self.commit(made, {partition: start + count}, str(Stamp(OwnershipMode.GROUP, shard)))
+        self.commit(made, {partition: Committed(start + count, str(Stamp(OwnershipMode.GROUP, shard)))})
 
     # As the executor's thread: it runs when it is waited for, or when the model says so.
 
@@ -148,8 +148,7 @@ class FakeProducer:
         self._state = "new"
         self._epoch = -1
         self._made: list[Made] = []
-        self._offsets: dict[Partition, int] = {}
-        self._stamp = ""
+        self._offsets: dict[Partition, Committed] = {}
         self.suspicion = ""
         self.expired = False
 
@@ -179,7 +178,7 @@ class FakeProducer:
         pass
 
     def send_offsets(
-        self, offsets: Mapping[Partition, int], stamp: str, group: GroupMetadata, timeout_s: float
+        self, offsets: Mapping[Partition, Committed], group: GroupMetadata, timeout_s: float
     ) -> None:
         self._allowed("send_offsets", "open")
         world = self._world
@@ -190,7 +189,7 @@ class FakeProducer:
         fault, world.next_offsets_meet = world.next_offsets_meet, ""
         if group.opaque != world.generation:  # KIP-447: a member that is gone, or of an older generation
             fault = "rebalanced"
-        self._offsets, self._stamp = dict(offsets), stamp
+        self._offsets = dict(offsets)
         if fault == "reopen":
             self._state = "fatal"
             raise ReopenError("send_offsets: over")
@@ -208,7 +207,7 @@ class FakeProducer:
         if self._made and not self._offsets:
             self._world.violations.append("output is committed without the offsets of its input")
         if fault != "unknown, did not":
-            self._world.commit(self._made, self._offsets, self._stamp)
+            self._world.commit(self._made, self._offsets)
         if fault == "abortable, happened":  # the broker's answer -1 says nothing; the abort is refused then
             self._state = "fatal"
             raise AbortableError("commit: UNKNOWN")
@@ -244,12 +243,13 @@ class FakeProducer:
 class FakeReader:
     """ConsumerClient on the world, as far as offsets are read."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, stable: bool = True) -> None:
         self._world = world
+        self._stable = stable
         self.group_id = "g"
 
     def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
-        if self._world.helper is not None:  # require-stable
+        if self._stable and self._world.helper is not None:
             raise RetriableError("a transaction is pending on the offsets", code="_TIMED_OUT")
         return {p: self._world.stored[p] for p in partitions if p in self._world.stored}
 
@@ -355,7 +355,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeProducer(self.world))
-        patch.setattr("eos.readers.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr("eos.readers.offsets_reader", lambda *_, stable: FakeReader(self.world, stable=stable))
         patch.setattr("eos.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
         patch.setattr(
             "eos.consumer.apply_start_policy", lambda *_, **__: (PARTITIONS, dict(self.world.stored))
@@ -465,7 +465,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _fetch(self, count: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         batch = self.session.fetch(count, 0.0, 0.0)
-        if self.world.member is not None and self.rewound and not batch:
+        if self.world.member is not None and self.rewound and not batch and not self.rival:
             self._is_where_the_group_stands()
         self.rewound = False
         if batch:

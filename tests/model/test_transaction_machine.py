@@ -32,6 +32,7 @@ from eos.errors import (
 from eos.kafka.consumer import Committed, GroupMetadata
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
+from eos.ownership import Outcome
 from eos.producer import ProducerState, TransactionalProducer
 from eos.settings import Settings
 from eos.shards import OrdinalShard
@@ -88,10 +89,10 @@ class World:
     def will_meet(self, coming: Mapping[Call, list[str]]) -> None:
         self.faults = {call: deque(kinds) for call, kinds in coming.items()}
 
-    def commit(self, records: list[int], offsets: Mapping[Partition, int], stamp: str) -> None:
+    def commit(self, records: list[int], offsets: Mapping[Partition, Committed]) -> None:
         self.visible += records
         if offsets:
-            self.stored = Committed(offsets[INPUT], stamp)
+            self.stored = offsets[INPUT]
 
     def meet(self, call: Call, timeout_s: float = 0.0) -> str:
         """The fault that a call meets, if any; no answer costs it its timeout."""
@@ -123,8 +124,7 @@ class FakeClient:
         self._state = "new"
         self._epoch = -1
         self._records: list[int] = []
-        self._offsets: dict[Partition, int] = {}
-        self._stamp = ""
+        self._offsets: dict[Partition, Committed] = {}
         self._failure: EosError | None = None
         self.suspicion = ""
         self._late_offsets = ""
@@ -166,12 +166,12 @@ class FakeClient:
             raise self._failure
 
     def send_offsets(
-        self, offsets: Mapping[Partition, int], stamp: str, group: GroupMetadata, timeout_s: float
+        self, offsets: Mapping[Partition, Committed], group: GroupMetadata, timeout_s: float
     ) -> None:
         self._allowed(Call.SEND_OFFSETS, "open")
         if self._offsets:
             self._violated("offsets are sent twice")
-        self._offsets, self._stamp = dict(offsets), stamp
+        self._offsets = dict(offsets)
         self._fence(Call.SEND_OFFSETS)
         self._failing(Call.SEND_OFFSETS, self._world.meet(Call.SEND_OFFSETS))
 
@@ -184,13 +184,13 @@ class FakeClient:
         if fault.startswith("unknown"):
             self._state = "fatal"
             if fault == "unknown, happened":
-                self._world.commit(self._records, self._offsets, self._stamp)
+                self._world.commit(self._records, self._offsets)
             raise CommitOutcomeUnknownError(fault)
         if fault == "abortable":
             self._state = "failed"
         self._unanswered(Call.COMMIT, fault)
         self._failing(Call.COMMIT, fault)
-        self._world.commit(self._records, self._offsets, self._stamp)
+        self._world.commit(self._records, self._offsets)
         self._state = "ready"
 
     def abort(self, timeout_s: float) -> None:
@@ -314,7 +314,7 @@ class ShardMachine(RuleBasedStateMachine):
     def _new_owner(self) -> None:
         self.world.faults.clear()
         self.world.before_init = None
-        self.producer = TransactionalProducer(SETTINGS, SHARD)
+        self.producer = TransactionalProducer(SETTINGS, SHARD, had={INPUT.topic: 1})
         self.producer.open()
         self.producer.owned_offsets("g").found({INPUT: self.world.stored})
         self._rewound()
@@ -341,6 +341,9 @@ class ShardMachine(RuleBasedStateMachine):
             if isinstance(error, UsageError):  # an unanswered commit that has happened is never passed over
                 assert self.in_doubt
                 assert self.world.committed >= self.position
+                with pytest.raises(UsageError, match="has happened"):  # … nor when it is asked for again
+                    self.producer.transaction()
+                assert self.producer.reopen() is Outcome.COMMITTED
                 self._rewound()
                 self.begin({})
             return
@@ -502,7 +505,9 @@ class ShardMachine(RuleBasedStateMachine):
 
     def _commit_of_the_rival(self, count: int) -> None:
         start = self.world.committed
-        self.world.commit(list(range(start, start + count)), {INPUT: start + count}, str(self.rival))
+        self.world.commit(
+            list(range(start, start + count)), {INPUT: Committed(start + count, str(self.rival))}
+        )
 
     # --- what always holds -----------------------------------------------------------------------------
 

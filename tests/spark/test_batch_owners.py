@@ -62,6 +62,7 @@ def writer(runs: BatchRuns, owner: str = f"{RUN}t0", end: int = 10, **overrides:
         [OffsetRange(partition, 0, end)],
         Stamp(OwnershipMode.PARTITION, str(shard), owner),
         OutputColumns((runs.output,), ("value",)),
+        had={runs.input: 1},
     )
 
 

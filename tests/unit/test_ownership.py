@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ CASES = settings(max_examples=25, deadline=None)
 
 P0, P1, P2 = (Partition("in", number) for number in range(3))
 Store = dict[Partition, Committed]
+HAD = {"in": 3}
 
 partitions = st.sampled_from([P0, P1, P2])
 vectors = st.dictionaries(partitions, st.integers(0, 3), min_size=1).map(OffsetVector)
@@ -27,7 +30,9 @@ def owner(shard: str = "#0") -> OwnedOffsets:
 
 def write(store: Store, offsets: OffsetVector, by: OwnedOffsets) -> None:
     """What the coordinator does when it commits a transaction with these offsets."""
-    store.update({p: Committed(offset, str(by.stamp)) for p, offset in offsets.items()})
+    store.update(
+        {p: Committed(offset, str(replace(by.stamp, had=HAD[p.topic]))) for p, offset in offsets.items()}
+    )
 
 
 def after(commits: list[OffsetVector]) -> tuple[OwnedOffsets, Store]:
@@ -35,7 +40,7 @@ def after(commits: list[OffsetVector]) -> tuple[OwnedOffsets, Store]:
     mine, store = owner(), Store()
     mine.found(dict.fromkeys((P0, P1, P2)))
     for offsets in commits:
-        mine.sent(offsets)
+        mine.sent(offsets, HAD)
         write(store, offsets, mine)
         mine.ended(Outcome.COMMITTED)
     return mine, store
@@ -48,7 +53,7 @@ def test_own_outcome_is_read_back_right(
 ) -> None:
     mine, store = after(commits)
     if unanswered is not None:
-        mine.sent(unanswered)
+        mine.sent(unanswered, HAD)
         if happened:
             write(store, unanswered, mine)
     outcome = mine.compare(store)
@@ -82,7 +87,7 @@ def test_commit_of_somebody_else_is_always_detected(
     """Even one of the very same offsets: the stamp differs. Another ordinal's only says that partitions have moved."""
     mine, store = after(commits)
     if unanswered is not None:
-        mine.sent(unanswered)
+        mine.sent(unanswered, HAD)
         if happened:
             write(store, unanswered, mine)
     write(store, theirs, owner(shard))
@@ -111,7 +116,7 @@ def test_partition_owner_has_no_other_shard_to_lose_to() -> None:
 @CASES
 def test_comparison_changes_nothing(committed: OffsetVector, unanswered: OffsetVector) -> None:
     mine, store = after([committed])
-    mine.sent(unanswered)
+    mine.sent(unanswered, HAD)
     first = mine.compare(store)
     assert mine.compare(store) is first
     assert mine.pending == unanswered
@@ -123,7 +128,7 @@ def test_half_a_transaction_is_the_work_of_another(unanswered: OffsetVector, dat
     """A transaction is atomic, so offsets that are stored in part cannot come from it alone."""
     mine, store = after([])
     some = data.draw(st.sets(st.sampled_from(sorted(unanswered)), min_size=1, max_size=len(unanswered) - 1))
-    mine.sent(unanswered)
+    mine.sent(unanswered, HAD)
     write(store, unanswered.only(some), mine)
     with pytest.raises(FencedError):
         mine.compare(store)
@@ -187,7 +192,7 @@ def test_losing_everything_while_a_commit_is_unanswered_accuses_nobody(
     unanswered: OffsetVector, happened: bool
 ) -> None:
     mine, store = after([OffsetVector({P0: 1, P1: 1, P2: 1})])
-    mine.sent(unanswered)
+    mine.sent(unanswered, HAD)
     if happened:
         write(store, unanswered, mine)
     mine.lost([P0, P1, P2])
@@ -196,7 +201,7 @@ def test_losing_everything_while_a_commit_is_unanswered_accuses_nobody(
 
 def test_aborted_offsets_are_not_taken_for_stored_ones() -> None:
     mine, store = after([OffsetVector({P0: 5})])
-    mine.sent(OffsetVector({P0: 6}))
+    mine.sent(OffsetVector({P0: 6}), HAD)
     mine.ended(Outcome.ABORTED)
     assert mine.compare(store) is Outcome.ABORTED
 
@@ -208,7 +213,7 @@ def test_own_commit_that_does_not_show_yet_accuses_nobody() -> None:
     """The coordinator answers a commit before it has written the markers."""
     mine, store = after([OffsetVector({P0: 5})])
     late = dict(store)
-    mine.sent(OffsetVector({P0: 6}))
+    mine.sent(OffsetVector({P0: 6}), HAD)
     mine.ended(Outcome.COMMITTED)
     mine.look_for_rival(late)
 
@@ -217,7 +222,7 @@ def test_offsets_found_at_the_takeover_are_no_evidence() -> None:
     mine = owner()
     before = Committed(3, str(owner().stamp))
     mine.found({P0: before})
-    mine.sent(OffsetVector({P0: 4}))
+    mine.sent(OffsetVector({P0: 4}), HAD)
     mine.ended(Outcome.COMMITTED)
     mine.look_for_rival({P0: before})
 
