@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from eos.admission import refuse_members, refuse_other_mode
-from eos.errors import ConfigError, EosError, RebalancedError, RetriableError, UsageError
+from eos.errors import ConfigError, EosError, RebalancedError, ReopenError, RetriableError, UsageError
 from eos.events import (
     LagMeasured,
     Listener,
@@ -18,14 +19,18 @@ from eos.events import (
     StartPolicyApplied,
     nobody,
 )
+from eos.job import checked_topics
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
+from eos.ownership import Outcome
+from eos.producer import TransactionalProducer
 from eos.readers import committed_offsets, log_span
 from eos.records import InputBatch
 from eos.settings import Settings
 from eos.stamps import OwnershipMode
 from eos.start import apply_start_policy
+from eos.transaction import Transaction, TransactionState
 
 _SEEK_S = 5.0
 _SEEK_PAUSE_S = 0.02
@@ -86,7 +91,7 @@ class ReadCommittedConsumer:
         hooks: RebalanceHooks | None = None,
     ) -> None:
         self._settings = settings
-        self._topics = tuple(topics)
+        self._topics = checked_topics("topics", topics)
         self._group = group
         self._given = None if partitions is None else tuple(partitions)
         self._ordinal = ordinal
@@ -231,6 +236,41 @@ class ReadCommittedConsumer:
                 f"{sorted(gone)} were read from and have no position any more: the assignment is gone"
             )
         return positions
+
+    @contextmanager
+    def transaction(self, producer: TransactionalProducer, batch: InputBatch) -> Iterator[Transaction]:
+        """A transaction for what is made of the batch that :meth:`fetch` has just returned; its offsets go with it.
+
+        Leaving the block commits the records and how far the input was read. After anything else the next fetch goes back
+        behind the last commit. A commit without an answer is settled by reopening the producer.
+
+        Raises:
+            RebalancedError: partitions of the batch are not ours any more; nothing was produced.
+            FencedError: another owner has the shard.
+            EosError: see :class:`eos.transaction.Transaction`. Of those, AbortableError and ReopenError let one go on: the
+                same input comes again.
+        """
+        transaction: Transaction | None = None
+        moved = OffsetVector()
+        happened = False
+        try:
+            positions = self.positions_behind(batch)
+            moved = OffsetVector({p: o for p, o in positions.items() if self._resume.get(p) != o})
+            if gone := set(map(Partition, batch.topics, batch.partitions)) - self._resume.keys():
+                raise RebalancedError(f"{sorted(gone)} are not ours any more")
+            transaction = producer.transaction()
+            with transaction:
+                yield transaction
+                transaction.add_offsets(moved, self.group_metadata())
+        except ReopenError:
+            happened = producer.reopen() is Outcome.COMMITTED
+            if not happened:
+                raise
+        finally:
+            if happened or (transaction is not None and transaction.state is TransactionState.COMMITTED):
+                self.advanced(moved)
+            else:
+                self.rewind_later()
 
     def advanced(self, committed: Mapping[Partition, int]) -> None:
         """These offsets are committed: a rewind goes no further back."""

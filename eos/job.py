@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -142,7 +142,7 @@ class BoundTransform:
         if self._per_batch is None:
             msg = f"Job {self._job.name!r} has no transform_batch"
             raise UsageError(msg)
-        outputs = list(self._per_batch(batch))
+        outputs = self._listed(self._per_batch(batch), OutputBatch)
         for output in outputs:
             self._check(output, OutputBatch)
         return outputs
@@ -155,7 +155,7 @@ class BoundTransform:
             Exception: whatever the user's function raised.
         """
         if self._per_record is not None:
-            outputs = list(self._per_record(record))
+            outputs = self._listed(self._per_record(record), OutputRecord)
             for output in outputs:
                 self._check(output, OutputRecord)
             return outputs
@@ -179,7 +179,7 @@ class BoundTransform:
             try:
                 made = apply(record)
                 if made.__class__ is not list:
-                    made = list(made)  # a generator raises here
+                    made = self._listed(made, OutputRecord)
             except EosError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
@@ -214,6 +214,18 @@ class BoundTransform:
             UsageError: the job declares no dead-letter topic.
         """
         return dead_letter(record, f"{type(error).__name__}: {error}", topic=self.require_dead_letters())
+
+    def _listed(self, made: object, kind: type[OutputRecord | OutputBatch]) -> list[Any]:
+        """What the user's function returned, as a list; a generator raises here."""
+        if not isinstance(made, Iterable) or isinstance(
+            made, (OutputRecord, OutputBatch, str, bytes, Mapping)
+        ):
+            msg = (
+                f"Job {self._job.name!r}: the transform returned {type(made).__name__}, not a list of {kind.__name__}. "
+                f"Fix: return [{kind.__name__}(…), …], or [] if there is nothing to write"
+            )
+            raise UsageError(msg)
+        return list(made)
 
     def _check(self, output: object, kind: type[OutputRecord | OutputBatch]) -> None:
         if not isinstance(output, kind):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from eos.errors import FencedError, RebalancedError
+from eos.errors import FencedError, RebalancedError, UsageError
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.stamps import OwnershipMode, Stamp
@@ -83,7 +83,18 @@ class OwnedOffsets:
 
         Each commit has its own stamp: one of the same offsets as the last could else not be told from none. ``had`` is what
         the stamp says of each topic.
+
+        Raises:
+            UsageError: an offset is below the one that this owner has committed last.
         """
+        for partition, offset in offsets.items():
+            stored = self._stored.get(partition)
+            if stored is not None and offset < stored.offset and self._is_mine(stored):
+                raise UsageError(
+                    f"{partition}: offset {offset} is behind {stored.offset}, which this producer has committed: its input "
+                    "would be processed again. Fix: ReadCommittedConsumer.transaction(producer, batch); by hand, tell the "
+                    "consumer of each commit (advanced), so that it does not rewind behind it"
+                )
         self._pending = offsets
         self.stamp = self.stamp.next()
         self._metadata = {
@@ -112,9 +123,7 @@ class OwnedOffsets:
         """
         foreign: list[Partition] = []
         for partition, stored in found.items():
-            stamp = Stamp.parse(stored.metadata)
-            ours = stamp is not None and stamp.owner == self.stamp.owner
-            if ours or stored == self._at_takeover.get(partition):
+            if self._is_mine(stored) or stored == self._at_takeover.get(partition):
                 continue
             if partition in self._stored or self._by_replacement(stored):
                 foreign.append(partition)
@@ -154,6 +163,10 @@ class OwnedOffsets:
         if as_after != set(pending):  # a transaction is atomic, so somebody else wrote a part of it
             self._raise_if_any(sorted(as_before), found)
         return Outcome.COMMITTED
+
+    def _is_mine(self, stored: Committed) -> bool:
+        stamp = Stamp.parse(stored.metadata)
+        return stamp is not None and stamp.owner == self.stamp.owner
 
     def _by_replacement(self, stored: Committed | None) -> bool:
         stamp = Stamp.parse(stored.metadata) if stored is not None else None

@@ -32,7 +32,7 @@ class OutputRecord(NamedTuple):
     """One record to produce.
 
     ``value=None`` is a tombstone. Without ``partition`` the key's murmur2 hash decides, as in Java
-    clients. ``timestamp_ms`` is milliseconds since the epoch; None lets the client take its clock.
+    clients. ``timestamp_ms`` is milliseconds since the epoch; None, and 0, let the client take its clock.
     """
 
     topic: str

@@ -200,16 +200,18 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
         worker.restart_at = None
         if worker.process is not None:
             worker.process.terminate()
+    in_order = ExitCode.DONE
     deadline = time.monotonic() + grace_s + _KILL_MARGIN_S
     while any(w.process is not None and w.process.is_alive() for w in workers):
         if time.monotonic() >= deadline:
             log.error(
                 "workers did not end within shutdown.grace_ms: killed; the next start settles what is open"
             )
+            in_order = ExitCode.UNEXPECTED
             break
         _pass_reports(workers, on_report)
     codes = [_exit_code(code) for worker in workers if (code := worker.ended()) is not None]
-    return next((code for code in codes if code is not ExitCode.DONE), ExitCode.DONE)
+    return next((code for code in codes if code is not ExitCode.DONE), in_order)
 
 
 def _kill(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:
@@ -248,7 +250,10 @@ def _work(plan: Plan, settings: Settings, reports: Connection, lifeline: Connect
             code = exit_code_of(error)
             log.error("%s", error)  # noqa: TRY400 - the message says what to do; the trace says where in eos
             log.debug("where it was raised", exc_info=True)
-        except Exception:
+        except SystemExit as error:
+            code = ExitCode.UNEXPECTED
+            log.error("the job's code called sys.exit(%r). Fix: raise an exception, or return", error.code)  # noqa: TRY400
+        except BaseException:
             code = ExitCode.UNEXPECTED
             log.exception("unexpected error")
     sys.stdout.flush()

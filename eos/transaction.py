@@ -249,10 +249,17 @@ class Transaction:
             group: the consumer's metadata, read now, not earlier (KIP-447).
 
         Raises:
-            UsageError: outside the block, or a second time. Two sends of one transaction could be
-                swapped by a resend, and the older offsets would win.
+            UsageError: outside the block, something else than these two, or a second time. Two sends of one transaction
+                could be swapped by a resend, and the older offsets would win.
         """
         self._require_open("add_offsets")
+        if not isinstance(offsets, OffsetVector) or not isinstance(group, GroupMetadata):
+            raise UsageError(
+                f"add_offsets: got {type(offsets).__name__} and {type(group).__name__}. "
+                "Fix: OffsetVector({Partition(topic, number): next offset}) and consumer.group_metadata()"
+            )
+        if wrong := [partition for partition in offsets if not isinstance(partition, Partition)]:
+            raise UsageError(f"add_offsets: {wrong[0]!r} is no eos.Partition(topic, number)")
         if self._offsets is not None:
             raise UsageError("add_offsets: offsets are added once per transaction, as its last step")
         self._offsets = offsets

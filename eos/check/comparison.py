@@ -312,8 +312,10 @@ class _Identities:
 
     def expected(self, output: OutputRecord) -> int:
         topic, value, key, headers, timestamp_ms, partition = output
-        if topic in self._broker_timestamps:
+        if topic in self._broker_timestamps or timestamp_ms == 0:  # librdkafka takes 0 for none
             timestamp_ms = None
+        if partition == -1:  # and this
+            partition = None
         self._claims[topic].add((partition is not None, timestamp_ms is not None))
         return self._hash(topic, _bytes(key), _bytes(value), headers, partition, timestamp_ms)
 

@@ -190,6 +190,18 @@ class TransactionalClient:
                 if len(values) > 1:  # of a batch a part is queued: it must not commit, even if this is caught
                     self._failed_delivery = failed
                 raise failed from error
+            except BaseException as error:
+                record = len(values) - length_hint(rest[0]) - 1
+                refused = UsageError(
+                    f"{topic}: record {record} of {len(values)} cannot be written: {type(error).__name__}: {error}. "
+                    "Fix: bytes, str or None as value and key, (name, bytes) pairs as headers, whole numbers as timestamp "
+                    "and partition"
+                )
+                if len(values) > 1:
+                    self._failed_delivery = refused
+                if isinstance(error, (TypeError, ValueError, OverflowError)):
+                    raise refused from error
+                raise
             else:
                 return
 

@@ -41,7 +41,7 @@ def create_topics(
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify_consumer(Call.METADATA, error.args[0]) from error
-    while not _all_led(client, topics, deadline):
+    while not _all_led(client, {name: topics[name] if name in created else 1 for name in topics}, deadline):
         if time.monotonic() >= deadline:
             raise UnavailableError(
                 f"{', '.join(topics)}: some partitions have no leader after {timeout_s:.0f} s"

@@ -112,8 +112,15 @@ class Reader:
         """``EOS_…`` variables, ``__`` between the levels. An empty one counts as not set."""
         layer = Layer(self._model)
         # A shorter name is the table of a longer one: sorted, the single value wins over the JSON.
-        for variable in sorted(name for name in environ if name.startswith(ENV_PREFIX)):
+        for variable in sorted(name for name in environ if name.upper().startswith(ENV_PREFIX)):
             value = environ[variable]
+            if variable != variable.upper():
+                self.problems.append(
+                    Problem(
+                        variable, "the variables of eos are written in capitals", f"write {variable.upper()}"
+                    )
+                )
+                continue
             if variable == SECRETS_DIR_VARIABLE or _is_service_link(variable, value):
                 continue
             parts = tuple(variable.removeprefix(ENV_PREFIX).lower().split(NESTED))

@@ -19,6 +19,7 @@ from eos import (
     Settings,
     TransactionalProducer,
     TransactionState,
+    UsageError,
 )
 from tests.support.observer import create_topics, lso, read_committed, read_uncommitted, unique
 
@@ -74,6 +75,30 @@ def test_record_larger_than_the_client_allows_aborts_and_names_topic_and_fix(
             txn.produce(out, large)
     assert out in str(raised.value)
     assert txn.state is TransactionState.ABORTED
+    with producer.transaction() as txn:
+        txn.produce(out, b"next")
+    assert visible(bootstrap, out) == [b"next"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"values": [b"1", b"2", 3, b"4"]},
+        {"headers": [(), (), [("h", 5)], ()]},
+        {"timestamps_ms": [None, None, 1.5, None]},
+    ],
+    ids=["value", "header", "timestamp"],
+)
+def test_record_of_a_wrong_type_inside_a_batch_cannot_be_swallowed(
+    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic, odd: dict[str, Any]
+) -> None:
+    """Those before it are queued: a commit would be a torn batch."""
+    out, producer = topic(), open_producer({})
+    says = rf"{out}: record 2 of 4 cannot be written: TypeError: .*Fix: "
+    with pytest.raises(UsageError, match=says), producer.transaction() as txn:
+        with pytest.raises(UsageError, match=says):
+            txn.produce_batch(out, OutputBatch(out, **{"values": [b"1", b"2", b"3", b"4"]} | odd))
+        txn.produce(out, b"never")
     with producer.transaction() as txn:
         txn.produce(out, b"next")
     assert visible(bootstrap, out) == [b"next"]

@@ -201,6 +201,27 @@ def test_poison_in_one_worker_ends_all_with_its_code(bootstrap: str) -> None:
     assert job.check(bootstrap).processed == 0
 
 
+def test_transform_that_exits_is_no_job_that_is_done(bootstrap: str) -> None:
+    job = fault_job(bootstrap)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"exit", partition=1)])
+    with in_process(job, bootstrap, kind="workers", until_caught_up=True) as child:
+        assert child.wait(WAIT_S) == ExitCode.UNEXPECTED
+        assert any("called sys.exit(0)" in line for line in child.lines)
+    assert job.check(bootstrap).processed == 0
+
+
+def test_workers_that_had_to_be_killed_did_not_end_in_good_order(bootstrap: str) -> None:
+    job = fault_job(bootstrap, pause_ms=60_000)
+    load(bootstrap, job, 10)
+    with in_process(job, bootstrap, kind="workers", shutdown__grace_ms=500) as child:
+        child.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+        time.sleep(1)
+        child.terminate()
+        assert child.wait(WAIT_S) == ExitCode.UNEXPECTED
+        assert any("killed; the next start settles" in line for line in child.lines)
+    assert job.check(bootstrap).processed == 0
+
+
 def test_workers_end_when_their_parent_is_killed(bootstrap: str) -> None:
     """They hold a pipe whose end tells them; else they would go on unsupervised beside the next parent's."""
     job = fault_job(bootstrap)

@@ -45,7 +45,8 @@ _UNTOLD = (LoopTurned, LagMeasured)  # several a second
 class FaultJob:
     """Names of a job that writes two outputs per record: one to ``out``, keyed alike, and one to ``audit``.
 
-    A value that begins with ``drop`` has no outputs, one that begins with ``poison`` raises.
+    A value that begins with ``drop`` has no outputs, one that begins with ``poison`` raises, and
+    ``exit`` ends the process as if all were done.
     """
 
     inputs: tuple[str, ...]
@@ -95,6 +96,8 @@ class FaultJob:
         if value.startswith(b"poison"):
             msg = f"{value!r} is poison"
             raise ValueError(msg)
+        if value == b"exit":
+            sys.exit(0)
         if value.startswith(b"drop"):
             return []
         return [

@@ -97,6 +97,12 @@ def test_an_undamaged_output_passes(found: list[InputRecord]) -> None:
     assert {one.topic: one.found for one in result.outputs} == {"audit": 16, "emitted": 16, "dlq": 4}
 
 
+def test_timestamp_and_partition_that_the_client_takes_for_none_are_not_compared() -> None:
+    found = InputRecord("emitted", 1, 0, b"k", b"v", (), 77)
+    result = compared([record(0)], [found], lambda _: [OutputRecord("emitted", b"v", b"k", (), 0, -1)])
+    assert result.exactly_once
+
+
 def test_nothing_expected_and_nothing_found_is_equal() -> None:
     result = compared([], [])
     assert result.exactly_once

@@ -98,6 +98,25 @@ def test_output_that_was_not_declared_is_the_users_bug(output: object, says: str
         job(transform=lambda _: [output]).bound().record(RECORD)
 
 
+@pytest.mark.parametrize("made", [None, OutputRecord("out", b"v"), "text", {"out": b"v"}, 3], ids=str)
+def test_what_is_no_list_of_outputs_is_the_users_bug_and_no_poison(made: object) -> None:
+    """A forgotten ``return`` would send every record of the job to the dead-letter topic."""
+    with pytest.raises(UsageError, match=r"returned \w+, not a list of OutputRecord\. Fix: return \["):
+        job(transform=lambda _: made).bound().record(RECORD)
+
+    def failed(_record: InputRecord, error: Exception) -> list[OutputRecord]:
+        raise AssertionError from error
+
+    with pytest.raises(UsageError, match="not a list of OutputRecord"):
+        job(transform=lambda _: made).bound().records(InputBatch.of([RECORD]), failed)
+
+
+def test_one_output_batch_without_a_list_is_the_users_bug() -> None:
+    batches = job(transform=None, transform_batch=lambda _: OutputBatch("out", [b"v"])).bound()
+    with pytest.raises(UsageError, match="returned OutputBatch, not a list of OutputBatch"):
+        batches.batch(InputBatch.of([RECORD]))
+
+
 def test_batch_output_is_held_to_the_declaration_too() -> None:
     bound = job(transform=None, transform_batch=lambda _: [OutputBatch("elsewhere", [b"v"])]).bound()
     with pytest.raises(UsageError, match="not declared"):

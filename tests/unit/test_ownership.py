@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.errors import EosError, FencedError, RebalancedError
+from eos.errors import EosError, FencedError, RebalancedError, UsageError
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ownership import Outcome, OwnedOffsets
@@ -35,11 +35,18 @@ def write(store: Store, offsets: OffsetVector, by: OwnedOffsets) -> None:
     )
 
 
+def further(mine: OwnedOffsets, steps: OffsetVector) -> OffsetVector:
+    """Offsets that are so many records behind those that this owner knows of: an owner never goes back."""
+    known = {p: stored.offset for p in steps if (stored := mine._stored.get(p)) is not None}
+    return OffsetVector({p: known.get(p, 0) + step for p, step in steps.items()})
+
+
 def after(commits: list[OffsetVector]) -> tuple[OwnedOffsets, Store]:
     """An owner of all three partitions that began with a group without offsets and made these commits."""
     mine, store = owner(), Store()
     mine.found(dict.fromkeys((P0, P1, P2)))
-    for offsets in commits:
+    for steps in commits:
+        offsets = further(mine, steps)
         mine.sent(offsets, HAD)
         write(store, offsets, mine)
         mine.ended(Outcome.COMMITTED)
@@ -53,6 +60,7 @@ def test_own_outcome_is_read_back_right(
 ) -> None:
     mine, store = after(commits)
     if unanswered is not None:
+        unanswered = further(mine, unanswered)
         mine.sent(unanswered, HAD)
         if happened:
             write(store, unanswered, mine)
@@ -87,6 +95,7 @@ def test_commit_of_somebody_else_is_always_detected(
     """Even one of the very same offsets: the stamp differs. Another ordinal's only says that partitions have moved."""
     mine, store = after(commits)
     if unanswered is not None:
+        unanswered = further(mine, unanswered)
         mine.sent(unanswered, HAD)
         if happened:
             write(store, unanswered, mine)
@@ -116,6 +125,7 @@ def test_partition_owner_has_no_other_shard_to_lose_to() -> None:
 @CASES
 def test_comparison_changes_nothing(committed: OffsetVector, unanswered: OffsetVector) -> None:
     mine, store = after([committed])
+    unanswered = further(mine, unanswered)
     mine.sent(unanswered, HAD)
     first = mine.compare(store)
     assert mine.compare(store) is first
@@ -128,6 +138,7 @@ def test_half_a_transaction_is_the_work_of_another(unanswered: OffsetVector, dat
     """A transaction is atomic, so offsets that are stored in part cannot come from it alone."""
     mine, store = after([])
     some = data.draw(st.sets(st.sampled_from(sorted(unanswered)), min_size=1, max_size=len(unanswered) - 1))
+    unanswered = further(mine, unanswered)
     mine.sent(unanswered, HAD)
     write(store, unanswered.only(some), mine)
     with pytest.raises(FencedError):
@@ -192,6 +203,7 @@ def test_losing_everything_while_a_commit_is_unanswered_accuses_nobody(
     unanswered: OffsetVector, happened: bool
 ) -> None:
     mine, store = after([OffsetVector({P0: 1, P1: 1, P2: 1})])
+    unanswered = further(mine, unanswered)
     mine.sent(unanswered, HAD)
     if happened:
         write(store, unanswered, mine)
@@ -243,3 +255,13 @@ def test_lost_partition_may_be_at_another_shard_before_the_init_too() -> None:
     write(store, OffsetVector({P0: 9}), owner("#0"))
     with pytest.raises(FencedError):
         mine.look_for_rival(store)
+
+
+def test_offset_behind_the_own_last_commit_is_refused_and_one_behind_anothers_is_not() -> None:
+    mine, _ = after([OffsetVector({P0: 5})])
+    mine.found({P1: Committed(7, str(owner("#1").stamp))})
+    mine.sent(OffsetVector({P0: 5, P1: 3}), HAD)
+    mine.ended(Outcome.ABORTED)
+    with pytest.raises(UsageError, match=r"in\[0\]: offset 4 is behind 5.*Fix: "):
+        mine.sent(OffsetVector({P0: 4}), HAD)
+    assert mine.pending is None

@@ -221,6 +221,13 @@ def test_all_problems_of_all_sources_come_in_one_message(tmp_path: Path) -> None
     assert all("Fix: " in line for line in message.splitlines()[1:])
 
 
+@pytest.mark.parametrize("variable", ["eos_ordinal", "Eos_Workers__Count", "EOS_workers__count"])
+def test_variable_that_is_not_in_capitals_is_refused(variable: str) -> None:
+    """The worker would run as number 0, whatever number was meant."""
+    assert f"{variable}: " in (message := problem({variable: "1"}))
+    assert f"write {variable.upper()}" in message
+
+
 def test_variables_of_kubernetes_services_are_no_settings() -> None:
     """A service named eos-web puts these into every pod of its namespace."""
     load(
