@@ -25,6 +25,8 @@ T = TypeVar("T")
 OLDEST_BROKER = "2.5"
 _NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
 
+_RETENTION = "offsets.retention.minutes"
+_KEPT_FOR_MINUTES = 7 * 24 * 60
 _SAFE_REPLICAS = 3
 _SAFE_IN_SYNC = 2
 # The brokers' own topics that a transaction is written to; they exist once they were used.
@@ -123,6 +125,12 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
     ]
     if limits:
         check_broker_limits(settings, min(limits))
+    kept = [int(config[_RETENTION]) for config in configs.values() if _RETENTION in config]
+    if kept and min(kept) < _KEPT_FOR_MINUTES:
+        yield (
+            f"{_RETENTION} = {min(kept)}: offsets are forgotten sooner than Kafka's 7 days, on which eos counts when it "
+            "commits them again and tells forgotten ones from new partitions"
+        )
     if len(limits) < len(brokers):
         yield (
             "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl "

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from eos.check import preflight
 from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.local import QUICK_START, LocalKafka
@@ -207,6 +208,9 @@ def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(f
 def test_partition_whose_owner_is_away_for_too_long_is_not_processed_again(forgetful: str) -> None:
     """The owners of the others live on, and looked at its offset while it was there."""
     job = three_partitions(forgetful)
+    assert any(
+        "offsets.retention.minutes = 1" in one for one in preflight(job.job(), settings_for(forgetful))
+    )
     run_to_end(job, by_partition(forgetful, job, 2, input__start="earliest"))
     with in_thread(job, by_partition(forgetful, job, 0, 1, input__recommit_idle_after_s=15)) as others:
         others.told(TransactionCommitted, count=2)
