@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +11,8 @@ from eos.events import Listener, RecordDeadLettered
 from eos.job import BoundTransform
 from eos.offsets import Partition
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+
+log = logging.getLogger(__name__)
 
 Policy = Literal["stop", "dead-letter", "skip"]
 
@@ -38,6 +41,8 @@ class PoisonFilter:
         self._policy = policy
         self._shard = shard
         self._listener = listener
+        self._poisoned = 0
+        self._told = False  # of a batch function that raises for no record alone
 
     def apply(self, batch: InputBatch) -> Sequence[OutputBatch] | Sequence[OutputRecord]:
         """The outputs of a batch, in order.
@@ -51,11 +56,25 @@ class PoisonFilter:
                 return self._transform.batch(batch)
             except EosError:
                 raise
-            except Exception:  # noqa: BLE001, S110 - the user's code may raise anything; next, find the record
-                pass
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything; next, find the record
+                return self._record_by_record(batch, type(error).__name__)
         return self._transform.records(batch, self._poison)
 
+    def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputRecord]:
+        before = self._poisoned
+        outputs = self._transform.records(batch, self._poison)
+        if self._poisoned == before and not self._told:
+            self._told = True
+            log.warning(
+                "transform_batch raised %s for a batch of %d records and for none of them alone: each batch that it raises "
+                "for is made record by record, which is slow. Fix: it must be a map over records",
+                raised,
+                len(batch),
+            )
+        return outputs
+
     def _poison(self, record: InputRecord, error: Exception) -> list[OutputRecord]:
+        self._poisoned += 1
         reason = f"{type(error).__name__}: {error}"
         if self._policy == "stop":
             raise TransformError(

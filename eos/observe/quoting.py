@@ -44,9 +44,19 @@ def shown_error(error: BaseException) -> str:
     """An exception as it may be logged; for a record's, the coordinates under which it can be looked up."""
     name = type(error).__name__
     if isinstance(error, TransformError):
-        cause = f" {type(error.__cause__).__name__}" if error.__cause__ else ""
-        return f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{cause}"
+        cause = error.__cause__
+        raised = f" {type(cause).__name__}{_place(cause)}" if cause else ""
+        return (
+            f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{raised} (its text may quote "
+            "the record, so it is not shown). Fix: the transform, or poison.policy = 'dead-letter' or 'skip'"
+        )
     return f"{name}: {error}" if isinstance(error, EosError) else name
+
+
+def _place(error: BaseException) -> str:
+    """The file and line that raised it, which hold no record; nothing where they are not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def shown_traceback(error: BaseException) -> str:

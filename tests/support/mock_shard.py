@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
@@ -60,7 +61,7 @@ class MockShard:
 
     def store(self, offset: int, *, by: str | None = None) -> None:
         """Store a committed offset with our own stamp or another, as the group coordinator does at a commit."""
-        stamp = by or str(self.producer.owned_offsets(self.group).stamp)
+        stamp = by or str(replace(self.producer.owned_offsets(self.group).stamp, had=1))
         position = TopicPartition(INPUT.topic, INPUT.number, offset, stamp)
         self._reader.commit(offsets=[position], asynchronous=False)
 

@@ -320,7 +320,9 @@ def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
         logging.getLogger("other").warning("failed: %s", error.__cause__)
     written = stream.getvalue()
     assert canary not in written
-    assert "TransformError: in[0] offset 9: the transform raised ValueError" in written
+    assert "TransformError: in[0] offset 9: the transform raised ValueError at " in written
+    assert f"{__file__}:" in written
+    assert "Fix: the transform, or poison.policy" in written
     assert "int(canary)" in written  # where it happened is shown
     assert len(written.splitlines()) >= 14
 

@@ -107,6 +107,23 @@ def test_batch_function_without_poison_is_called_once() -> None:
     assert calls == [2]
 
 
+def test_batch_function_that_raises_for_no_record_alone_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def only_alone(batch: InputBatch) -> list[OutputBatch]:
+        if len(batch) > 1:
+            raise RuntimeError
+        return per_batch(batch)
+
+    job = Job(name="j", inputs=["in"], outputs=["out", "audit"], transform_batch=only_alone)
+    poison = PoisonFilter(job.bound(), "stop", shard="", listener=lambda _: None)
+    for _ in range(2):
+        assert len(poison.apply(records(b"a", b"b"))) == 4
+    assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
+        "transform_batch raised RuntimeError for a batch of 2 records and for none of them alone"
+    ]
+
+
 @shapes
 @pytest.mark.parametrize("policy", ["stop", "dead-letter", "skip"])
 def test_undeclared_output_is_the_jobs_bug_and_no_poison(policy: Policy, batches: bool) -> None:
