@@ -8,6 +8,7 @@ is gone must not be taken for a new one: from its beginning it would be processe
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from eos import retry
@@ -80,14 +81,18 @@ class PartitionsHad:
 
     def _ask(self, topics: list[str], partitions: Collection[Partition]) -> dict[str, int]:
         # Not stable: which offsets are there is asked, not where they stand.
-        try:
-            with fresh_reader(self._settings, self._group, stable=False) as reader:
+        with fresh_reader(self._settings, self._group, stable=False) as reader:
+            try:
                 listed = partitions_of(reader, topics, timeout_s=_LOOK_S)
-                return partitions_had(committed_offsets(reader, listed, timeout_s=_LOOK_S), partitions)
-        except UnavailableError as error:
-            raise AbortableError(
-                f"the offsets of group {self._group!r} could not be read: {error}"
-            ) from error
+                stored = committed_offsets(reader, listed, timeout_s=_LOOK_S)
+                unseen = {partition.topic for partition in stored} - _seen(stored)
+                if unseen and _forgets_all_at_once(self._settings, self._group):
+                    unseen = set()
+            except UnavailableError as error:
+                raise AbortableError(f"the offsets of {self._group!r} could not be read: {error}") from error
+        had = partitions_had(stored, partitions)
+        # Whoever should read the last ones is refused, also once a commit of ours has made the topic's newest a young one.
+        return had | Counter(partition.topic for partition in listed if partition.topic in unseen)
 
 
 def due_for_renewal(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eos.events import PartitionsAssigned, TransactionAborted
+from eos.events import PartitionsAssigned, ProducerOpened, TransactionAborted
 from eos.exits import ExitCode
 from tests.support.hold_proxy import Edge, Frame, HoldProxy
 from tests.support.jobs_for_faults import (
@@ -181,6 +181,7 @@ def test_fenced_worker_ends_all_workers_with_the_code_of_a_fence(bootstrap: str)
             child.wait_line(rf"PartitionsAssigned.*\.i\.{ordinal}'.*\[", WAIT_S)
         rival = settings_for(bootstrap, ownership__ordinal=1, ownership__static_membership=False)
         with in_thread(job, rival) as run:
+            run.told(ProducerOpened)  # or all is committed before
             load(bootstrap, job, 200)
             assert child.wait(WAIT_S) == ExitCode.FENCED
             assert any("newer producer" in line or "another owner" in line for line in child.lines)

@@ -51,6 +51,16 @@ def test_partition_whose_offset_alone_was_forgotten_is_not_processed_again(
     assert offsets_of(bootstrap, job) == before
 
 
+def test_long_rest_is_remembered_by_those_who_begin_first(bootstrap: str) -> None:
+    """Their own commits make the topic's newest offset young."""
+    job = three_partitions(bootstrap)
+    store(bootstrap, job, {0: 1, 1: 1}, days_ago=6, had=2)
+    run_to_end(job, by_partition(bootstrap, job, 0))
+    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[2\]: .*Kafka has forgotten it"):
+        run_to_end(job, by_partition(bootstrap, job, 2))
+    assert offsets_of(bootstrap, job) == [1, 1, None]
+
+
 @pytest.mark.parametrize("who", ["loop", "batch"])
 def test_new_partition_begins_at_its_beginning_and_never_looks_forgotten(bootstrap: str, who: str) -> None:
     """Two partitions are added; only the second one's records are processed before everything stops."""
