@@ -4,15 +4,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# SIGTERM ends pytest alone: its workers, and the brokers and the Spark that they have started, would live on.
+REAPED := $(BIN)/python .ci/reap.py
 
 MAKEFLAGS += --no-print-directory
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow bench check lint types arch wheel images up down lock audit licences clean
+.PHONY: help venv demo test test-slow release-check bench check lint types arch wheel images up down lock audit licences clean
 
 help: ## show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 venv: $(INSTALLED) ## set up .venv with the locked dependencies (the other targets do it by themselves)
 	@:
@@ -22,10 +24,12 @@ demo: $(INSTALLED) ## a real broker, the refunds job, a worker killed inside a t
 
 # Four processes, each with a broker of its own: the tests wait as much as they compute.
 test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (8 minutes on 2 cores, 13 to 18 with containers)
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
+	@$(REAPED) $(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
 
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
-	@$(BIN)/python -m pytest -m slow
+	@$(REAPED) $(BIN)/python -m pytest -m slow
+
+release-check: check test test-slow demo ## all that must be green before a release (an hour)
 
 bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka and Spark's own sink, interleaved
 	@$(BIN)/python -m bench copy; \
@@ -40,7 +44,7 @@ lint: $(INSTALLED) ## ruff: rules and format
 	@$(BIN)/ruff format --check .
 
 types: $(INSTALLED) ## mypy, strict
-	@$(BIN)/mypy eos jobs tests bench docker/images.py .ci
+	@$(BIN)/mypy eos eos_pytest jobs tests bench docker/images.py .ci
 
 arch: $(INSTALLED) ## the import contracts of .importlinter
 	@.ci/quietly "import contracts" $(BIN)/lint-imports --no-logo
@@ -64,9 +68,9 @@ down: ## remove what `make up` has brought up, its data included
 
 # Universal: one lock for every supported Python; hashes of each file; no word of the registry it came from.
 # What is locked already stays as it is, unless `make lock UPGRADE=--upgrade` is asked for.
-lock: ## write requirements.lock from pyproject.toml (needs uv: https://docs.astral.sh/uv)
-	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH, for example: pipx install uv" >&2; exit 1; }
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
+lock: $(INSTALLED) ## write requirements.lock from pyproject.toml
+	@[ -x $(BIN)/uv ] || { echo "make lock needs $(BIN)/uv. Fix: $(BIN)/pip install uv" >&2; exit 1; }
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
 		--no-annotate --no-header $(UPGRADE) pyproject.toml -o requirements.lock
 
 audit: $(INSTALLED) ## known vulnerabilities of the locked packages
@@ -87,7 +91,6 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@[ -x $(BIN)/pip ] || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "eos needs Python 3.11 or newer; name one: make venv PYTHON=python3.12" >&2; exit 1; }
 	@[ -x $(BIN)/pip ] || .ci/quietly "make .venv" $(PYTHON) -m venv .venv
-	@.ci/quietly "install the locked dependencies (500 MB the first time)" \
-		$(BIN)/python -m pip install --progress-bar off --require-hashes -r requirements.lock
+	@.ci/quietly "install the locked dependencies (500 MB the first time)" .ci/install_locked
 	@.ci/quietly "install eos" $(BIN)/python -m pip install --no-deps --no-build-isolation -e .
 	@touch $(INSTALLED)

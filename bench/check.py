@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from bench.topics import PARTITIONS
 
@@ -19,16 +19,19 @@ class Output:
     """A topic's committed records.
 
     Attributes:
-        records: how many.
-        key_sum: their keys as unsigned integers, added up.
+        shares: per partition, how many and their keys as unsigned integers, added up.
         first_append_ms: the broker's time of the first append, milliseconds since the epoch.
         last_append_ms: the same of the last.
     """
 
-    records: int
-    key_sum: int
+    shares: tuple[tuple[int, int], ...]
     first_append_ms: int
     last_append_ms: int
+
+    @property
+    def records(self) -> int:
+        """How many, in all partitions."""
+        return sum(records for records, _ in self.shares)
 
     @property
     def records_per_second(self) -> float:
@@ -53,14 +56,15 @@ def read_output(bootstrap: str, topic: str) -> Output:
             "fetch.queue.backoff.ms": 2,
         }
     )
-    consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
-    records = key_sum = last = 0
-    first = 1 << 62
+    # From the beginning, without asking for the group's offsets: a fresh broker may answer NOT_COORDINATOR.
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    records, key_sums = [0] * PARTITIONS, [0] * PARTITIONS
+    first, last = 1 << 62, 0
     ended: set[int | None] = set()
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(ended) < PARTITIONS:
         if time.monotonic() > deadline:
-            msg = f"{topic}: the check saw {records} records and no end within {DEADLINE_SECONDS} s"
+            msg = f"{topic}: the check saw {sum(records)} records and no end within {DEADLINE_SECONDS} s"
             raise TimeoutError(msg)
         for message in consumer.consume(READ_AT_ONCE, 0.1):
             if (error := message.error()) is not None:
@@ -70,12 +74,20 @@ def read_output(bootstrap: str, topic: str) -> Output:
             append_ms = message.timestamp()[1]
             first = min(first, append_ms)
             last = max(last, append_ms)
-            records += 1
-            key_sum += int.from_bytes(message.key() or b"")
+            partition = message.partition() or 0
+            records[partition] += 1
+            key_sums[partition] += int.from_bytes(message.key() or b"")
     for partition in range(PARTITIONS):
         _assert_settled(bootstrap, topic, partition, consumer)
     consumer.close()
-    return Output(records, key_sum, first, last)
+    return Output(tuple(zip(records, key_sums, strict=True)), first, last)
+
+
+def read_loaded(bootstrap: str, topic: str, records: int) -> Output:
+    """What the loader wrote: what every contender's output must be, partition by partition."""
+    loaded = read_output(bootstrap, topic)
+    assert loaded.records == records, f"{loaded.records} of {records} records were loaded"
+    return loaded
 
 
 def committed_records(bootstrap: str, group: str, topic: str) -> int:

@@ -16,7 +16,7 @@ from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, Contender
 from bench.process import running
 from bench.results import Row, say, show, write
-from bench.topics import PARTITIONS, create_topic, delete_topic, key, value
+from bench.topics import PARTITIONER, PARTITIONS, create_topic, delete_topic, key, value
 
 TICK_SECONDS = 0.002
 WARM_UP = CONTENDERS["b"]
@@ -132,7 +132,9 @@ class _Generator:
     """Writes records at an even rate, each with the monotonic clock (nanoseconds) as its amount."""
 
     def __init__(self, bootstrap: str, topic: str, rate: int, seconds: float) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 0, "partitioner": PARTITIONER}
+        )
         self._topic = topic
         self._rate = rate
         self._total = int(rate * seconds)

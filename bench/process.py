@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # ships no types; three attributes are used
+import psutil
 
 from bench.contender import Arguments, Report
 from bench.contenders import Contender

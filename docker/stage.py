@@ -182,12 +182,11 @@ def copy_project(image: str, context: Path) -> None:
     if image == "spark":
         from eos.local.connector import provide_connector
         from eos.local.java import find_java
-        from eos.local.versions import CONNECTOR_JARS
 
         jars = provide_connector(REPOSITORY / ".eos", java=find_java("Spark"), progress=print)
-        (context / "jars" / CONNECTOR_JARS.directory).mkdir(parents=True)
         for jar in jars:
-            shutil.copy2(jar, context / "jars" / CONNECTOR_JARS.directory)
+            (context / "jars" / jar.parent.name).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(jar, context / "jars" / jar.parent.name)
 
 
 def renew(context: Path) -> None:

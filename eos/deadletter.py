@@ -6,6 +6,7 @@ compute dead letters again.
 
 from __future__ import annotations
 
+from eos.headers import legible
 from eos.records import InputRecord, OutputRecord
 
 _PREFIX = "eos.deadletter."
@@ -14,6 +15,9 @@ _MAX_REASON_CHARS = 500  # an error text may quote the record; a header should s
 
 def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord:
     """The dead letter of a record: its raw key, value, headers and timestamp, with where and why as headers.
+
+    A header whose name is not UTF-8 cannot be written by this client: its value is kept, under its name with those bytes
+    escaped (the first of such a record) or under ``eos.lost-name`` (the others).
 
     Args:
         record: the record that could not be processed.
@@ -25,11 +29,12 @@ def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord
         key=record.key,
         value=record.value,
         headers=(
-            *record.headers,
+            *legible(record.headers),
             (f"{_PREFIX}topic", record.topic.encode()),
             (f"{_PREFIX}partition", str(record.partition).encode()),
             (f"{_PREFIX}offset", str(record.offset).encode()),
             (f"{_PREFIX}error", reason[:_MAX_REASON_CHARS].encode(errors="backslashreplace")),
         ),
-        timestamp_ms=record.timestamp_ms,
+        # librdkafka takes 0 for none, so that one cannot be kept.
+        timestamp_ms=record.timestamp_ms if (record.timestamp_ms or 0) > 0 else None,
     )

@@ -3,35 +3,51 @@
 EosError
 ├── ConfigError                 fix the named setting and start again
 ├── UsageError                  fix the calling code
+├── RecordError                 a record that no try will take: fix the record, the code or the topic
+│   ├── TransformError            the transform raised for an input record
+│   └── RecordRefusedError        the client or the cluster refuses an output record
 ├── RetriableError              make the same call again, a bounded number of times
 ├── AbortableError              abort, rewind, begin anew
 │   ├── DeliveryError             a record of the transaction could not be delivered
-│   │   └── RecordRefusedError      … and would not be at the next try either: fix the record or the topic
-│   ├── RebalancedError           the group moved on while the transaction was open
-│   └── TransformError            the user's transform raised for a record
+│   └── RebalancedError           the group moved on while the transaction was open
 ├── ReopenError                 this producer is over, the claim on the shard need not be: reopen, rewind, begin anew
 │   ├── TransactionExpiredError   the transaction outlived transaction.timeout.ms
+│   ├── UnprovenFenceError        the coordinator refused this producer, for which it need not have another owner
 │   └── CommitOutcomeUnknownError reopen and read the committed offsets; then it is known
 ├── OffsetGapError              decide by hand: the position is no longer in the log
 └── FatalError                  stop
     ├── UnavailableError          the cluster did not answer until the deadline; start again later
     ├── FencedError               another owner holds the shard
-    └── UnclassifiedError         an error whose meaning nobody has stated
+    └── UnclassifiedError         an error whose meaning is not known
 
 AbortTransaction                not an error: the caller's quiet abort of its own block
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class Action(StrEnum):
+    """What the holder of an error does."""
+
+    RESUME = "make the same call again"
+    REDO = "abort, rewind, begin anew"
+    REOPEN = "reopen the producer, compare, rewind, begin anew"
+    STOP = "stop"
 
 
 class EosError(Exception):
     """The base of everything that eos raises on purpose.
 
     Attributes:
+        action: what its holder does, and all that the retry policy asks of it.
         code: librdkafka's name of the cause (``"_FENCED"``), or ``None`` where Kafka was not asked.
     """
+
+    action: ClassVar[Action] = Action.STOP
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -60,27 +76,11 @@ class UsageError(EosError):
     """The calling code broke a rule of the API; retrying cannot help."""
 
 
-class RetriableError(EosError):
-    """The same call may succeed when made again; the retry policy does so until the call's deadline."""
+class RecordError(EosError):
+    """A record that no further try will take. Nothing of its transaction is visible."""
 
 
-class AbortableError(EosError):
-    """The transaction cannot commit any more: abort it, rewind, begin anew."""
-
-
-class DeliveryError(AbortableError):
-    """A record could not be delivered, so the transaction must not commit."""
-
-
-class RecordRefusedError(DeliveryError):
-    """A record would be refused at every try: too large, no such topic or partition."""
-
-
-class RebalancedError(AbortableError):
-    """The group's generation or assignment changed while the transaction was open."""
-
-
-class TransformError(AbortableError):
+class TransformError(RecordError):
     """The user's transform raised for one input record.
 
     Attributes:
@@ -94,8 +94,41 @@ class TransformError(AbortableError):
         self.offset = offset
 
 
+class RecordRefusedError(RecordError):
+    """An output record would be refused at every try: too large, no such topic or partition.
+
+    Attributes:
+        outputs: hashes (`eos.records.fingerprint`) of the records that were refused together: all of a batch, where the
+            broker does not say which one.
+    """
+
+    outputs: AbstractSet[str] = frozenset()
+
+
+class RetriableError(EosError):
+    """The same call may succeed when made again; the retry policy does so until the call's deadline."""
+
+    action = Action.RESUME
+
+
+class AbortableError(EosError):
+    """The transaction cannot commit any more: abort it, rewind, begin anew."""
+
+    action = Action.REDO
+
+
+class DeliveryError(AbortableError):
+    """A record could not be delivered, so the transaction must not commit."""
+
+
+class RebalancedError(AbortableError):
+    """The group's generation or assignment changed while the transaction was open."""
+
+
 class ReopenError(EosError):
-    """The producer instance cannot go on, for a cause that is no rival: close it, open a new one, compare."""
+    """The producer instance cannot go on, and another owner need not be the cause: close it, open a new one, compare."""
+
+    action = Action.REOPEN
 
 
 class TransactionExpiredError(ReopenError):
@@ -106,8 +139,16 @@ class TransactionExpiredError(ReopenError):
     """
 
 
+class UnprovenFenceError(ReopenError):
+    """The coordinator has a newer epoch, which need not come from another owner: a comparison after a reopen tells.
+
+    A copy of the producer's own init that arrives late has the same effect, and so has a coordinator whose clock says that
+    the transaction has expired.
+    """
+
+
 class CommitOutcomeUnknownError(ReopenError):
-    """The commit got no answer in time: it may have happened or not, and nothing here guesses."""
+    """The commit got no answer in time: it may have happened or not. A reopen reads the outcome."""
 
 
 class OffsetGapError(EosError):

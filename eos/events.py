@@ -1,4 +1,4 @@
-"""What happened: immutable facts that the core tells to whoever listens (logs, metrics, tests).
+"""Events: immutable facts that a listener is called with (logs, metrics, tests).
 
 The core never imports a listener. A listener must not raise and must not block: it is called from the
 thread that drives the transaction.
@@ -18,6 +18,17 @@ class Event:
     """Something that happened to a shard. ``shard`` is its transactional.id."""
 
     shard: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsOwned(Event):
+    """From now on the process runs a session for each of these shards, and for no other.
+
+    Sent at the start, when partitions were added, when the loop of a shard has ended in order, and now and then in
+    between. ``shard``: how the transactional.ids begin.
+    """
+
+    transactional_ids: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class TransactionAborted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fenced(Event):
-    """Another owner took the shard; this one stops."""
+    """Another owner has the shard; this one stops."""
 
     reason: str
 
@@ -101,14 +112,14 @@ class CallRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAssigned(Event):
-    """Input partitions came to this session, with the positions it starts from."""
+    """Input partitions were assigned to this session, which reads them from these positions."""
 
     positions: OffsetVector
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked(Event):
-    """Input partitions left this session. ``lost``: without being asked, another owner may hold them."""
+    """Input partitions were taken from this session. ``lost``: without a callback before; another owner may have them."""
 
     partitions: Sequence[Partition]
     lost: bool = False
@@ -178,7 +189,7 @@ class RecordDeadLettered(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopTurned(Event):
-    """The loop is alive: told once per turn, also when idle or while the cluster is away."""
+    """The loop is alive: sent once per turn, also when idle or while the cluster is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,21 +200,35 @@ class LagMeasured(Event):
     lso_to_high_watermark: dict[Partition, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionStalled(Event):
+    """An input partition holds records up to ``lso`` and has brought none for so long, though it is fetched.
+
+    ``seconds`` is 0 when it moves again. ``error``: the last error of a fetch, if librdkafka has reported one.
+    """
+
+    partition: Partition
+    position: int
+    lso: int
+    seconds: float
+    error: str = ""
+
+
 class Listener(Protocol):
     """Anything that takes events."""
 
     def __call__(self, event: Event, /) -> None: ...
 
 
-def nobody(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """The listener that does nothing."""
 
 
-def tell_all(*listeners: Listener) -> Listener:
+def send_to_all(*listeners: Listener) -> Listener:
     """One listener that passes every event on to each of these, in order."""
 
-    def tell(event: Event) -> None:
+    def send(event: Event) -> None:
         for listener in listeners:
             listener(event)
 
-    return tell
+    return send

@@ -1,4 +1,4 @@
-"""Exit codes: what a process's end tells its supervisor."""
+"""Exit codes of a process, for its supervisor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from eos.errors import (
     ConfigError,
     FencedError,
     OffsetGapError,
-    RecordRefusedError,
-    TransformError,
+    RecordError,
     UnavailableError,
     UsageError,
 )
@@ -19,13 +18,13 @@ class ExitCode(IntEnum):
     """Documented in the README and in docs/RUNBOOK.md; a number is never given a second meaning."""
 
     DONE = 0
-    UNEXPECTED = 1  # nobody has stated what this error means
+    UNEXPECTED = 1  # an error without a documented meaning
     CONFIGURATION = 2  # a setting, a grant or the declaration is wrong: a restart does not help
     FENCED = 3  # another owner holds the shard: find out who before a restart
     POISON = 4  # a record cannot be processed: its coordinates are in the error
-    UNAVAILABLE = 5  # the cluster did not answer in time: start again later
+    UNAVAILABLE = 5  # the cluster did not answer in time, or held input back (a stalled partition, an open transaction): start later
     OFFSET_GAP = 6  # input was deleted before it was processed: a person decides
-    NOT_EXACTLY_ONCE = 7  # the verification found a difference
+    NOT_EXACTLY_ONCE = 7  # the verification found a difference, or no processed record to compare
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -33,7 +32,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
     for kinds, code in (
         ((ConfigError, UsageError), ExitCode.CONFIGURATION),
         ((FencedError,), ExitCode.FENCED),
-        ((TransformError, RecordRefusedError), ExitCode.POISON),
+        ((RecordError,), ExitCode.POISON),
         ((UnavailableError,), ExitCode.UNAVAILABLE),
         ((OffsetGapError,), ExitCode.OFFSET_GAP),
     ):

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import Literal
 
-from eos.errors import EosError, TransformError
+from eos.errors import TransformError
 from eos.events import Listener, RecordDeadLettered
-from eos.job import BoundTransform
+from eos.headers import UnreadableHeadersError
 from eos.offsets import Partition
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, OutputRefusedError
+from eos.transform import BoundTransform
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,9 @@ Policy = Literal["stop", "dead-letter", "skip"]
 class PoisonFilter:
     """Applies a transform to batches, with records that raise handled by the policy.
 
+    The policy applies to every exception of the transform, classes of eos too: they say nothing of this process. Only
+    OutputRefusedError is not a matter of one record: the transform returned what the job does not declare.
+
     A batch function that raises is run again record by record, which finds the record at fault; that is why
     it must be a pure map over records.
 
@@ -27,8 +31,8 @@ class PoisonFilter:
         transform: the job's transform.
         policy: ``stop`` raises with the record's coordinates, ``dead-letter`` writes it to the job's
             dead-letter topic in the same transaction, ``skip`` drops it.
-        shard: the transactional.id that events are told under.
-        listener: told of dead letters and skips.
+        shard: the transactional.id in the events.
+        listener: called with an event for each dead letter and each skipped record.
 
     Raises:
         UsageError: the policy is ``dead-letter`` and the job declares no topic for it.
@@ -42,7 +46,7 @@ class PoisonFilter:
         self._shard = shard
         self._listener = listener
         self._poisoned = 0
-        self._told = False  # of a batch function that raises for no record alone
+        self._warned = False  # of a batch function that raises for no record alone
 
     def apply(self, batch: InputBatch) -> Sequence[OutputBatch] | Sequence[OutputRecord]:
         """The outputs of a batch, in order.
@@ -54,7 +58,7 @@ class PoisonFilter:
         if self._transform.takes_batches:
             try:
                 return self._transform.batch(batch)
-            except EosError:
+            except OutputRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything; next, find the record
                 return self._record_by_record(batch, type(error).__name__)
@@ -63,8 +67,8 @@ class PoisonFilter:
     def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputRecord]:
         before = self._poisoned
         outputs = self._transform.records(batch, self._poison)
-        if self._poisoned == before and not self._told:
-            self._told = True
+        if self._poisoned == before and not self._warned:
+            self._warned = True
             log.warning(
                 "transform_batch raised %s for a batch of %d records and for none of them alone: each batch that it raises "
                 "for is made record by record, which is slow. Fix: it must be a map over records",
@@ -77,10 +81,14 @@ class PoisonFilter:
         self._poisoned += 1
         reason = f"{type(error).__name__}: {error}"
         if self._policy == "stop":
+            raised = (
+                str(error)
+                if isinstance(error, UnreadableHeadersError)
+                else f"{record.topic}[{record.partition}] offset {record.offset}: the transform raised "
+                f"{type(error).__name__} (its text may quote the record, so it is not shown)"
+            )
             raise TransformError(
-                f"{record.topic}[{record.partition}] offset {record.offset}: the transform raised {type(error).__name__} "
-                "(its text may quote the record, so it is not shown). "
-                "Fix: the transform, or poison.policy = 'dead-letter' or 'skip'",
+                f"{raised}. Fix: the transform, or poison.policy = 'dead-letter' or 'skip'",
                 topic=record.topic,
                 partition=record.partition,
                 offset=record.offset,

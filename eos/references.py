@@ -1,15 +1,37 @@
-"""References: the object that ``package.module:name`` names."""
+"""References: the object that ``package.module:name`` names, and what the code behind it raises."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from eos.errors import ConfigError
+from eos.errors import ConfigError, EosError, UsageError
 
 T = TypeVar("T")
+
+
+@contextmanager
+def code_of_the_job(what: str) -> Iterator[None]:
+    """A call of the job's own code outside of records: a class of eos that it raises says nothing of this process.
+
+    A FencedError would end it as if another owner held its shard.
+
+    Raises:
+        UsageError: the code raised a class of eos, which is the cause. A ConfigError and a UsageError leave as they are.
+    """
+    try:
+        yield
+    except (ConfigError, UsageError):
+        raise
+    except EosError as error:
+        raise UsageError(
+            f"{what} raised {type(error).__name__}: {error}. It is the job's own code that raised it, not eos for this "
+            "process. Fix: what that code calls"
+        ) from error
 
 
 def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
@@ -22,7 +44,8 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
         title: the kind's public name, for the message.
 
     Raises:
-        ConfigError: there is no such module or name, or it is something else.
+        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported.
+        UsageError: the module raises a class of eos when it is imported.
     """
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
@@ -32,13 +55,19 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
     if str(app_dir) not in sys.path:
         sys.path.insert(0, str(app_dir))
     try:
-        module = importlib.import_module(module_name)
+        with code_of_the_job(f"the module {module_name!r}"):
+            module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         # Of the module itself or a parent; a module that misses one of its own imports says so itself.
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise ConfigError(
             f"there is no module {module_name!r} under {app_dir}. Fix: run from its folder, or name it with --app-dir"
+        ) from error
+    except SystemExit as error:  # it would end the command, with 0 for all that a caller can see
+        raise ConfigError(
+            f"the module {module_name!r} calls sys.exit({error.code!r}) when it is imported. Fix: put what it runs as a script "
+            "below: if __name__ == '__main__':"
         ) from error
     found = getattr(module, name, None)
     if isinstance(found, kind):

@@ -1,13 +1,13 @@
 """Shard <-> transactional.id; the only place where that string is built or parsed.
 
-The format is a contract with every process that runs already: whoever builds the same id fences its
-former owner, and whoever builds another one does not. Changing it is a breaking change.
+The format is a contract with every process that runs already: a process that builds the same id
+fences its previous owner, and one that builds another id does not. Changing it is a breaking change.
 
 ``<app>.<group>.p.<topic>.<partition>`` for a shard that is one input partition,
 ``<app>.<group>.i.<ordinal>`` for a shard that is one instance, ``<app>.<group>.o.<number>`` for one of
-the output shards of a streaming query, ``<app>.<group>.b.batch`` for whoever commits all input
-partitions in one transaction, ``<app>.<group>.s.start`` for whoever applies the start policy to a group
-that has no offsets yet. App and group hold no dots (a group's dots are escaped), a topic may; so the
+the output shards of a streaming query, ``<app>.<group>.b.batch`` for a run that commits all
+input partitions in one transaction, ``<app>.<group>.s.start`` for an instance that applies the start policy to
+a group that has no offsets yet. App and group hold no dots (a group's dots are escaped), a topic may; so the
 first three fields are cut from the left and the last from the right, and every id parses back to the
 shard it was built from.
 """
@@ -33,7 +33,7 @@ _MAX_DIGITS = 10  # a partition number is a 32-bit integer
 
 @dataclass(frozen=True, slots=True)
 class PartitionShard:
-    """One input partition as the unit of ownership: whoever takes it over fences its former owner.
+    """One input partition as the unit of ownership: a process that takes it over fences its previous owner.
 
     Raises:
         ConfigError: a name or the partition cannot stand in a transactional.id.
@@ -79,8 +79,8 @@ class OrdinalShard:
         if not 0 <= self.ordinal < _MAX_ORDINAL:
             msg = (
                 f"ordinal {self.ordinal} is out of range [0, {_MAX_ORDINAL}): an ordinal counts instances; "
-                "process ids, dates and random numbers change at each start, so nobody would fence the "
-                "transaction that a crashed instance left open. Fix: set EOS_ORDINAL to 0, 1, 2 …"
+                "process ids, dates and random numbers change at each start, so a replacement would not "
+                "fence the transaction that a crashed instance left open. Fix: ownership.ordinal (EOS_ORDINAL) = 0, 1, 2 …"
             )
             raise ConfigError(msg)
         _check_length(self.transactional_id)
@@ -95,7 +95,7 @@ class OrdinalShard:
 
 @dataclass(frozen=True, slots=True)
 class StartShard:
-    """The first offsets of a group: whoever commits them fences everybody else who tries at the same time."""
+    """The first offsets of a group: an instance that commits them fences every other that tries at the same time."""
 
     app: str
     group: str
@@ -230,3 +230,11 @@ def _escaped(group: str) -> str:
         char if _GROUP_SAFE.match(char) else "".join(f"%{byte:02X}" for byte in char.encode())
         for char in group
     )
+
+
+def ledger_group(group: str, shard: int) -> str:
+    """The consumer group in which a streaming sink keeps which batches of an output shard are written.
+
+    Access rules: Read on groups with the prefix ``<group>.ledger.``.
+    """
+    return f"{group}.ledger.{shard}"

@@ -27,15 +27,15 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
-from eos.check.report import VerificationReport
-from eos.check.verify import verify
+from eos import EosError, OutputBatch, Settings, TransactionalProducer
 from eos.exits import ExitCode
-from eos.local import LocalKafka, LocalSpark
+from eos.local import QUICK_START, LocalKafka, LocalSpark
 from eos.local.connector import provide_connector
-from eos.local.dump_log import Kind, dump_log
+from eos.local.dump_log import EntryKind, dump_log
 from eos.local.java import find_java
 from eos.local.topics import create_topics, empty_topics
+from eos.verifier.report import VerificationReport
+from eos.verifier.verify import verify
 from jobs import demo_loop, demo_spark, refunds
 from jobs.demo_report import Accident, show_accident, show_report, show_settlement_report
 from jobs.merchants import MERCHANTS, merchants
@@ -118,11 +118,13 @@ class _Demonstration:
                 accident, code = demo_spark.run_and_kill_executor(
                     progress, settings, cluster, jars=listed, partitions=PARTITIONS, directory=self._directory
                 )
+            # The report only reads what the batch has read, so both go on at once.
+            with demo_spark.reporting(
+                progress, settings, jars=listed, directory=self._directory
+            ) as merchants_of_report:
                 aborted = 0 if accident is None else _aborted_by(accident, kafka)
                 report = _verify(progress, settings.model_copy(update={"group": demo_spark.BATCH_GROUP}))
-                merchants_shown = demo_spark.run_report(
-                    progress, settings, cluster, jars=listed, directory=self._directory
-                )
+                merchants_shown = merchants_of_report()
         show_settlement_report(self._console, merchants_shown)
         return self._shown(report, accident, aborted, code)
 
@@ -134,6 +136,7 @@ class _Demonstration:
                 self._directory / "demo",
                 jars=self._directory / "jars",
                 heap_mb=1024,
+                jvm_options=QUICK_START,  # it lives for a minute or two
                 progress=_described(progress, task),
             )
             kafka.wipe()
@@ -164,7 +167,7 @@ def _load(
     progress: Progress, settings: Settings, topic: str, records: Iterable[KeyValue], count: int
 ) -> None:
     task = progress.add_task(f"load {topic}", total=count)
-    with TransactionalProducer(settings, OrdinalShard("demo-load", topic, 0)) as producer:
+    with TransactionalProducer(settings.model_copy(update={"group": topic}), app="demo-load") as producer:
 
         def write(batch: OutputBatch) -> None:
             with producer.transaction() as txn:
@@ -182,12 +185,11 @@ def _aborted_by(accident: Accident, kafka: LocalKafka) -> int:
     A marker is written once per partition of a transaction.
     """
     fenced = {state.producer_id: state.producer_epoch for state in accident.open_shards.values()}
+    logs = [(topic, number) for topic in refunds.job.written_topics for number in range(PARTITIONS)]
     markers = {
         (entry.producer_id, entry.producer_epoch)
-        for topic in refunds.job.written_topics
-        for number in range(PARTITIONS)
-        for entry in dump_log(kafka.tool, kafka.data_dir(kafka.brokers[0].id), topic, number)
-        if entry.kind is Kind.ABORT_MARKER and entry.producer_id in fenced
+        for entry in dump_log(kafka.tool, kafka.data_dir(kafka.brokers[0].id), *logs)
+        if entry.kind is EntryKind.ABORT_MARKER and entry.producer_id in fenced
     }
     return sum(epoch > fenced[producer] for producer, epoch in markers)
 
@@ -195,10 +197,10 @@ def _aborted_by(accident: Accident, kafka: LocalKafka) -> int:
 def _verify(progress: Progress, settings: Settings) -> VerificationReport:
     task = progress.add_task("verify", total=None)
 
-    def tell(stage: str, done: int, total: int) -> None:
+    def on_progress(stage: str, done: int, total: int) -> None:
         progress.update(task, description=f"verify: {stage}", completed=done, total=total)
 
-    return verify(refunds.job, settings, deadline_s=_VERIFY_DEADLINE_S, progress=tell)
+    return verify(refunds.job, settings, deadline_s=_VERIFY_DEADLINE_S, on_progress=on_progress)
 
 
 def _described(progress: Progress, task: TaskID) -> Callable[[str], None]:

@@ -28,7 +28,7 @@ GROUP = "refunds-demo"
 WORKERS = 2
 # Small transactions make the run long enough to be seen, and both workers take part in it.
 MAX_RECORDS = 250
-# Heartbeats come every third of it, and a member learns of a rebalance by its heartbeat.
+# What a worker that was killed keeps its partitions for.
 SESSION_TIMEOUT_MS = 3_000
 _KILL_AFTER_SHARE = 0.25  # of the input
 _RUN_DEADLINE_S = 240.0

@@ -10,9 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from eos.check.report import VerificationReport
-from eos.check.transactions import TransactionState
+from eos.check.transactions import TransactionDescription
+from eos.verifier.report import Difference, VerificationReport
 from jobs import refunds
+
+_PER_TOPIC = [kind for kind in Difference if kind not in (Difference.TORN, Difference.FAILED)]
 
 
 @dataclass
@@ -27,13 +29,13 @@ class Accident:
     """
 
     victim: str
-    open_shards: dict[str, TransactionState]
+    open_shards: dict[str, TransactionDescription]
     epochs_before: dict[str, int]
     epochs_after: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
 
-def is_writing(state: TransactionState) -> bool:
+def is_writing(state: TransactionDescription) -> bool:
     """Whether a transaction is open that has begun to write output: its abort then leaves a marker there.
 
     The offsets' partition may be added to it first, while the brokers still end the last one in the outputs.
@@ -53,20 +55,10 @@ def show_report(console: Console, report: VerificationReport) -> None:
         "topic",
         "expected",
         "found",
-        "lost",
-        "duplicated",
-        "unexpected",
-        "reordered",
+        *_PER_TOPIC,
     )
     for topic in report.outputs:
-        figures = (
-            topic.expected,
-            topic.found,
-            topic.lost,
-            topic.duplicated,
-            topic.unexpected,
-            topic.reordered,
-        )
+        figures = (topic.expected, topic.found, *(topic.differences[kind] for kind in _PER_TOPIC))
         outputs.add_row(topic.topic, *(f"{figure:,}" for figure in figures))
     console.print(outputs)
     console.print(f"  torn (some but not all outputs of a record): {report.torn:,}\n")

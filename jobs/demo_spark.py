@@ -1,6 +1,7 @@
 """The demonstration's second act: the refunds as a Spark batch, an executor killed inside its transactions.
 
-The jobs run as users run them: ``spark-submit`` to a standalone cluster, the driver in a process of its own.
+The jobs run as users run them, by ``spark-submit``, the driver in a process of its own: the refunds on a standalone
+cluster, the settlement report without one.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it has no annotations
+import psutil
 from rich.progress import Progress
 
 from eos import PartitionShard, Settings, UnavailableError
-from eos.check.reading import LogReader
-from eos.check.transactions import TransactionState, TransactionsView
+from eos.check.transactions import TransactionDescription, TransactionsView
 from eos.local import QUICK_START, LocalSpark
 from eos.local.pyspark_home import require_pyspark
 from eos.offsets import Partition
+from eos.verifier.logs import LogReader
 from jobs import refunds
 from jobs.demo_report import Accident, is_writing
 
@@ -34,7 +35,8 @@ REPORT_TOPIC = "settlement-report"
 
 _CONF = Path(__file__).parent.parent / "conf"
 _RUN_DEADLINE_S = 180.0
-_LOOK_EVERY_S = 0.01
+_LOCAL = "local[2,4]"  # two threads, four tries for a task
+_LOOK_EVERY_S = 0.1  # a transaction is open for seconds; looking is work for the broker too
 _LOOK_AGAIN_S = 0.2
 _LOOKS_FOR_ONE = (
     3  # on a slow machine the tasks' transactions need not overlap; then all executors are killed
@@ -64,7 +66,7 @@ def run_and_kill_executor(
     with (
         TransactionsView(settings) as view,
         _submitted(
-            "refunds_batch", settings, spark, group=BATCH_GROUP, jars=jars, log_path=log_path
+            "refunds_batch", settings, spark.master_url, group=BATCH_GROUP, jars=jars, log_path=log_path
         ) as driver,
     ):
         accident: Accident | None = None
@@ -101,22 +103,33 @@ def run_and_kill_executor(
     return accident, driver.returncode
 
 
-def run_report(
-    progress: Progress, settings: Settings, spark: LocalSpark, *, jars: str, directory: Path
-) -> list[dict[str, Any]]:
-    """Run the settlement report; returns what it has written of the merchants with the most settled."""
+@contextmanager
+def reporting(
+    progress: Progress, settings: Settings, *, jars: str, directory: Path
+) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Run the settlement report beside the block, its tasks in the driver: no executor has to be started.
+
+    Yields:
+        A function that waits for its end and returns what it has written of the merchants with the most settled.
+    """
     task = progress.add_task("settlement report on Spark", total=None)
     log_path = directory / "demo" / "settlement-report.log"
     with _submitted(
-        "settlement_report", settings, spark, group=REPORT_GROUP, jars=jars, log_path=log_path
+        "settlement_report", settings, _LOCAL, group=REPORT_GROUP, jars=jars, log_path=log_path
     ) as driver:
-        code = driver.wait(_RUN_DEADLINE_S)
-    if code:
-        raise UnavailableError(f"the settlement report ended with exit code {code}; its log: {log_path}")
-    reports = [json.loads(value) for value in _values(settings, REPORT_TOPIC)]
-    progress.update(task, description=f"settlement report: {len(reports):,} records", total=1, completed=1)
-    largest = sorted(reports, key=lambda one: -sum(total["settled_minor"] for total in one["totals"]))
-    return largest[:_SHOWN_REPORTS]
+
+        def largest() -> list[dict[str, Any]]:
+            if code := driver.wait(_RUN_DEADLINE_S):
+                raise UnavailableError(
+                    f"the settlement report ended with exit code {code}; its log: {log_path}"
+                )
+            reports = [json.loads(value) for value in _values(settings, REPORT_TOPIC)]
+            shown = f"settlement report: {len(reports):,} records"
+            progress.update(task, description=shown, total=1, completed=1)
+            reports.sort(key=lambda one: -sum(total["settled_minor"] for total in one["totals"]))
+            return reports[:_SHOWN_REPORTS]
+
+        yield largest
 
 
 def _kill_inside_transaction(
@@ -153,7 +166,7 @@ def _kill_inside_transaction(
                 process.resume()
 
 
-def _open(states: Mapping[str, TransactionState]) -> dict[str, TransactionState]:
+def _open(states: Mapping[str, TransactionDescription]) -> dict[str, TransactionDescription]:
     return {name: state for name, state in states.items() if is_writing(state)}
 
 
@@ -182,16 +195,16 @@ def _shards(partitions: int) -> list[str]:
     return [PartitionShard(BATCH_JOB, BATCH_GROUP, partition).transactional_id for partition in found]
 
 
-def _epochs(states: Mapping[str, TransactionState]) -> dict[str, int]:
+def _epochs(states: Mapping[str, TransactionDescription]) -> dict[str, int]:
     return {name: state.producer_epoch for name, state in states.items()}
 
 
 @contextmanager
 def _submitted(
-    job: str, settings: Settings, spark: LocalSpark, *, group: str, jars: str, log_path: Path
+    job: str, settings: Settings, master: str, *, group: str, jars: str, log_path: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     options = [f"{name}={value}" for name, value in _SPARK_CONF.items()]
-    command = [str(require_pyspark() / "bin" / "spark-submit"), "--master", spark.master_url, "--jars", jars]
+    command = [str(require_pyspark() / "bin" / "spark-submit"), "--master", master, "--jars", jars]
     command += [part for option in options for part in ("--conf", option)]
     command += [str(Path(__file__).parent / f"{job}.py"), "--config", str(_CONF / f"{job}.toml")]
     command += ["--start", "earliest"]
@@ -222,7 +235,6 @@ def _submitted(
 def _values(settings: Settings, topic: str) -> Iterator[bytes]:
     """Every committed value of a topic."""
     with LogReader(settings, REPORT_GROUP, time.monotonic() + _READ_DEADLINE_S) as reader:
-        ranges = reader.settled_ranges(reader.partitions([topic]))
-        for record in reader.records(ranges, lambda *_: None):
+        for record in reader.records(reader.settled(reader.partitions([topic]))):
             if record.value is not None:
                 yield record.value

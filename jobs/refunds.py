@@ -59,7 +59,7 @@ job = Job(
     name="refunds",
     inputs=[SETTLEMENTS],
     outputs=[REFUNDS_EMITTED, REFUND_AUDIT],
-    transform=refunds,
+    transform_factory=refunds,
     dead_letters=DEAD_LETTERS,
     settings=RefundSettings,
 )

@@ -25,7 +25,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from eos import EosError, OrdinalShard, OutputBatch, Settings, TransactionalProducer
+from eos import EosError, OutputBatch, Settings, TransactionalProducer
 from jobs.refund_rules import InvalidSettlementError, parse_settlement
 
 Event = dict[str, Any]
@@ -264,8 +264,10 @@ def _share(text: str) -> float:
 @contextmanager
 def kafka_writer(options: argparse.Namespace) -> Iterator[Writer]:
     """Write each batch in a transaction of its own, so that an interrupted load leaves whole batches only."""
-    settings = Settings.load(overrides={"kafka.bootstrap_servers": options.bootstrap_servers})
-    with TransactionalProducer(settings, OrdinalShard("load-settlements", options.topic, 0)) as producer:
+    settings = Settings.load(
+        overrides={"kafka.bootstrap_servers": options.bootstrap_servers, "group": options.topic}
+    )
+    with TransactionalProducer(settings, app="load-settlements") as producer:
 
         def write(batch: OutputBatch) -> None:
             with producer.transaction() as txn:

@@ -13,8 +13,9 @@ from typing import Any
 from bench.contender import Arguments, Meter
 from eos import Job, Settings
 from eos.events import Event, Listener, TransactionCommitted
-from eos.supervisor import Plan, run_workers
-from eos.worker import run_shards
+from eos.runner.supervisor import run_workers
+from eos.runner.worker import run
+from eos.runner.worker_process import Plan
 
 
 class CommitCounter:
@@ -53,9 +54,7 @@ def copy(**transform: Callable[..., Any]) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     counter = CommitCounter()
-    run_shards(
-        job, settings_of(arguments), stop=stop, until_caught_up=arguments.until_caught_up, listener=counter
-    )
+    run(job, settings_of(arguments), stop=stop, until_caught_up=arguments.until_caught_up, listener=counter)
     meter.report(commits=counter.commits, commit_seconds=counter.commit_seconds)
 
 

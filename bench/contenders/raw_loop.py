@@ -15,6 +15,7 @@ from types import FrameType
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from bench.contender import Arguments, Meter
+from bench.topics import PARTITIONER
 
 CONSUMED_AT_ONCE = 1000
 CALL_TIMEOUT_SECONDS = 30.0
@@ -89,7 +90,11 @@ class _Transactions:
     def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
         self._consumer = consumer
         self.producer = Producer(
-            {"bootstrap.servers": arguments.bootstrap, "transactional.id": arguments.group}
+            {
+                "bootstrap.servers": arguments.bootstrap,
+                "transactional.id": arguments.group,
+                "partitioner": PARTITIONER,
+            }
         )
         self.producer.init_transactions(CALL_TIMEOUT_SECONDS)
         self.producer.begin_transaction()
@@ -116,7 +121,9 @@ class _PlainCommits:
 
     def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
         self._consumer = consumer
-        self.producer = Producer({"bootstrap.servers": arguments.bootstrap, "acks": "all"})
+        self.producer = Producer(
+            {"bootstrap.servers": arguments.bootstrap, "acks": "all", "partitioner": PARTITIONER}
+        )
         self.count = 0
 
     def __call__(self) -> None:

@@ -1,7 +1,7 @@
 """Grants: the access that a job needs on a cluster that allows nothing by default, derived from what it declares.
 
-Kafka's own authorizer lets Read and Write imply Describe; it is named all the same, because others do not, and because
-a list that says what is asked for can be reviewed. No grant on the cluster is among those to run: a transactional
+Describe is named wherever it is used, though Kafka's own authorizer lets Read and Write imply it: other authorizers do
+not, and a list that says what is asked for can be reviewed. Running needs no grant on the cluster: a transactional
 producer needs no IdempotentWrite (brokers since 2.8; tried on one that allows nothing else).
 """
 
@@ -16,8 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from eos.job import Declaration
 from eos.settings import Settings
-from eos.shards import shard_prefix
-from eos.spark.ledger import ledger_group
+from eos.shards import ledger_group, shard_prefix
 
 Resource = Literal["TransactionalId", "Topic", "Group", "Cluster"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
@@ -156,7 +155,7 @@ def as_json(grants: Iterable[Grant], principal: str) -> str:
 
 
 def as_commands(grants: Iterable[Grant], principal: str) -> str:
-    """A shell script of Kafka's kafka-acls.sh, for an administrator; the first lines say what it has to be told."""
+    """A shell script of Kafka's kafka-acls.sh, for an administrator; its first lines name the variables that it needs."""
     return "\n".join([_ADMIN, *(_command(one, principal) for one in grants)])
 
 

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
-from eos.admission import refuse_members
 from eos.calls import Call
 from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, EosError, UnavailableError
+from eos.group.guards import refuse_members
+from eos.group.metadata import OwnershipMode
 from eos.job import Declaration
 from eos.kafka.admin import Admin, TopicShape
+from eos.kafka.config import client_config
 from eos.retry import resume
-from eos.settings import Settings, check_broker_limits
-from eos.stamps import OwnershipMode
+from eos.settings import Settings
 
 T = TypeVar("T")
 
@@ -24,6 +25,11 @@ T = TypeVar("T")
 # it too: a producer recovers from a failed delivery by a new epoch (InitProducerId 3).
 OLDEST_BROKER = "2.5"
 _NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
+
+# KIP-890, part 1: a leader asks the transaction coordinator before it takes a transaction's first records. Without, a record
+# of an aborted transaction that arrives late, after the next init, is committed with the next transaction (measured).
+VERIFYING_BROKER = "3.6"
+_VERIFICATION = "transaction.partition.verification.enable"
 
 _RETENTION = "offsets.retention.minutes"
 _KEPT_FOR_MINUTES = 7 * 24 * 60
@@ -46,7 +52,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     Raises:
         UnavailableError: no broker answered in time.
         ConfigError: topics are missing, transaction.timeout_ms is above the brokers' limit, the brokers are too old,
-            the credentials are refused, or, with ownership by partition, the group has members or had some.
+            the credentials are refused, or, with ownership by partition, the group has or had members.
     """
     deadline = time.monotonic() + deadline_s
     cluster = _Cluster(settings, deadline)
@@ -73,14 +79,14 @@ class _Cluster:
     """The admin client under one deadline."""
 
     def __init__(self, settings: Settings, deadline: float) -> None:
-        self.admin = Admin(settings.client_config())
+        self.admin = Admin(client_config(settings))
         self._servers = settings.kafka.bootstrap_servers
         self._protocol = settings.kafka.security_protocol
         self._deadline = deadline
 
     def brokers(self) -> tuple[int, ...]:
         try:
-            # In short slices: a connection that is refused is told when the first of them is over.
+            # In short slices: librdkafka reports a refused connection at the end of the first one.
             return self.ask(self.admin.brokers, slice_s=1.0)
         except UnavailableError as error:
             raise UnavailableError(
@@ -116,6 +122,19 @@ def _how_to_create(
     )
 
 
+def check_transaction_timeout(timeout_ms: int, limit_ms: int) -> None:
+    """Refuse a timeout that init_transactions would answer with a fatal INVALID_TRANSACTION_TIMEOUT.
+
+    Raises:
+        ConfigError: transaction.timeout_ms is above the brokers' transaction.max.timeout.ms.
+    """
+    if timeout_ms > limit_ms:
+        raise ConfigError(
+            f"transaction.timeout_ms: {timeout_ms} is above the brokers' transaction.max.timeout.ms = {limit_ms}. Fix: at "
+            f"most {limit_ms}, or raise transaction.max.timeout.ms on every broker"
+        )
+
+
 def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[int]) -> Iterator[str]:
     configs = cluster.ask(lambda left: cluster.admin.broker_configs(brokers, left))
     limits = [
@@ -124,18 +143,39 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
         if "transaction.max.timeout.ms" in config
     ]
     if limits:
-        check_broker_limits(settings, min(limits))
+        check_transaction_timeout(settings.transaction.timeout_ms, min(limits))
     kept = [int(config[_RETENTION]) for config in configs.values() if _RETENTION in config]
     if kept and min(kept) < _KEPT_FOR_MINUTES:
         yield (
-            f"{_RETENTION} = {min(kept)}: offsets are forgotten sooner than Kafka's 7 days, on which eos counts when it "
-            "commits them again and tells forgotten ones from new partitions"
+            f"{_RETENTION} = {min(kept)}: the brokers forget offsets sooner than Kafka's default, 7 days. eos relies on "
+            f"7 days when it commits offsets again, and when it decides whether a partition is new. Fix: {_KEPT_FOR_MINUTES}"
         )
+    yield from late_request_risks(configs)
     if len(limits) < len(brokers):
         yield (
             "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl "
             "show --for preflight`), so "
-            f"transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first transaction"
+            f"transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first transaction, and "
+            f"{_VERIFICATION} not at all"
+        )
+
+
+def late_request_risks(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What is said of brokers that take a late record for one of the next transaction.
+
+    Args:
+        configs: by the broker's id, its configuration.
+    """
+    said = {
+        broker: config.get(_VERIFICATION, f"none, as before Apache Kafka {VERIFYING_BROKER}")
+        for broker, config in configs.items()
+    }
+    for value in sorted(set(said.values()) - {"true"}):
+        brokers = ", ".join(sorted(broker for broker, of_broker in said.items() if of_broker == value))
+        yield (
+            f"{_VERIFICATION} = {value} (broker {brokers}): a record of an aborted transaction that arrives late can be "
+            "committed with the next one, and its input is processed again: a duplicate. Fix: Apache Kafka "
+            f"{VERIFYING_BROKER} or newer, and the setting's default, true"
         )
 
 
@@ -213,4 +253,4 @@ def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool
             "Fix: false"
         )
     if is_output and "compact" in config.get("cleanup.policy", ""):
-        yield "compacted: older records of a key disappear, which `eos verify` cannot tell from lost ones"
+        yield "compacted: older records of a key disappear, which `eos verify` reports as lost. Fix: cleanup.policy=delete"

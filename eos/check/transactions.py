@@ -8,11 +8,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
 from eos.kafka.admin import Admin
+from eos.kafka.config import client_config
 from eos.offsets import Partition
 from eos.settings import Settings
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _RETRY_STEP_S = 0.2
 _REASON_S = 1.0
 _MIN_TIMEOUT_MS = (
-    1_000  # a broker's answer may take this long on a busy machine, whatever is left of the deadline
+    1_000  # a broker's answer may take this long on a busy machine, also at the end of a deadline
 )
 # What keeps records from read_committed readers: everything between begin and the last marker.
 _OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
@@ -29,13 +29,13 @@ _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionState:
+class TransactionDescription:
     """What the coordinator knows of a transactional.id.
 
     Attributes:
         transactional_id: as in `eos.shards`.
         state: the coordinator's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort …
-        producer_id, producer_epoch: a higher epoch (or another id) means that somebody initialised the id since.
+        producer_id, producer_epoch: a higher epoch, or another id, means that a producer has initialised the transactional.id since.
         timeout_ms: the transaction.timeout.ms of its producer.
         started_ms: when the open transaction began, in milliseconds since the epoch; None if none is open.
         partitions: of the open transaction.
@@ -100,9 +100,7 @@ class TransactionsView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -120,7 +118,7 @@ class TransactionsView:
             ConfigError: access was refused, or the brokers are older than 3.0.
             UnavailableError: no usable answer in time.
         """
-        listings = self._call("list transactions", self._list)
+        listings = self._call("list transactions", lambda client: client.list_transactions())
         return sorted(
             one.transactional_id
             for of_broker in listings.values()
@@ -128,7 +126,7 @@ class TransactionsView:
             if one.transactional_id.startswith(prefix)
         )
 
-    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionState]:
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """The state of each of these ids; those that no coordinator knows are left out.
 
         Raises:
@@ -137,7 +135,7 @@ class TransactionsView:
         """
         wanted = list(transactional_ids)
         try:
-            found = self._call("describe transactions", lambda: self._client.describe_transactions(wanted))
+            found = self._call("describe transactions", lambda client: client.describe_transactions(wanted))
         except _UnknownIdError:
             if len(wanted) == 1:
                 return {}
@@ -145,7 +143,7 @@ class TransactionsView:
             return {name: state for one in wanted for name, state in self.describe([one]).items()}
         return {name: _state(name, described) for name, described in found.items()}
 
-    def lingering(self, prefix: str = "") -> list[TransactionState]:
+    def lingering(self, prefix: str = "") -> list[TransactionDescription]:
         """The open transactions of ids with this prefix: of producers at work, or of dead ones until the timeout.
 
         Raises:
@@ -155,14 +153,11 @@ class TransactionsView:
         states = self.describe(self.transactional_ids(prefix)).values()
         return sorted((one for one in states if one.is_open), key=lambda one: one.transactional_id)
 
-    def _list(self) -> Any:
-        return self._client.list_transactions()  # of the client that there is when it is called
-
-    def _call(self, name: str, call: Callable[[], T]) -> T:
+    def _call(self, name: str, call: Callable[[Any], T]) -> T:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return call()
+                return call(self._client)
             except (self._errors.KafkaError, OSError) as error:
                 classified = self._classified(error, name)
                 if not isinstance(classified, RetriableError):
@@ -172,7 +167,7 @@ class TransactionsView:
                         f"{name}: no usable answer in {self._timeout_s:g} s: {classified}"
                     ) from error
             time.sleep(_RETRY_STEP_S)
-            # kafka-python keeps a coordinator that it has once found, also when that broker is gone (3.0.12).
+            # kafka-python goes on asking the coordinator that it found first, also when that broker is away (3.0.12).
             with contextlib.suppress(UnavailableError):
                 fresh = self._connected()
                 self._client.close()
@@ -196,7 +191,7 @@ class TransactionsView:
 def _reason(settings: Settings) -> ConfigError | None:
     """Why no connection came about, if the brokers refuse it: kafka-python only says that it took too long."""
     try:
-        Admin(settings.client_config()).brokers(_REASON_S)
+        Admin(client_config(settings)).brokers(_REASON_S)
     except ConfigError as error:
         return error
     except EosError:
@@ -226,7 +221,7 @@ def client_options(settings: Settings) -> dict[str, Any]:
     Raises:
         ConfigError: no brokers are named, or the mechanism needs what cannot be handed over (OAUTHBEARER, GSSAPI).
     """
-    theirs = settings.client_config()
+    theirs = client_config(settings)
     mechanism = theirs.get("sasl.mechanism")
     if mechanism is not None and mechanism not in _MECHANISMS:
         raise ConfigError(
@@ -249,9 +244,9 @@ def client_options(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _state(name: str, described: Any) -> TransactionState:
+def _state(name: str, described: Any) -> TransactionDescription:
     state = str(described.state.value)
-    return TransactionState(
+    return TransactionDescription(
         transactional_id=name,
         state=state,
         producer_id=described.producer_id,

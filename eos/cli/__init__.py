@@ -5,6 +5,6 @@ __all__ = ["main"]
 
 def main() -> None:
     """The console script: run the command line and end the process with the exit code that fits."""
-    from eos.cli.ending import end_with_code
+    from eos.cli.process import end_with_code
 
     end_with_code()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from eos.cli.ending import complain
-from eos.cli.options import AppDir, Assignments, Config, load_settings
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
+from eos.cli.texts import exit_codes, help_of, print_table
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "User:PRINCIPAL"
 
-_app = typer.Typer(no_args_is_help=True, help="Show the access that a job needs: its grants, and no more.")
+commands = typer.Typer(
+    no_args_is_help=True, help="Show the access that a job needs: its grants, and no more."
+)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.add_typer(_app, name="acl")
-
-
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Print the grants that a job needs, derived from its declaration and settings.
@@ -47,9 +44,7 @@ def add_to(app: typer.Typer) -> None:
 )
 def show(
     *,
-    reference: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
-    ],
+    reference: JobReference,
     config: Config = None,
     purpose: Annotated[
         Literal["run", "preflight", "verify"],
@@ -102,17 +97,14 @@ def _of_login(settings: Settings) -> str:
 
 
 def _print(grants: Sequence[Grant], principal: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table: Any = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("resource", "name", "operations", "what for"):
-        table.add_column(column, overflow="fold")
-    for grant in grants:
-        name = f"{grant.name}*" if grant.is_prefix else grant.name
-        why = grant.why if grant.needed else f"{grant.why} (a check)"
-        table.add_row(grant.resource, name, ", ".join(grant.operations), why)
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(f"{principal} is to be allowed, from any host:")
-    console.print(table)
+    typer.echo(f"{principal} is to be allowed, from any host:")
+    rows = [
+        (
+            grant.resource,
+            f"{grant.name}*" if grant.is_prefix else grant.name,
+            ", ".join(grant.operations),
+            grant.why if grant.needed else f"{grant.why} (a check)",
+        )
+        for grant in grants
+    ]
+    print_table(("resource", "name", "operations", "what for"), rows)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import acl, config, local, run, shard_id, spark, verify
+from eos.cli import acl, config, local, local_spark, run, shard_id, spark, verify
 from eos.cli.ending import show_tracebacks
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
@@ -58,10 +58,8 @@ def _main(
         show_tracebacks()
 
 
-run.add_to(app)
-verify.add_to(app)
-spark.add_to(app)
-local.add_to(app)
-shard_id.add_to(app)
-acl.add_to(app)
-config.add_to(app)
+for one in (run, verify, shard_id):
+    app.add_typer(one.commands)
+for group, name in ((spark, "spark"), (local, "local"), (acl, "acl"), (config, "config")):
+    app.add_typer(group.commands, name=name)
+local.commands.add_typer(local_spark.commands, name="spark")

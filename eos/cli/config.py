@@ -16,15 +16,10 @@ from eos.exits import ExitCode
 _WIDTH = 80
 _COLUMN = 40  # where sources and variables begin, if the value leaves room
 
-_app = typer.Typer(no_args_is_help=True, help="Show settings: this process's, or all there are.")
+commands = typer.Typer(no_args_is_help=True, help="Show settings: this process's, or all there are.")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.add_typer(_app, name="config")
-
-
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Print every setting with its value and the source that said it.
@@ -51,7 +46,7 @@ def show(
             typer.echo(_beside(f"{name} = {_toml(value)}", f"# {source}"))
 
 
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Print every setting there is: name, default, variable, meaning.

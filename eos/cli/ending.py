@@ -1,73 +1,24 @@
-"""How a command ends: an error as one message on stderr, and the exit code that fits."""
+"""What a command prints about an error: one message on stderr, with its traceback on demand."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import traceback
-from collections.abc import Sequence
-from types import FrameType
-from typing import NoReturn
-
-from eos.errors import EosError
-from eos.exits import ExitCode, exit_code_of
-
-_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
-_TERMINATED = 143  # 128 + SIGTERM, the same
-_INIT = 1  # the process id of a container's first process
 
 
 class _Shown:
-    """What an error's message is accompanied by; set by ``--debug`` or ``observe.log_level``."""
+    """Whether errors are printed with their traceback: ``--debug``, or ``observe.log_level = debug``."""
 
     traceback = False
 
 
-def show_tracebacks() -> None:
-    """From now on an error is printed with the place that it was raised at."""
-    _Shown.traceback = True
+def show_tracebacks(show: bool = True) -> None:
+    """From now on print errors with the place that they were raised at, or not."""
+    _Shown.traceback = show
 
 
-def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line (of the process, if none is given) and exit.
-
-    A usage error exits with 2, as a wrong setting does. An error that is not ours is a bug, here or in the
-    job's module: Python prints its traceback and exits with 1.
-
-    Raises:
-        SystemExit: always.
-    """
-    _Shown.traceback = False
-    _answer_sigterm_as_init()
-    try:
-        from eos.cli.app import app
-
-        app(None if arguments is None else list(arguments), prog_name="eos")
-    except EosError as error:
-        if _Shown.traceback:
-            traceback.print_exc()
-        code = exit_code_of(error)
-        complain(f"{error}")
-        sys.exit(int(code))
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-    sys.exit(int(ExitCode.DONE))
-
-
-def _answer_sigterm_as_init() -> None:
-    """End at SIGTERM until a command has a handler of its own.
-
-    For the first process of a container the kernel drops a signal whose action is the default one: a pod that waits
-    for its brokers while it starts could only be ended by SIGKILL, after the whole grace period.
-    """
-    if os.getpid() == _INIT and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end)
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise SystemExit(_TERMINATED)
+def shows_tracebacks() -> bool:
+    """Whether errors are printed with the place that they were raised at."""
+    return _Shown.traceback
 
 
 def complain(message: str) -> None:

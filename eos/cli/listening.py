@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 
-from eos.events import Listener, tell_all
+from eos.events import Listener, send_to_all
 from eos.settings import Settings
 
 
@@ -13,10 +13,10 @@ def listen(connection: Connection, ordinal: int, settings: Settings) -> Listener
 
     Picklable by its name, and apart from the command line, so that workers do not load that.
     """
-    from eos.kafka.version import librdkafka_version
+    from eos.kafka.librdkafka import librdkafka_version
     from eos.observe import LogListener, Relay, configure_logs, log_start
 
     configure_logs(settings.observe)
     log_start(librdkafka_version, ordinal=ordinal)
     least_sessions = max(1, len(settings.ownership.owned_partitions))
-    return tell_all(LogListener(), Relay(connection, ordinal, expected_sessions=least_sessions))
+    return send_to_all(LogListener(), Relay(connection, ordinal, expected_sessions=least_sessions))

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 
-from eos.cli import local_spark
 from eos.cli.ending import complain
-from eos.cli.options import AppDir, JobReference, load_settings
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.options import AppDir, JobReference, load_declaration, load_settings
+from eos.cli.texts import exit_codes, help_of, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.local import LocalKafka
 
-_app = typer.Typer(no_args_is_help=True, help="Run a real Apache Kafka on this machine, on loopback.")
+commands = typer.Typer(no_args_is_help=True, help="Run a real Apache Kafka on this machine, on loopback.")
 _Directory = Annotated[
     Path | None,
     typer.Option("--directory", metavar="DIR", help="Where its jars, data and logs are; .eos if not given."),
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    local_spark.add_to(_app)
-    app.add_typer(_app, name="local")
-
-
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Start Kafka in the background, and print its bootstrap servers.
@@ -66,10 +59,11 @@ def start(
     typer.echo(cluster.start().bootstrap_servers)
 
 
-@_app.command(
+@commands.command(
     help=help_of(
         """
-        Stop the Kafka of a directory, whoever started it. Its records stay.
+        Stop the Kafka of a directory, also one that another process started. Its
+        records stay.
 
         Example:
           eos local stop
@@ -79,15 +73,10 @@ def start(
 )
 def stop(directory: _Directory = None) -> None:
     """Stop a local Kafka."""
-    cluster, where = _attached(directory)
-    if cluster is None:
-        complain(f"no Kafka runs in {where}")
-        return
-    cluster.stop()
-    complain(f"stopped the Kafka of {where}")
+    stop_cluster(_attached(directory), "Kafka", directory)
 
 
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Print the brokers of a directory's Kafka.
@@ -101,30 +90,17 @@ def stop(directory: _Directory = None) -> None:
 )
 def status(directory: _Directory = None) -> None:
     """Show a local Kafka."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    cluster, where = _attached(directory)
-    if cluster is None:
-        complain(f"no Kafka runs in {where}")
-        raise typer.Exit(int(ExitCode.UNAVAILABLE))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("broker", "state", "address", "process", "log"):
-        table.add_column(column, overflow="fold")
-    for broker in cluster.brokers:
-        state = "down" if broker.pid is None else "up"
-        log = broker.log_path
-        shown = log.relative_to(Path.cwd()) if log.is_relative_to(Path.cwd()) else log
-        table.add_row(
-            str(broker.id), state, f"{broker.host}:{broker.port}", str(broker.pid or "-"), str(shown)
-        )
-    Console().print(table)
+    cluster = require_running(_attached(directory), "Kafka", directory)
+    rows = [
+        (str(one.id), f"{one.host}:{one.port}", *process_columns(one.pid, one.log_path))
+        for one in cluster.brokers
+    ]
+    print_table(("broker", "address", "state", "process", "log"), rows)
     if any(broker.pid is None for broker in cluster.brokers):
         raise typer.Exit(int(ExitCode.UNAVAILABLE))
 
 
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Create the topics of a job that are missing in a directory's Kafka.
@@ -144,23 +120,59 @@ def topics(
     app_dir: AppDir = Path(),
 ) -> None:
     """Create the topics of a job."""
-    from eos.job import Declaration
     from eos.local.topics import create_topics
-    from eos.references import load_named
 
-    kind: type[Declaration] = Declaration  # type: ignore[type-abstract]  # it is only asked whether an object fits
-    job = load_named(reference, app_dir.absolute(), kind, "job")
-    cluster, where = _attached(directory)
+    job = load_declaration(reference, app_dir)
+    cluster = _attached(directory)
     if cluster is None:
-        raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
-    for name in create_topics(
-        cluster, dict.fromkeys(sorted(job.read_topics | job.written_topics), partitions)
-    ):
+        raise ConfigError(f"no Kafka runs in {directory_of(directory)}. Fix: eos local start")
+    wanted = dict.fromkeys(sorted(job.read_topics | job.written_topics), partitions)
+    for name in create_topics(cluster, wanted):
         typer.echo(name)
 
 
-def _attached(directory: Path | None) -> tuple[LocalKafka | None, Path]:
+def _attached(directory: Path | None) -> LocalKafka | None:
     from eos.local import LocalKafka
 
-    where = load_settings(None, options={"local.directory": directory}).local.directory.absolute()
-    return LocalKafka.attach(where), where
+    return LocalKafka.attach(directory_of(directory))
+
+
+# --- for Kafka and for Spark ------------------------------------------------------------------------------
+
+
+class Running(Protocol):
+    """A cluster that runs on this machine."""
+
+    def stop(self) -> None: ...
+
+
+Cluster = TypeVar("Cluster", bound=Running)
+
+
+def directory_of(directory: Path | None) -> Path:
+    """The directory of the option or of the settings."""
+    return load_settings(None, options={"local.directory": directory}).local.directory.absolute()
+
+
+def stop_cluster(cluster: Running | None, name: str, directory: Path | None) -> None:
+    """Stop a cluster, if it runs, and say what was done."""
+    where = directory_of(directory)
+    if cluster is None:
+        complain(f"no {name} runs in {where}")
+    else:
+        cluster.stop()
+        complain(f"stopped the {name} of {where}")
+
+
+def require_running(cluster: Cluster | None, name: str, directory: Path | None) -> Cluster:
+    """The cluster; without one, the command ends with the code for what does not answer."""
+    if cluster is None:
+        complain(f"no {name} runs in {directory_of(directory)}")
+        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+    return cluster
+
+
+def process_columns(pid: int | None, log: Path) -> tuple[str, str, str]:
+    """State, process id and log file of a process, for a table."""
+    shown = log.relative_to(Path.cwd()) if log.is_relative_to(Path.cwd()) else log
+    return "down" if pid is None else "up", str(pid or "-"), str(shown)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +13,12 @@ from eos.cli.ending import complain, show_tracebacks
 from eos.errors import ConfigError
 
 if TYPE_CHECKING:
+    from eos.job import Declaration, Job
     from eos.settings import Settings
+
+PREFLIGHT_S = 30.0
+
+log = logging.getLogger("eos.cli")
 
 JobReference = Annotated[
     str, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
@@ -27,6 +33,13 @@ AppDir = Annotated[
     typer.Option(
         "--app-dir", metavar="DIR", help="Where the job's module is found; this directory if not given."
     ),
+]
+Start = Annotated[
+    Literal["earliest", "latest"] | None,
+    typer.Option(metavar="earliest|latest", help="Once: where a group without offsets begins."),
+]
+AdoptOffsets = Annotated[
+    bool, typer.Option("--adopt-offsets", help="Once: take over offsets of another mode of ownership.")
 ]
 Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
@@ -49,6 +62,7 @@ def load_settings(
     Raises:
         ConfigError: a setting is wrong, is a secret, or is given twice.
     """
+    from eos.kafka.fixed import refuse_fixed
     from eos.settings import Settings
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
@@ -59,11 +73,45 @@ def load_settings(
         )
     overrides |= given
     settings = Settings.load(config, overrides)
+    refuse_fixed(settings)
     if local:
         settings = Settings.load(config, overrides | {"kafka.bootstrap_servers": _local_brokers(settings)})
     if settings.observe.log_level == "debug":
         show_tracebacks()
     return settings
+
+
+def load_job(reference: str, app_dir: Path) -> Job:
+    """The job that ``package.module:name`` names.
+
+    Raises:
+        ConfigError: there is no such module or name, or it is no Job.
+    """
+    from eos.job import Job
+    from eos.references import load_named
+
+    return load_named(reference, app_dir.absolute(), Job, "eos.Job")
+
+
+def load_declaration(reference: str, app_dir: Path) -> Declaration:
+    """The job of any kind (loop, Spark) that ``package.module:name`` names. Raises as `load_job`."""
+    from eos.job import Declaration
+    from eos.references import load_named
+
+    kind: type[Declaration] = Declaration  # type: ignore[type-abstract]  # it is only asked whether an object fits
+    return load_named(reference, app_dir.absolute(), kind, "job")
+
+
+def check_cluster(job: Declaration, settings: Settings) -> None:
+    """Look whether the cluster fits, before the first transaction, and log what is less safe than it could be.
+
+    Raises:
+        EosError: as `preflight`.
+    """
+    from eos.check.preflight import preflight
+
+    for warning in preflight(job, settings, deadline_s=min(PREFLIGHT_S, settings.transaction.timeout_s)):
+        log.warning("preflight: %s", warning)
 
 
 def _assigned(assignments: Iterable[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`eos shard-id`: the transactional.ids of a job, or what an id stands for."""
+"""`eos shard-id`: the transactional.ids of a job, or the meaning of an id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.options import AppDir, Assignments, Config, Local, load_settings
+from eos.cli.options import AppDir, Assignments, Config, Local, load_job, load_settings
 from eos.cli.texts import exit_codes, help_of
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -15,33 +15,30 @@ from eos.exits import ExitCode
 if TYPE_CHECKING:
     from eos.job import Job
     from eos.settings import Settings
+    from eos.shards import Shard
 
-_HELP = help_of(
-    """
-    Print a job's transactional.ids, one a line; or parse one.
+commands = typer.Typer()
 
-    Without --ordinal or --partition: the ids of the workers that `eos run` would
-    start here (with ownership.mode = "partition" the cluster is asked for the
-    partitions). Access rules can name the prefix before the last two parts.
 
-    Examples:
-      eos shard-id jobs.refunds:job --ordinal 3
-      eos shard-id jobs.refunds:job --partition settlements:0
-      eos shard-id --parse refunds.refunds.i.3
-    """
+@commands.command(
+    "shard-id",
+    help=help_of(
+        """
+        Print a job's transactional.ids, one a line; or parse one.
+
+        Without --ordinal or --partition: the ids of the workers that `eos run` would
+        start here (with ownership.mode = "partition" the cluster is asked for the
+        partitions). Access rules can name the prefix before the last two parts.
+
+        Examples:
+          eos shard-id jobs.refunds:job --ordinal 3
+          eos shard-id jobs.refunds:job --partition settlements:0
+          eos shard-id --parse refunds.refunds.i.3
+        """
+    ),
+    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
 )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "shard-id",
-        help=_HELP,
-        epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
-    )(_shard_id)
-
-
-def _shard_id(
+def shard_id(
     *,
     reference: Annotated[
         str | None, typer.Argument(metavar="MODULE:NAME", help="The job, for example jobs.refunds:job.")
@@ -50,28 +47,27 @@ def _shard_id(
     partition: Annotated[
         str | None, typer.Option(help="The id of this input partition.", metavar="TOPIC:NUMBER")
     ] = None,
-    parse: Annotated[str | None, typer.Option(help="Print what this id stands for.", metavar="ID")] = None,
+    parse: Annotated[str | None, typer.Option(help="Print what this id means.", metavar="ID")] = None,
     config: Config = None,
     assignments: Assignments = None,
     local: Local = False,
     app_dir: AppDir = Path(),
 ) -> None:
-    from eos.worker import load_job
-
+    """Print a job's transactional.ids."""
     if parse is not None:
         _print_parsed(parse)
         return
     if reference is None:
         raise ConfigError("shard-id needs a job, for example jobs.refunds:job, or --parse ID")
     settings = load_settings(config, assignments, local=local)
-    for transactional_id in _ids(load_job(reference, app_dir.absolute()), settings, ordinal, partition):
+    for transactional_id in _ids(load_job(reference, app_dir), settings, ordinal, partition):
         typer.echo(transactional_id)
 
 
 def _ids(job: Job, settings: Settings, ordinal: int | None, partition: str | None) -> list[str]:
+    from eos.runner.worker import shards_of
     from eos.settings.tables import parse_partition
     from eos.shards import OrdinalShard, PartitionShard
-    from eos.worker import shards_of
 
     group = settings.group_for(job.name)
     if partition is not None:
@@ -86,15 +82,25 @@ def _ids(job: Job, settings: Settings, ordinal: int | None, partition: str | Non
 
 
 def _print_parsed(transactional_id: str) -> None:
-    from eos.shards import OrdinalShard, PartitionShard, parse_transactional_id
+    from eos.shards import parse_transactional_id
 
     shard = parse_transactional_id(transactional_id)
     typer.echo(f"app    {shard.app}")
     typer.echo(f"group  {shard.group}")
+    typer.echo(f"shard  {_meaning(shard)}")
+
+
+def _meaning(shard: Shard) -> str:
+    from eos.shards import BatchShard, OrdinalShard, PartitionShard, SinkShard, StartShard
+
     match shard:
         case PartitionShard():
-            typer.echo(f"shard  partition {shard.partition}")
+            return f"partition {shard.partition}"
         case OrdinalShard():
-            typer.echo(f"shard  instance {shard.ordinal}")
-        case _:
-            typer.echo("shard  first offsets of the group (start policy)")
+            return f"instance {shard.ordinal}"
+        case SinkShard():
+            return f"output shard {shard.number} of a streaming query"
+        case BatchShard():
+            return "a batch run: all input partitions in one transaction"
+        case StartShard():
+            return "the group's first offsets (start policy)"

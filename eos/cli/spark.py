@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from eos.cli.ending import complain
-from eos.cli.options import AppDir, Assignments, Config, Local, load_settings
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.options import (
+    AdoptOffsets,
+    AppDir,
+    Assignments,
+    Config,
+    Local,
+    Start,
+    check_cluster,
+    load_settings,
+)
+from eos.cli.texts import exit_codes, help_of, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -25,24 +32,16 @@ if TYPE_CHECKING:
     from eos.spark.job import SparkJob
     from eos.spark.stream_job import StreamJob
 
-_PREFLIGHT_S = 30.0
 _TERMINATED = 143  # 128 + SIGTERM, as a shell reports it
 _NEEDED_BY = "Spark"
 
-log = logging.getLogger("eos.cli")
-
-_app = typer.Typer(no_args_is_help=True, help="Run Spark jobs: output and input offsets in one transaction.")
+commands = typer.Typer(
+    no_args_is_help=True, help="Run Spark jobs: output and input offsets in one transaction."
+)
 
 _Reference = Annotated[
     str,
     typer.Argument(metavar="MODULE:NAME", help="The SparkJob, for example jobs.refunds_batch:job."),
-]
-_Start = Annotated[
-    Literal["earliest", "latest"] | None,
-    typer.Option(metavar="earliest|latest", help="Once: where a group without offsets begins."),
-]
-_AdoptOffsets = Annotated[
-    bool, typer.Option("--adopt-offsets", help="Once: take over offsets of another mode of ownership.")
 ]
 _MaxRecords = Annotated[
     int | None,
@@ -50,20 +49,15 @@ _MaxRecords = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.add_typer(_app, name="spark")
-
-
-@_app.command(
+@commands.command(
     help=help_of(
         r"""
         Run a SparkJob once over what is new in its input, or a StreamJob's query.
 
         A batch plans offset ranges from the group's committed offsets to the last
         stable offset, and returns when all of them are committed. Run it again for
-        what came since; --until-caught-up does so until all that is there now is
-        done. A query goes on from its --checkpoint until it is stopped, or has
+        what came since; --until-caught-up does so until all that is below the last
+        stable offsets of now is done. A query goes on from its --checkpoint until it is stopped, or has
         caught up. Ctrl-C or SIGTERM ends either at once; the next run goes on where
         it stood.
 
@@ -84,8 +78,8 @@ def run(
     *,
     reference: _Reference,
     config: Config = None,
-    start: _Start = None,
-    adopt_offsets: _AdoptOffsets = False,
+    start: Start = None,
+    adopt_offsets: AdoptOffsets = False,
     max_records_per_partition: _MaxRecords = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Run on until all present input is processed, then end.")
@@ -105,49 +99,34 @@ def run(
     assignments: Assignments = None,
 ) -> None:
     """Run a Spark job."""
-    from eos.kafka.version import librdkafka_version
+    from eos.kafka.librdkafka import librdkafka_version
     from eos.observe import configure_logs, log_start
 
     spark_conf = _assigned(conf or [])
-    options = {
-        "input.start": start,
-        "ownership.adopt_offsets": adopt_offsets or None,
-        "spark.max_records_per_partition": max_records_per_partition,
-    }
+    options = _options(start, adopt_offsets, max_records_per_partition)
     settings = load_settings(config, assignments, options, local=local)
     configure_logs(settings.observe)
     job = _load(reference, app_dir)
     log_start(librdkafka_version, job=job.name)
-    from eos.check import preflight
-    from eos.spark.job import SparkJob, job_settings
+    from eos.settings.binding import own_settings
+    from eos.spark.job import SparkJob
 
     if isinstance(job, SparkJob) == (checkpoint is not None):
         raise ConfigError(
             f"{reference} is a {type(job).__name__}: --checkpoint is for a StreamJob, which needs one "
             "(for example --checkpoint .eos/checkpoints/refunds-stream)"
         )
-    job_settings(job, settings)
+    own_settings(job, settings)
     jars = _connector(settings)
-    deadline_s = min(_PREFLIGHT_S, settings.transaction.timeout_s)
-    for warning in preflight(job, settings, deadline_s=deadline_s):
-        log.warning("preflight: %s", warning)
-    with _ended_by_sigterm():
+    check_cluster(job, settings)
+    with _spark_session(job.name, master, jars, spark_conf) as spark:
         if isinstance(job, SparkJob):
-            results = _run(job, settings, master, jars, spark_conf, until_caught_up=until_caught_up)
-            _print(results)
+            _print(_run(job, spark, settings, until_caught_up=until_caught_up))
         else:
-            _stream(
-                job,
-                settings,
-                master,
-                jars,
-                spark_conf,
-                checkpoint=checkpoint or "",
-                until_caught_up=until_caught_up,
-            )
+            _stream(job, spark, settings, checkpoint or "", until_caught_up=until_caught_up)
 
 
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Print what a run would read now: an offset range per input partition.
@@ -164,23 +143,15 @@ def plan(
     *,
     reference: _Reference,
     config: Config = None,
-    start: _Start = None,
-    adopt_offsets: _AdoptOffsets = False,
+    start: Start = None,
+    adopt_offsets: AdoptOffsets = False,
     max_records_per_partition: _MaxRecords = None,
     local: Local = False,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
     """Show what a run would read."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    options = {
-        "input.start": start,
-        "ownership.adopt_offsets": adopt_offsets or None,
-        "spark.max_records_per_partition": max_records_per_partition,
-    }
+    options = _options(start, adopt_offsets, max_records_per_partition)
     settings = load_settings(config, assignments, options, local=local)
     job = _load(reference, app_dir)
     from eos.spark.job import SparkJob, preview
@@ -191,15 +162,10 @@ def plan(
         )
 
     head, *rows, foot = preview(job, settings).table()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
-    for name, below in zip(head, foot, strict=True):
-        table.add_column(name, below, overflow="fold", justify="left" if name == "partition" else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    print_table(head, rows, foot=foot, figures=True)
 
 
-@_app.command(
+@commands.command(
     help=help_of(
         """
         Print the paths of the jars that let Spark read Kafka, with commas between.
@@ -250,57 +216,39 @@ def _connector(settings: Settings) -> list[Path]:
     return provide_connector(local.directory, java=find_java(_NEEDED_BY), progress=complain, jars=local.jars)
 
 
-def _run(
-    job: SparkJob,
-    settings: Settings,
-    master: str,
-    jars: Sequence[Path],
-    conf: dict[str, str],
-    *,
-    until_caught_up: bool,
-) -> list[BatchResult]:
-    from eos.cli import progress
-    from eos.observe import LogListener, configure_logs
-    from eos.settings.shown import DEFAULT
-    from eos.spark.job import run_job, run_until_caught_up
-    from eos.spark.session import build_session, interruptible, tasks_done
+def _options(start: str | None, adopt_offsets: bool, max_records: int | None) -> dict[str, object]:
+    return {
+        "input.start": start,
+        "ownership.adopt_offsets": adopt_offsets or None,
+        "spark.max_records_per_partition": max_records,
+    }
 
-    observe = settings.shown()["observe"]
-    unasked = observe["log_level"].source == observe["log_format"].source == DEFAULT
-    with_bar = sys.stderr.isatty() and unasked
-    spark = build_session(f"eos {job.name}", master, jars, conf)
-    listener = LogListener()
-    bar = progress.polled_bar(job.name, "tasks", lambda: tasks_done(spark)) if with_bar else nullcontext()
+
+def _run(job: SparkJob, spark: Any, settings: Settings, *, until_caught_up: bool) -> list[BatchResult]:
+    from eos.cli.progress import polled_bar, quiet, shows_bars
+    from eos.observe import LogListener, configure_logs
+    from eos.spark.job import run_job, run_until_caught_up
+    from eos.spark.session import interruptible, tasks_done
+
+    listener, with_bar = LogListener(), shows_bars(settings)
 
     def work() -> list[BatchResult]:
         if until_caught_up:
             return list(run_until_caught_up(job, spark, settings, listener=listener))
         return [run_job(job, spark, settings, listener=listener)]
 
-    try:
-        with bar:
-            if with_bar:  # to the bar's own stderr, which writes above it; fewer lines, for it says the rest
-                configure_logs(settings.observe.model_copy(update={"log_level": "warning"}))
-            return interruptible(spark, work)
-    finally:
-        spark.stop()
+    with polled_bar(job.name, "tasks", lambda: tasks_done(spark)) if with_bar else nullcontext():
+        if with_bar:  # to the bar's own stderr, which writes above it
+            configure_logs(quiet(settings).observe)
+        return interruptible(spark, work)
 
 
 def _stream(
-    job: StreamJob,
-    settings: Settings,
-    master: str,
-    jars: Sequence[Path],
-    conf: dict[str, str],
-    *,
-    checkpoint: str,
-    until_caught_up: bool,
+    job: StreamJob, spark: Any, settings: Settings, checkpoint: str, *, until_caught_up: bool
 ) -> None:
     from eos.observe import LogListener
-    from eos.spark.session import build_session, interruptible
+    from eos.spark.session import interruptible
     from eos.spark.stream_job import start_stream
-
-    spark = build_session(f"eos {job.name}", master, jars, conf)
 
     def work() -> None:
         run = start_stream(
@@ -314,15 +262,13 @@ def _stream(
         run.wait()
         run.sink.refresh()
 
-    try:
-        interruptible(spark, work)
-    finally:
-        spark.stop()
+    interruptible(spark, work)
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C does, so that the session is stopped and with it every task."""
+def _spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str, str]) -> Iterator[Any]:
+    """A session, stopped at the end of the block, and with it every task. SIGTERM ends the block like Ctrl-C does."""
+    from eos.spark.session import build_session
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         del number, frame
@@ -330,28 +276,29 @@ def _ended_by_sigterm() -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        spark = build_session(f"eos {name}", master, jars, conf)
+        try:
+            yield spark
+        finally:
+            spark.stop()
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _print(results: Sequence[BatchResult]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     from eos.spark.commit import ShardState
 
     states = (ShardState.COMMITTED, ShardState.EMPTY, ShardState.SKIPPED)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "partitions", *states, "records out", "seconds"):
-        table.add_column(str(name), justify="right")
-    for number, result in enumerate(results, start=1):
-        counts = (str(result.count(state)) for state in states)
-        table.add_row(
-            str(number), str(len(result.plan)), *counts, str(result.records_out), f"{result.seconds:.1f}"
+    head = ("run", "partitions", *map(str, states), "records out", "seconds")
+    rows = [
+        (
+            *(str(number), str(len(result.plan))),
+            *(str(result.count(state)) for state in states),
+            *(str(result.records_out), f"{result.seconds:.1f}"),
         )
-    Console().print(table)
+        for number, result in enumerate(results, start=1)
+    ]
+    print_table(head, rows, figures=True)
 
 
 def _assigned(pairs: Sequence[str]) -> dict[str, str]:

@@ -2,62 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eos.cli.ending import complain
-from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_settings
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings
+from eos.cli.texts import exit_codes, help_of, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.check import VerificationReport
-    from eos.check.verify import Progress
     from eos.offsets import Partition
+    from eos.verifier.report import VerificationReport
 
 _DEADLINE_S = 3600.0
 _STAGES = {"input": "reading input", "output": "reading output", "compare": "comparing"}
-_HELP = help_of(
-    """
-    Prove from the outside that a job's output is exactly once.
+commands = typer.Typer()
 
-    Reads the input up to the group's committed offsets, applies the transform
-    again, and compares with the read_committed output: lost, duplicated, torn,
-    unexpected. It only reads, and waits until the output is settled; let the job
-    catch up, or stop it, before.
 
-    Where the group did not begin at offset 0, or input or output was deleted since,
-    say where to begin on both sides.
+@commands.command(
+    help=help_of(
+        """
+        Prove from the outside that a job's output is exactly once.
 
-    Examples:
-      eos verify jobs.refunds:job --config conf/refunds.toml
-      eos verify jobs.refunds:job --input-from settlements:0=500
-    """
+        Reads the input up to the group's committed offsets, applies the transform
+        again, and compares with the read_committed output: lost, duplicated, torn,
+        unexpected, in the wrong partition, out of order. It only reads, and waits until
+        the output is settled. Let the job catch up, or stop it, first.
+
+        It judges what is committed, and says what of the input is not: held back by an
+        open transaction, or not processed yet. --complete makes that an error. Where
+        the group has processed no record, nothing is compared, and it ends with 7.
+
+        Where the group did not begin at offset 0, or input or output was deleted since,
+        say where to begin on both sides. Where an output topic was given more partitions,
+        say how many it had.
+
+        Examples:
+          eos verify jobs.refunds:job --config conf/refunds.toml
+          eos verify jobs.refunds:job --config conf/refunds.toml --complete
+          eos verify jobs.refunds:job --input-from settlements:0=500
+        """
+    ),
+    epilog=exit_codes(
+        ExitCode.DONE,
+        ExitCode.UNEXPECTED,
+        ExitCode.CONFIGURATION,
+        ExitCode.UNAVAILABLE,
+        ExitCode.OFFSET_GAP,
+        ExitCode.NOT_EXACTLY_ONCE,
+    ),
 )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command(
-        "verify",
-        help=_HELP,
-        epilog=exit_codes(
-            ExitCode.DONE,
-            ExitCode.UNEXPECTED,
-            ExitCode.CONFIGURATION,
-            ExitCode.UNAVAILABLE,
-            ExitCode.OFFSET_GAP,
-            ExitCode.NOT_EXACTLY_ONCE,
-        ),
-    )(_verify)
-
-
-def _verify(
+def verify(
     *,
     reference: JobReference,
     config: Config = None,
@@ -70,31 +69,67 @@ def _verify(
         list[str] | None,
         typer.Option(metavar="TOPIC:N=OFFSET", help="The output's end before it began; may be repeated."),
     ] = None,
+    grown_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC=PARTITIONS",
+            help="An output topic's partitions before it was given more; may be repeated.",
+        ),
+    ] = None,
+    order: Annotated[
+        bool | None,
+        typer.Option(help="Compare the order. If not given: unless Spark has committed the offsets."),
+    ] = None,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Fail with 5 unless all input is processed, to its very end.")
+    ] = False,
     deadline_s: Annotated[
         float, typer.Option("--deadline", metavar="SECONDS", help="Give up after this.", min=1)
     ] = _DEADLINE_S,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    from eos.worker import bind, load_job
-
+    """Verify a job's output."""
     begins = _offsets("--input-from", input_from or ()), _offsets("--output-from", output_from or ())
+    grown = dict(_grown(text) for text in grown_from or ())
     settings = load_settings(config, assignments, local=local)
-    job = load_job(reference, app_dir.absolute())
-    bind(job, settings)
-    from eos.check import verify  # only now: it takes longest to load
+    job = load_job(reference, app_dir)
+    from eos.cli.progress import bars
+    from eos.verifier import verify as verifying  # only now: it takes longest to load
 
-    with _progress() as progress:
-        report = verify(
+    with bars() as update:
+        report = verifying.verify(
             job,
             settings,
             deadline_s=deadline_s,
-            progress=progress,
+            on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
             input_from=begins[0],
             output_from=begins[1],
+            grown_from=grown,
+            order=order,
         )
-    _print(report)
-    raise typer.Exit(int(ExitCode.DONE if report.exactly_once else ExitCode.NOT_EXACTLY_ONCE))
+    print_table(("", ""), report.rows())
+    for example in report.examples:
+        typer.echo(str(example))
+    raise typer.Exit(int(_exit_code(report, complete=complete)))
+
+
+def _exit_code(report: VerificationReport, *, complete: bool) -> ExitCode:
+    if report.differs:
+        return ExitCode.NOT_EXACTLY_ONCE
+    if not report.records:
+        complain(
+            f"the group {report.group!r} has processed no record, so nothing was compared. Fix: run the job first; or name "
+            "the group that ran it (--set group=…), or an earlier beginning (--input-from)"
+        )
+        return ExitCode.NOT_EXACTLY_ONCE
+    if not complete or report.complete:
+        return ExitCode.DONE
+    complain(
+        "not all of the input is processed (above). Fix: end the transaction that holds it back, or wait for "
+        "its timeout; let the job catch up (eos run … --until-caught-up); then verify again"
+    )
+    return ExitCode.UNAVAILABLE
 
 
 def _offsets(option: str, texts: Iterable[str]) -> dict[Partition, int]:
@@ -112,43 +147,8 @@ def _offsets(option: str, texts: Iterable[str]) -> dict[Partition, int]:
     return offsets
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar per stage on stderr; nothing where that is no terminal."""
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description:<14}"),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as shown:
-        tasks: dict[str, progress.TaskID] = {}
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = shown.add_task(_STAGES.get(stage, stage))
-            shown.update(tasks[stage], completed=done, total=total)
-
-        yield update
-
-
-def _print(report: VerificationReport) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
-    for what, figures in report.rows():
-        table.add_row(what, figures)
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(table)
-    if not report.records:
-        complain("nothing was compared: the group has processed no record yet")
-    for example in report.examples:
-        console.print(str(example), soft_wrap=True)
+def _grown(text: str) -> tuple[str, int]:
+    topic, _, count = text.rpartition("=")
+    if not topic or not count.isdecimal():
+        raise ConfigError(f"--grown-from {text!r}: give TOPIC=PARTITIONS, for example refunds-emitted=4")
+    return topic, int(count)

@@ -6,11 +6,14 @@ It only reads. eos never creates or changes a topic, a group or a setting of the
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -31,14 +34,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify_consumer, refused_connection
-from eos.kafka.connecting import QUICKLY
-from eos.offsets import Partition
+from eos.kafka.classify import classify_consumer, refused_connection, refused_options
+from eos.kafka.config import QUICKLY
+from eos.offsets import OffsetVector, Partition
 
 T = TypeVar("T")
 
 # Seconds that a future may take beyond its request's own timeout, which it then reports itself.
 _GRACE_S = 1.0
+# librdkafka corrupts its heap when a question for offsets times out before the leader is known: with 1 ms in one of a
+# thousand calls (tests/canaries). It knows it long before this.
+_LEAST_OFFSETS_TIMEOUT_S = 1.0
 _NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}
 _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -49,14 +55,18 @@ _NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
 
 
 class TopicShape(NamedTuple):
-    """A topic's number of partitions and the smallest number of replicas of any of them."""
+    """A topic's number of partitions, the smallest number of replicas of any of them, and its id (KIP-516).
+
+    The id is written as Kafka's own tools write it; "" from brokers before 2.8, which have none.
+    """
 
     partitions: int
     replicas: int
+    topic_id: str = ""
 
 
 class GroupShape(NamedTuple):
-    """Who is in a group now (``client id @ host``), and whether it is a classic one that has members or had some."""
+    """Who is in a group now (``client id @ host``), and whether it is a classic one that has, or once had, members."""
 
     members: list[str]
     is_classic: bool
@@ -79,6 +89,22 @@ _SPECS = {
 }
 
 
+class AskedOffsets:
+    """Offsets that were asked for; see `Admin.ask_offsets_at`."""
+
+    def __init__(self, futures: Mapping[TopicPartition, Future[Any]]) -> None:
+        self._futures = futures
+
+    def answers(self) -> dict[Partition, int]:
+        """Those that have come; a partition whose leader has not answered, or has refused, is left out."""
+        answered = {
+            Partition(p.topic, p.partition): future.result().offset
+            for p, future in self._futures.items()
+            if future.done() and future.exception() is None
+        }
+        return {partition: offset for partition, offset in answered.items() if offset >= 0}
+
+
 class Admin:
     """One admin client. Every call takes its timeout in seconds.
 
@@ -98,9 +124,7 @@ class Admin:
         try:
             self._client = AdminClient(options)
         except KafkaException as error:
-            cause = error.args[0]
-            text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-            raise ConfigError(f"librdkafka refuses the client's options: {text}") from error
+            raise refused_options("client", error) from error
 
     def brokers(self, timeout_s: float) -> tuple[int, ...]:
         """The ids of the brokers that are up.
@@ -140,7 +164,8 @@ class Admin:
         for name, described in answers.items():
             if described is not None:
                 replicas = [len(partition.replicas) for partition in described.partitions]
-                found[name] = TopicShape(len(replicas), min(replicas, default=0))
+                topic_id = _as_java_writes(described.topic_id)
+                found[name] = TopicShape(len(replicas), min(replicas, default=0), topic_id)
         return found
 
     def topic_configs(self, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
@@ -159,23 +184,52 @@ class Admin:
         """
         return self._configs(ResourceType.BROKER, map(str, brokers), timeout_s)
 
-    def offsets_at(
-        self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
-    ) -> dict[Partition, int]:
+    def offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> OffsetVector:
         """Where a mark stands in each of these partitions: one request per broker (500 partitions: 10 ms).
+
+        A shorter timeout than a second counts as a second.
+
+        The epochs beside the last stable offset and the high watermark are those of the partitions' present leaders.
 
         Raises:
             RetriableError: no answer in time, or a partition is without a leader or unknown.
             ConfigError: access was refused.
         """
+        wanted = list(partitions)
+        if not wanted:
+            return OffsetVector()
+        timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
+        answers = self._answers(
+            self._ask_offsets(mark, wanted, timeout_s),
+            timeout_s,
+            absent=(),
+            topic=lambda partition: partition.topic,
+        )
+        found = {Partition(p.topic, p.partition): answer for p, answer in answers.items()}
+        # A question that timed out is answered by -1001, without an error (tests/canaries).
+        if unanswered := [p for p, at in found.items() if at.offset < 0]:
+            raise RetriableError(
+                f"{Call.METADATA}: no answer in time about {unanswered[0]}", code="_TIMED_OUT"
+            )
+        epochs = {
+            p: at.leader_epoch
+            for p, at in found.items()
+            if at.leader_epoch is not None and at.leader_epoch >= 0
+        }
+        return OffsetVector({p: at.offset for p, at in found.items()}, epochs)
+
+    def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
+        """As `offsets_at`, without waiting for the answers."""
+        return AskedOffsets(self._ask_offsets(mark, partitions, timeout_s))
+
+    def _ask_offsets(
+        self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
+    ) -> Mapping[TopicPartition, Future[Any]]:
         spec, isolation = _SPECS[mark]
         wanted = {TopicPartition(p.topic, p.number): spec for p in partitions}
-        if not wanted:
-            return {}
+        timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
         with self._classified():
-            futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
-        answers = self._answers(futures, timeout_s, absent=(), topic=lambda partition: partition.topic)
-        return {Partition(p.topic, p.partition): answer.offset for p, answer in answers.items()}
+            return self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
 
     def group_shape(self, group: str, timeout_s: float) -> GroupShape:
         """The members of a group; one that does not exist has none.
@@ -248,6 +302,7 @@ class Admin:
                     if error.args[0].code() not in absent:
                         raise
                     found[key] = None
+        self._event = self._refused = None  # what was refused before is not any more
         return found
 
     @contextlib.contextmanager
@@ -276,3 +331,34 @@ class Admin:
         ):  # which comes after the reason
             self._event = error
         self._refused = self._refused or refused_connection(Call.METADATA, error)
+
+
+def _as_java_writes(topic_id: object) -> str:
+    # librdkafka writes plain base64, Java its URL-safe form; an id of zeros is none.
+    text = "" if topic_id is None else str(topic_id).rstrip("=").replace("+", "-").replace("/", "_")
+    return text if text.strip("A") else ""
+
+
+_shared: WeakValueDictionary[str, Admin] = WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def forget_shared_admin(admin: Admin) -> None:
+    """Let the next caller have a new client: this one goes on asking the broker that it took for the controller."""
+    with _sharing:
+        for key, shared in list(_shared.items()):
+            if shared is admin:
+                del _shared[key]
+
+
+def shared_admin(config: Mapping[str, Any]) -> Admin:
+    """One client for all callers of this process with the same options, as long as one of them keeps it.
+
+    A process may read a hundred partitions, each with a consumer of its own.
+    """
+    key = f"{os.getpid()} {sorted(config.items())}"  # a fork has none of its parent's threads
+    with _sharing:
+        admin = _shared.get(key)
+        if admin is None:
+            admin = _shared[key] = Admin(config)
+        return admin

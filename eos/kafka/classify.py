@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from eos.calls import Call
 from eos.errors import (
@@ -35,6 +35,7 @@ from eos.errors import (
     RetriableError,
     TransactionExpiredError,
     UnclassifiedError,
+    UnprovenFenceError,
     UsageError,
 )
 
@@ -97,8 +98,9 @@ _CERTIFICATE_ALERTS = {
 }
 
 _PERMANENT_IN_PRODUCE = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "the record is larger than allowed. Fix: message.max.bytes in [kafka.producer] "
-    "and max.message.bytes of the topic, or smaller records",
+    KafkaError.MSG_SIZE_TOO_LARGE: "the record, or the batch it was sent in, is larger than allowed. Fix: "
+    "message.max.bytes in [kafka.producer] and max.message.bytes of the topic; batch.size in [kafka.producer] below "
+    "these, if the record itself is; or smaller records",
     KafkaError.RECORD_LIST_TOO_LARGE: "the records are larger than the topic's max.message.bytes",
     KafkaError._UNKNOWN_TOPIC: "the topic does not exist. Fix: create it; eos never creates topics",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist. Fix: create it; eos never creates topics",
@@ -116,6 +118,7 @@ def classify(
     *,
     fatal: KafkaError | None = None,
     expired: bool = False,
+    doubt: str = "",
 ) -> EosError:
     """The error to raise for what a call of the *transactional producer* returned.
 
@@ -125,15 +128,16 @@ def classify(
         fatal: the fatal error that this producer has shown before, if any.
         expired: whether the transaction has been open for transaction.timeout.ms or longer. Then a
             fence proves nothing: the coordinator's own abort looks the same (KIP-588 is not supported).
+        doubt: what else than another owner may have caused a fence; "" if it is to be believed.
     """
     if fatal is None and error.fatal():
         fatal = error
     if fatal is None and error.code() == KafkaError._STATE:
         return _state_error(call, error)
     if fatal is not None:
-        return _fatal(call, fatal, expired=expired)
+        return _fatal(call, fatal, expired, doubt)
     if error.code() in _FENCES:  # flagged abortable where librdkafka does not list code 90
-        return _fenced(error, call, expired=expired)
+        return _fenced(call, error, expired, doubt)
     if error.txn_requires_abort():
         return _abortable(call, error)
     if error.retriable():
@@ -141,13 +145,15 @@ def classify(
     return _unflagged(call, error)
 
 
-def classify_delivery(error: KafkaError, *, topic: str, expired: bool = False) -> EosError | None:
+def classify_delivery(
+    error: KafkaError, *, topic: str, expired: bool = False, doubt: str = ""
+) -> EosError | None:
     """What a failed delivery report means; None for records that were purged by an abort."""
     code = error.code()
     if code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
         return None
     if code in _FENCES:
-        return _fenced(error, Call.PRODUCE, expired=expired)
+        return _fenced(Call.PRODUCE, error, expired, doubt)
     if code in _FIXES:
         return ConfigError(f"{topic}: {_text(Call.PRODUCE, error)}: {_FIXES[code]}", code=error.name())
     if code in _PERMANENT_IN_PRODUCE:
@@ -189,7 +195,7 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
 
 
 def refused_connection(call: Call, error: KafkaError) -> ConfigError | None:
-    """What an error *event* means that tells of a connection that was refused; None for any other event.
+    """What an error *event* of a refused connection means; None for any other event.
 
     librdkafka goes on trying after these for ever, so the calls that wait only time out: the event has the reason.
     """
@@ -206,6 +212,13 @@ def refused_connection(call: Call, error: KafkaError) -> ConfigError | None:
     )
 
 
+def refused_options(client: str, error: KafkaException) -> ConfigError:
+    """What librdkafka says of the options that a client (``producer``, ``consumer``, …) was to be made with."""
+    cause = error.args[0]
+    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
+    return ConfigError(f"librdkafka refuses the {client}'s options: {text}")
+
+
 def _state_error(call: Call, error: KafkaError) -> EosError:
     if call in (Call.PRODUCE, Call.SEND_OFFSETS):
         return AbortableError(
@@ -214,10 +227,10 @@ def _state_error(call: Call, error: KafkaError) -> EosError:
     return UsageError(_text(call, error), code="_STATE")
 
 
-def _fatal(call: Call, error: KafkaError, *, expired: bool) -> EosError:
+def _fatal(call: Call, error: KafkaError, expired: bool, doubt: str) -> EosError:
     code = error.code()
     if code in _FENCES:
-        return _fenced(error, call, expired=expired)
+        return _fenced(call, error, expired, doubt)
     if code in _FIXES:
         return ConfigError(f"{_text(call, error)}: {_FIXES[code]}", code=error.name())
     if call is Call.COMMIT:
@@ -230,16 +243,23 @@ def _fatal(call: Call, error: KafkaError, *, expired: bool) -> EosError:
     return UnclassifiedError(_text(call, error), code=error.name())
 
 
-def _fenced(error: KafkaError, call: Call, *, expired: bool) -> FatalError | ReopenError:
+def _fenced(call: Call, error: KafkaError, expired: bool, doubt: str) -> FatalError | ReopenError:
+    text = _text(call, error)
     if expired:
         return TransactionExpiredError(
-            f"{_text(call, error)}: the transaction was open for transaction.timeout_ms or longer, so the coordinator "
-            "may have aborted it; a newer owner is possible too",
+            f"{text}: the transaction was open for transaction.timeout_ms or longer, so the coordinator may have aborted "
+            "it; a newer owner is possible too",
+            code=error.name(),
+        )
+    if doubt:
+        return UnprovenFenceError(
+            f"{text}: the transaction coordinator has a newer epoch of this transactional.id. It may be that of another "
+            f"owner, or come from {doubt}. The committed offsets show it, after a reopen",
             code=error.name(),
         )
     return FencedError(
-        f"{_text(call, error)}: a newer producer of this transactional.id exists, so another owner has the shard. "
-        "If this repeats, two instances run under one ordinal (or one partition is given to two instances)",
+        f"{text}: a newer producer of this transactional.id exists, so another owner has the shard. If this repeats, two "
+        "instances run under one ordinal (or one partition is given to two instances)",
         code=error.name(),
     )
 

@@ -5,8 +5,10 @@ It holds no policy: which offsets to start from, what to do in a rebalance and w
 
 from __future__ import annotations
 
-import json
+import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
@@ -16,21 +18,22 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify_consumer, refused_connection
-from eos.kafka.connecting import QUICKLY
-from eos.kafka.loglines import LogLines
-from eos.kafka.version import require_sound_librdkafka
+from eos.kafka.classify import classify_consumer, refused_connection, refused_options
+from eos.kafka.config import QUICKLY
+from eos.kafka.librdkafka import LogLines, require_sound_librdkafka
+from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
 
-# Asking a broker for watermarks waits behind the fetch in flight on the same connection, up to fetch.wait.max.ms
-# per partition (measured: 0.5 s each); the statistics hold what the last fetch brought.
-_STATISTICS_INTERVAL_MS = 2_000
 _MAX_EVENTS = 100  # that may wait before the one that is looked for
 # How long every broker may refuse the connection before it counts: a broker that has just started may not know the
 # users yet, and one that goes down breaks a handshake.
 _REFUSED_S = 15.0
 _FIRST_ANSWER_S = 1.0
+# To leave a group takes a round trip, and an instance goes in milliseconds. One that has a record locked in it never goes.
+_CLOSE_S = 15.0
+
+log = logging.getLogger(__name__)
 
 
 class GroupMetadata(NamedTuple):
@@ -44,17 +47,20 @@ class GroupMetadata(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What the group has stored for a partition: the next offset to read, and the metadata written with it."""
+    """What the group has stored for a partition: the next offset to read, and what was written with it.
+
+    ``leader_epoch`` is that of the record before the offset; None if it was committed without.
+    """
 
     offset: int
     metadata: str
+    leader_epoch: int | None = None
 
 
-class Watermarks(NamedTuple):
-    """The last stable offset and the end of the log."""
-
-    lso: int
-    high: int
+def stored_positions(stored: Mapping[Partition, Committed]) -> OffsetVector:
+    """What a group has stored as positions, with their leader epochs: to read on from, or to commit again."""
+    epochs = {p: one.leader_epoch for p, one in stored.items() if one.leader_epoch is not None}
+    return OffsetVector({p: one.offset for p, one in stored.items()}, epochs)
 
 
 class Fetched(NamedTuple):
@@ -87,44 +93,79 @@ class ConsumerClient:
         self.group_id = str(config["group.id"])
         self._access = Access(config)
         self._reads = False  # whether it fetches records, or may be called back
+        self._rebalanced = (
+            False  # whether the rebalance callback that runs now has taken or given up partitions
+        )
         self._asked = False  # whether the group's coordinator has ever answered
         self._refused: ConfigError | None = None  # the connection, by the last event …
         self._refused_at = 0.0  # … since
         self._broken: EosError | None = None
         self._error_event: EosError | None = None
-        self._watermarks: dict[Partition, Watermarks] = {}
-        options = {"statistics.interval.ms": _STATISTICS_INTERVAL_MS, **config}
-        callbacks = {"error_cb": self._on_error, "stats_cb": self._on_statistics, "logger": LogLines()}
+        self._statistics = ConsumerStatistics()
+        self._closing: threading.Thread | None = None
+        # Callbacks in C: no signal handler can run in them. Where an exception leaves a callback inside consume(), librdkafka
+        # drops the next record and keeps it locked: it is skipped, and close() never returns (measured with 2.16).
+        self._statistics_texts: deque[str] = deque(maxlen=1)
+        self._error_events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
+        options = {"statistics.interval.ms": INTERVAL_MS, **config}
+        callbacks = {
+            "error_cb": self._error_events.append,
+            "stats_cb": self._statistics_texts.append,
+            "logger": LogLines(),
+        }
         try:
             self._consumer = Consumer(options | callbacks)
         except KafkaException as error:
-            cause = error.args[0]
-            text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-            raise ConfigError(f"librdkafka refuses the consumer's options: {text}") from error
+            raise refused_options("consumer", error) from error
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
         self._reads = True
+
+        def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
+            def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+                self._rebalanced = False
+                try:
+                    callback(_partitions(partitions))
+                finally:
+                    # A callback that takes or gives up nothing leaves that to confluent-kafka: it assigns all partitions, from
+                    # offsets that eos has not read. And inside close() its question for the protocol may wait without end,
+                    # with Python's lock held (seen once: rd_kafka_rebalance_protocol in Consumer_rebalance_cb).
+                    if not self._rebalanced:
+                        with suppress(KafkaException, RuntimeError):
+                            if assigned:
+                                consumer.incremental_assign([])
+                            else:
+                                consumer.incremental_unassign(partitions)
+
+            return called
+
         self._consumer.subscribe(
             list(topics),
-            on_assign=lambda _, partitions: listener.assigned(_partitions(partitions)),
-            on_revoke=lambda _, partitions: listener.revoked(_partitions(partitions)),
-            on_lost=lambda _, partitions: listener.lost(_partitions(partitions)),
+            on_assign=serve(listener.assigned, assigned=True),
+            on_revoke=serve(listener.revoked, assigned=False),
+            on_lost=serve(listener.lost, assigned=False),
         )
 
-    def assign(self, positions: Mapping[Partition, int]) -> None:
-        """Read exactly these partitions from these offsets, without a group membership."""
+    def assign(self, positions: OffsetVector) -> None:
+        """Read exactly these partitions from these offsets, without a group membership.
+
+        Where an offset has a leader epoch, librdkafka asks a leader that it comes to know later whether the log still holds
+        what was before the offset (KIP-320); if not, consume() raises an OffsetGapError. See `eos.group.committed.refuse_truncated`.
+        """
         self._reads = True
         self._guard(Call.CONSUME, self._consumer.assign, _offsets(positions))
 
-    def incremental_assign(self, positions: Mapping[Partition, int]) -> None:
-        """Take over partitions in a cooperative rebalance."""
+    def incremental_assign(self, positions: OffsetVector) -> None:
+        """Take over partitions in a cooperative rebalance; leader epochs count as in :meth:`assign`."""
         self._reads = True
         self._guard(Call.CONSUME, self._consumer.incremental_assign, _offsets(positions))
+        self._rebalanced = True
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
         """Give partitions up in a cooperative rebalance."""
         self._guard(Call.CONSUME, self._consumer.incremental_unassign, _bare(partitions))
+        self._rebalanced = True
 
     def consume(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> Fetched:
         """Up to ``max_records`` records: waits ``timeout_s`` for the first one, then ``linger_s`` for more.
@@ -134,13 +175,7 @@ class ConsumerClient:
         Raises:
             EosError: an error event of the consumer. Records that came with it were returned by the call before.
         """
-        if self._broken is not None:
-            raise self._broken
-        if self._refused is not None and time.monotonic() - self._refused_at > _REFUSED_S:
-            raise self._refused
-        event, self._error_event = self._error_event, None
-        if event is not None:
-            raise event
+        self.raise_event()
         try:
             first = self._consumer.poll(timeout_s)
             if first is None:
@@ -151,12 +186,24 @@ class ConsumerClient:
                 messages = [first, *self._consumer.consume(max_records - 1, linger_s)]
         except KafkaException as error:
             raise self._classified(Call.CONSUME, error.args[0]) from error
+        self._serve_callbacks()
         if self._broken is not None:
             raise self._broken
         records = [m for m in messages if m.error() is None]
         ends = self._events(messages) if len(records) < len(messages) else []
         # The client's stubs allow text in headers, which is true of messages to be produced only.
         return Fetched(cast("Sequence[ConsumedMessage]", records), ends)
+
+    def raise_event(self) -> None:
+        """Raise the error event that came with the records of the last call, or that goes on. Nothing is polled."""
+        self._serve_callbacks()
+        if self._broken is not None:
+            raise self._broken
+        if self._refused is not None and time.monotonic() - self._refused_at > _REFUSED_S:
+            raise self._refused
+        event, self._error_event = self._error_event, None
+        if event is not None:
+            raise event
 
     def _events(self, messages: Sequence[Message]) -> list[Partition]:
         ends: list[Partition] = []
@@ -173,13 +220,32 @@ class ConsumerClient:
                 self._error_event = self._classified(Call.CONSUME, _placed(error, message), topics)
         return ends
 
-    def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
-        """The next offset to read per partition; partitions that were never read from are left out (-1001)."""
-        found = self._guard(Call.CONSUME, self._consumer.position, _bare(partitions))
-        return OffsetVector({Partition(p.topic, p.partition): p.offset for p in found if p.offset >= 0})
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that are read."""
+        return frozenset(_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
-        """Go to these offsets; what was fetched ahead is dropped."""
+    def positions(
+        self, partitions: Iterable[Partition], topic_ids: Mapping[str, str] | None = None
+    ) -> OffsetVector:
+        """The next offset to read per partition; partitions that were never read from are left out (-1001).
+
+        Args:
+            partitions: which to ask for.
+            topic_ids: the ids of their topics, as far as they are known.
+        """
+        offsets: dict[Partition, int] = {}
+        epochs: dict[Partition, int] = {}
+        wanted = list(partitions)
+        found = self._guard(Call.CONSUME, self._consumer.position, _bare(wanted))
+        for partition, at in zip(wanted, found, strict=True):
+            if (offset := at.offset) >= 0:
+                offsets[partition] = offset
+                if (epoch := at.leader_epoch) is not None and epoch >= 0:
+                    epochs[partition] = epoch
+        return OffsetVector(offsets, epochs, topic_ids)
+
+    def seek(self, positions: OffsetVector) -> None:
+        """Go to these offsets, if the log still holds what was before them; what was fetched ahead is dropped."""
         for position in _offsets(positions):
             self._guard(Call.CONSUME, self._consumer.seek, position)
 
@@ -203,7 +269,7 @@ class ConsumerClient:
             if p.error is not None:
                 raise self._classified(Call.COMMITTED, p.error, [p.topic])
             if p.offset not in (OFFSET_INVALID, -1):
-                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "")
+                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "", _epoch(p))
         return result
 
     def group_metadata(self) -> GroupMetadata:
@@ -222,7 +288,15 @@ class ConsumerClient:
 
     def watermarks(self, partition: Partition) -> Watermarks | None:
         """As the last fetches brought them, a few seconds old; None before."""
-        return self._watermarks.get(partition)
+        return self._statistics.watermarks.get(partition)
+
+    def fetch_state(self, partition: Partition) -> FetchState:
+        """As of the last statistics, up to 2 s old."""
+        return self._statistics.fetch_states.get(partition, NOT_FETCHED)
+
+    def queue_length(self) -> tuple[int, int]:
+        """The number of the last statistics, and how many records waited to be consumed when they were taken."""
+        return self._statistics.count, self._statistics.queue_length
 
     def partitions_of(self, topics: Iterable[str], timeout_s: float) -> list[Partition]:
         """Every partition of these topics.
@@ -243,7 +317,24 @@ class ConsumerClient:
         return result
 
     def close(self) -> None:
-        """Leave the group and let go of the instance."""
+        """Leave the group and let go of the instance; one that does not go in time is left behind.
+
+        The client's call has no timeout. It runs beside, so that this one has, and answers signals.
+        """
+        if self._closing is not None:
+            return
+        self._closing = threading.Thread(target=self._close, name="eos-close-consumer", daemon=True)
+        self._closing.start()
+        self._closing.join(_CLOSE_S)
+        if self._closing.is_alive():
+            log.warning(
+                "the consumer of group %s was not closed after %g s, and is left behind: librdkafka waits for a record that "
+                "an exception has locked in it (of a signal handler, such as Ctrl-C, in the middle of a rebalance)",
+                self.group_id,
+                _CLOSE_S,
+            )
+
+    def _close(self) -> None:
         with suppress(KafkaException, RuntimeError):
             self._consumer.close()
 
@@ -272,10 +363,20 @@ class ConsumerClient:
             event = message.error()
             if event is not None and isinstance(reason := self._classified(call, event), ConfigError):
                 return reason
+        self._serve_callbacks()
         return self._refused or classified
 
     def _classified(self, call: Call, error: KafkaError, topics: Iterable[str] = ()) -> EosError:
         return self._access.named(classify_consumer(call, error), call, topics=topics)
+
+    def _serve_callbacks(self) -> None:
+        """Look at what the callbacks have been given."""
+        while self._error_events:
+            self._on_error(self._error_events.popleft())
+        while self._statistics_texts:
+            self._statistics.read(self._statistics_texts.popleft())
+            if self._statistics.connected:
+                self._refused = None
 
     def _on_error(self, error: KafkaError) -> None:
         # Most of what arrives here is a broker that is away: librdkafka goes on by itself.
@@ -284,19 +385,6 @@ class ConsumerClient:
         if (refused := refused_connection(Call.CONSUME, error)) is not None:
             self._refused_at = self._refused_at if self._refused else time.monotonic()
             self._refused = refused
-
-    def _on_statistics(self, text: str) -> None:
-        # What a callback raises would end the fetch that it is served from.
-        with suppress(ValueError, KeyError, TypeError):
-            statistics = json.loads(text)
-            if any(broker["state"] == "UP" for broker in statistics["brokers"].values()):
-                self._refused = None
-            for topic, found in statistics["topics"].items():
-                for number, marks in found["partitions"].items():
-                    if marks["ls_offset"] >= 0:
-                        self._watermarks[Partition(topic, int(number))] = Watermarks(
-                            marks["ls_offset"], marks["hi_offset"]
-                        )
 
 
 def _classify_fatal(error: KafkaError) -> EosError:
@@ -334,6 +422,33 @@ def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) ->
     )
 
 
+def log_prober(config: Mapping[str, Any], group_id: str) -> ConsumerClient:
+    """A client that reads a record or the end of each partition it is assigned, of any transaction, and joins no group.
+
+    Args:
+        config: librdkafka's options for reaching the cluster.
+        group_id: a group that may be read: librdkafka looks for its coordinator, though nothing of it is asked.
+    """
+    return ConsumerClient(
+        {
+            **QUICKLY,
+            **config,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_uncommitted",
+            "fetch.message.max.bytes": 1,  # the broker sends one batch all the same
+            "fetch.wait.max.ms": 10,
+            "queued.min.messages": 1,
+            # A queue of one is full by any event in it, and a full one postpones the next fetch by 1,000 ms if not said
+            # otherwise: members that took partitions over answered 1 to 3 s later (measured with 2.16).
+            "fetch.queue.backoff.ms": 2,
+            "log_level": 0,
+        }
+    )
+
+
 def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:
     return [Partition(p.topic, p.partition) for p in partitions]
 
@@ -342,5 +457,18 @@ def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(p.topic, p.number) for p in partitions]
 
 
-def _offsets(positions: Mapping[Partition, int]) -> list[TopicPartition]:
-    return [TopicPartition(p.topic, p.number, offset) for p, offset in positions.items()]
+def _offsets(positions: OffsetVector) -> list[TopicPartition]:
+    return [
+        TopicPartition(p.topic, p.number, offset, leader_epoch=epoch_or_none(positions.epoch_of(p)))
+        for p, offset in positions.items()
+    ]
+
+
+def epoch_or_none(epoch: int | None) -> int:
+    """A leader epoch as the client takes it: -1 stands for none."""
+    return -1 if epoch is None else epoch
+
+
+def _epoch(found: TopicPartition) -> int | None:
+    epoch = found.leader_epoch
+    return None if epoch is None or epoch < 0 else epoch

@@ -22,17 +22,20 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from eos.calls import Call
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify, classify_delivery, refused_connection
-from eos.kafka.connecting import QUICKLY
-from eos.kafka.consumer import Committed, GroupMetadata
-from eos.kafka.resends import ResendWatch
-from eos.kafka.version import require_sound_librdkafka
+from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
+from eos.kafka.config import QUICKLY
+from eos.kafka.consumer import Committed, GroupMetadata, epoch_or_none
+from eos.kafka.late_copies import FenceDoubt, ResendWatch
+from eos.kafka.librdkafka import require_sound_librdkafka
 from eos.offsets import Partition
+from eos.records import fingerprint, not_writable
 
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
 _FULL_QUEUE_WAIT_S = 0.05
 _FIRST_LOOK_S = 0.01
 _FATAL_EVENT_WAIT_S = 1.0
+# The coordinator goes by the time of day. CLOCK_MONOTONIC, where Linux has both, stands still while a machine is suspended.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ProducerIdentity(NamedTuple):
@@ -48,13 +51,17 @@ class TransactionalClient:
     Args:
         config: librdkafka's options, with transactional.id.
         transaction_timeout_s: the transaction.timeout.ms of that config, in seconds.
+        doubt: of all instances of one owner, whether a fence proves another owner.
 
     Raises:
         ConfigError: librdkafka refuses an option, or is a version known to break exactly-once.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, transaction_timeout_s: float) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], *, transaction_timeout_s: float, doubt: FenceDoubt | None = None
+    ) -> None:
         self._timeout_s = transaction_timeout_s
+        self._doubt = doubt or FenceDoubt()
         self._watch = ResendWatch()
         self._access = Access(config)
         self._refused: ConfigError | None = None
@@ -82,7 +89,7 @@ class TransactionalClient:
         try:
             self._producer = Producer(options)
         except KafkaException as error:
-            raise ConfigError(f"librdkafka refuses the producer's options: {_reason(error)}") from error
+            raise refused_options("producer", error) from error
 
     # --- the transactional calls -------------------------------------------------------------------
 
@@ -106,6 +113,8 @@ class TransactionalClient:
                     raise self._refused from error  # init would only go on timing out
                 raise
             else:
+                if self._watch.init_sent_again:
+                    self._doubt.init_may_come_late(self._watch.init_sent_again)
                 return
 
     def begin(self) -> None:
@@ -118,13 +127,16 @@ class TransactionalClient:
         self._failed_delivery = None
         self._written.clear()
         self._call(Call.BEGIN, "begin_transaction")
-        self._begun_at = time.monotonic()
+        self._begun_at = _now()
 
     def send_offsets(
         self, offsets: Mapping[Partition, Committed], group: GroupMetadata, timeout_s: float
     ) -> None:
         """Add the input offsets to the transaction. Once per transaction, as its last step: not resumable."""
-        positions = [TopicPartition(*partition, *committed) for partition, committed in offsets.items()]
+        positions = [
+            TopicPartition(*partition, stored.offset, stored.metadata, epoch_or_none(stored.leader_epoch))
+            for partition, stored in offsets.items()
+        ]
         try:
             self._call(Call.SEND_OFFSETS, "send_offsets_to_transaction", positions, group.opaque, timeout_s)
         except EosError as error:
@@ -161,16 +173,20 @@ class TransactionalClient:
 
         One call of produce() per record, driven by map(): as fast as librdkafka's batch call (measured: 0.62
         against 0.74 microseconds), which ignores headers and partitions without a word and refuses timestamps.
+
+        Raises:
+            RecordRefusedError: a timestamp, a partition or a header name is one that librdkafka changes; nothing was queued.
+            EosError: what the client says of a record, or the transaction has failed.
         """
-        columns: list[Sequence[Any] | None] = [values, keys]
-        if headers is not None or timestamps_ms is not None or partitions is not None:
-            columns += [
-                partitions and [-1 if partition is None else partition for partition in partitions],
-                None,  # two names for a callback
-                None,
-                timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
-                headers and [of_record or None for of_record in headers],
-            ]
+        if (unfit := not_writable(timestamps_ms, partitions, headers)) is not None:
+            raise _naming(
+                topic,
+                RecordRefusedError(f"record {unfit[0]} of {len(values)}: {unfit[1]}"),
+                values,
+                keys,
+                unfit[0],
+            )
+        columns = _columns(values, keys, headers, timestamps_ms, partitions)
         self._written.add(topic)
         defaults = (None, None, -1, None, None, 0, None)
         start = 0
@@ -186,7 +202,8 @@ class TransactionalClient:
                 start = len(values) - length_hint(rest[0]) - 1
                 self._wait_for_room(deadline)
             except KafkaException as error:
-                failed = _naming(topic, self._classified(Call.PRODUCE, error))
+                record = len(values) - length_hint(rest[0]) - 1
+                failed = _naming(topic, self._classified(Call.PRODUCE, error), values, keys, record)
                 if len(values) > 1:  # of a batch a part is queued: it must not commit, even if this is caught
                     self._failed_delivery = failed
                 raise failed from error
@@ -217,7 +234,7 @@ class TransactionalClient:
     def check_deliveries(self) -> None:
         """Raise what has failed in the background, if anything: the instance, or the first delivery."""
         if self._fatal is not None:
-            failed = classify(Call.PRODUCE, self._fatal, expired=self.expired)
+            failed = classify(Call.PRODUCE, self._fatal, expired=self.expired, doubt=self._doubt.reason)
             raise self._access.named(failed, Call.PRODUCE, written=self._written)
         if self._failed_delivery is not None:
             raise self._failed_delivery
@@ -227,7 +244,7 @@ class TransactionalClient:
     @property
     def expired(self) -> bool:
         """Whether the transaction has been open for transaction.timeout.ms or longer."""
-        return self._begun_at is not None and time.monotonic() - self._begun_at >= self._timeout_s
+        return self._begun_at is not None and _now() - self._begun_at >= self._timeout_s
 
     @property
     def suspicion(self) -> str:
@@ -281,7 +298,9 @@ class TransactionalClient:
         kafka_error: KafkaError = error.args[0]
         self._note_fatal(kafka_error)
         known = self._failed_delivery
-        classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired)
+        # Before the init has succeeded there is nothing of ours that a comparison could find.
+        doubt = self._doubt.reason if call is not Call.INIT else ""
+        classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired, doubt=doubt)
         if call is not Call.SEND_OFFSETS:  # which knows more
             classified = self._access.named(classified, call, written=self._written)
         # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.
@@ -336,24 +355,60 @@ class TransactionalClient:
                 self._identity = ProducerIdentity(state["producer_id"], state["producer_epoch"])
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None or self._failed_delivery is not None:
+        if error is None:
+            return
+        if self._failed_delivery is not None:
+            self._note_same(self._failed_delivery, error, message)
             return
         if error.fatal() and self._fatal is None:
             self._fatal = error
         topic = str(message.topic())
-        failed = classify_delivery(error, topic=topic, expired=self.expired)
+        failed = classify_delivery(error, topic=topic, expired=self.expired, doubt=self._doubt.reason)
+        if isinstance(failed, RecordRefusedError):
+            failed.outputs = {fingerprint(topic, message.value(), message.key())}
         self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
 
-
-def _naming(topic: str, error: EosError) -> EosError:
-    """A refusal by the client itself says nothing of the topic."""
-    return (
-        RecordRefusedError(f"{topic}: {error}", code=error.code)
-        if isinstance(error, RecordRefusedError)
-        else error
-    )
+    def _note_same(self, known: EosError, error: KafkaError, message: Message) -> None:
+        """A refused batch fails all of its records, with one error (measured with librdkafka 2.16)."""
+        if isinstance(known, RecordRefusedError) and known.code == error.name():
+            known.outputs |= {fingerprint(str(message.topic()), message.value(), message.key())}
 
 
-def _reason(error: KafkaException) -> str:
-    cause = error.args[0]
-    return cause.str() if isinstance(cause, KafkaError) else str(cause)
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
+def _columns(
+    values: Sequence[Any],
+    keys: Sequence[Any] | None,
+    headers: Sequence[Any] | None,
+    timestamps_ms: Sequence[int | None] | None,
+    partitions: Sequence[int | None] | None,
+) -> list[Sequence[Any] | None]:
+    """The arguments of the client's produce() behind the topic, by column."""
+    if headers is None and timestamps_ms is None and partitions is None:
+        return [values, keys]
+    return [
+        values,
+        keys,
+        partitions and [-1 if partition is None else partition for partition in partitions],
+        None,  # two names for a callback
+        None,
+        timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
+        headers and [of_record or None for of_record in headers],
+    ]
+
+
+def _naming(
+    topic: str,
+    error: EosError,
+    values: Sequence[bytes | str | None],
+    keys: Sequence[bytes | str | None] | None,
+    at: int,
+) -> EosError:
+    """A refusal by the client itself says neither the topic nor the record; that in a delivery report says both."""
+    if not isinstance(error, RecordRefusedError) or error.outputs:
+        return error
+    named = RecordRefusedError(f"{topic}: {error}", code=error.code)
+    named.outputs = {fingerprint(topic, values[at], keys[at] if keys else None)}
+    return named

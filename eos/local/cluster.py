@@ -15,7 +15,6 @@ from typing import NamedTuple, Self
 
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import state as state_file
-from eos.local.former import fence_former, was_killed
 from eos.local.jars import jars_root
 from eos.local.java import find_java
 from eos.local.kafka_jars import provide_kafka
@@ -33,7 +32,7 @@ _START_TIMEOUT_S = 90.0  # 2 to 3 s for one broker, 10 s for three on two cores;
 _STOP_GRACE_S = 10.0  # one broker's controlled shutdown takes 0.5 s; it moves its leaders first
 # Of three brokers that stop together, the last waits in vain for a quorum. Nothing is lost by ending it then.
 _STOP_ALL_GRACE_S = 5.0
-_LOCK_TIMEOUT_S = _START_TIMEOUT_S + 30.0  # whoever holds the lock is starting or stopping
+_LOCK_TIMEOUT_S = _START_TIMEOUT_S + 30.0  # the process that holds the lock is starting or stopping
 _PORT_ATTEMPTS = 3
 _TOOL_TIMEOUT_S = 60.0
 _OWNER_GONE_TIMEOUT_S = 10.0  # its guards need some milliseconds to kill the brokers
@@ -53,7 +52,7 @@ class Broker(NamedTuple):
     log_path: Path
 
 
-def _nobody(line: str) -> None:
+def _ignore(line: str) -> None:
     """The default listener for progress."""
 
 
@@ -73,12 +72,12 @@ class LocalKafka:
         jvm_options: further options of each broker's Java machine, QUICK_START for example.
         port: the first client port, the others follow it; default: ports that are free.
         proxy_port: for a proxy between clients and the one broker: a second listener is bound at a free port
-            (``proxied_listener_address``), but clients that come by it are told to connect to this port.
+            (``proxied_listener_address``), but the broker advertises this port to its clients.
         listeners: further listeners for clients, each at a free port: name (capitals) to security protocol. What
             they need beside it goes into ``properties``, as ``listener.name.<name in small letters>.…``.
         owned: whether the brokers are killed when this process ends, however it ends, or drops this object
             without stop(). If not, they stay.
-        progress: told one line before each long step.
+        progress: called with one line before each long step.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class LocalKafka:
         proxy_port: int | None = None,
         listeners: Mapping[str, str] | None = None,
         owned: bool = True,
-        progress: Callable[[str], None] = _nobody,
+        progress: Callable[[str], None] = _ignore,
     ) -> None:
         if brokers not in (1, 3):
             msg = f"brokers = {brokers}: a local cluster has 1 broker, or 3"
@@ -125,8 +124,8 @@ class LocalKafka:
         return f"LocalKafka({str(self._layout.directory)!r}, {len(self._node_ids)} broker(s))"
 
     @classmethod
-    def attach(cls, directory: Path | str, *, progress: Callable[[str], None] = _nobody) -> Self | None:
-        """The cluster that runs in that directory, whoever started it; None if none does.
+    def attach(cls, directory: Path | str, *, progress: Callable[[str], None] = _ignore) -> Self | None:
+        """The cluster that runs in that directory, of this process or another; None if none does.
 
         Brokers restarted through it stay when this process ends.
 
@@ -152,19 +151,19 @@ class LocalKafka:
         """
         try:
             with self._mutex, self._locked("starting"):
-                former = self._former_state()
-                if former is None or former.running != sorted(former.nodes):
-                    java = former.java if former is not None and former.running else find_java()
+                found = self._last_state()
+                if found is None or found.running != sorted(found.nodes):
+                    java = found.java if found is not None and found.running else find_java()
                     libs = self._provide(java)
                     deadline = Deadline(timeout_s)
-                    self._start_all(former, java, libs, deadline)
+                    self._start_all(found, java, libs, deadline)
         except OSError as error:
             msg = f"cannot run Kafka in {self._layout.root}: {error}. Fix: choose a writable directory."
             raise ConfigError(msg) from error
         return self
 
     def stop(self, grace_s: float = _STOP_ALL_GRACE_S) -> None:
-        """End every broker, whoever started it: SIGTERM, and SIGKILL after ``grace_s`` (0: at once).
+        """End every broker, also those that another process has started: SIGTERM, and SIGKILL after ``grace_s`` (0: at once).
 
         Raises:
             RetriableError: a process survived even SIGKILL, or another process is starting the cluster.
@@ -287,12 +286,12 @@ class LocalKafka:
         self._end(broker_id, grace_s=grace_s)
 
     def pause_broker(self, broker_id: int) -> None:
-        """SIGSTOP: from then on its connections stay open and nobody answers."""
-        self._told(broker_id, pause)
+        """SIGSTOP: from then on its connections stay open and it does not answer."""
+        self._signal(broker_id, pause)
 
     def resume_broker(self, broker_id: int) -> None:
         """SIGCONT."""
-        self._told(broker_id, lambda process: send(process, signal.SIGCONT))
+        self._signal(broker_id, lambda process: send(process, signal.SIGCONT))
 
     def restart_broker(self, broker_id: int, timeout_s: float = _START_TIMEOUT_S) -> None:
         """Start a broker again at its ports (after stopping it, if it runs) and wait until it serves clients.
@@ -310,7 +309,7 @@ class LocalKafka:
     def tool(
         self, main_class: str, *arguments: str, timeout_s: float = _TOOL_TIMEOUT_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command line tool of Kafka, ``org.apache.kafka.tools.DumpLogSegments`` for example.
+        """Run a command line tool of Kafka, ``kafka.tools.DumpLogSegments`` for example.
 
         Returns:
             Its exit code and what it printed; a code that is not 0 raises nothing.
@@ -326,13 +325,13 @@ class LocalKafka:
 
     # -- inside
 
-    def _start_all(self, former: ClusterState | None, java: str, libs: Path, deadline: Deadline) -> None:
-        if former is not None and former.running:  # some of its brokers had an accident
-            down = [node_id for node_id in former.nodes if node_id not in former.running]
-            self._bring_up(former, down, deadline)
+    def _start_all(self, found: ClusterState | None, java: str, libs: Path, deadline: Deadline) -> None:
+        if found is not None and found.running:  # some of its brokers failed
+            down = [node_id for node_id in found.nodes if node_id not in found.running]
+            self._bring_up(found, down, deadline)
             return
         existing = existing_cluster_id(self._layout, self._node_ids)
-        last = {} if former is None else {node_id: node.ports for node_id, node in former.nodes.items()}
+        last = {} if found is None else {node_id: node.ports for node_id, node in found.nodes.items()}
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             ports = choose_ports(
                 self._node_ids, last=last, first=self._port, proxy=self._proxy_port, listeners=self._listeners
@@ -360,9 +359,6 @@ class LocalKafka:
                 return
 
     def _bring_up(self, state: ClusterState, node_ids: Sequence[int], deadline: Deadline) -> None:
-        if len(node_ids) == len(state.nodes) and was_killed(self._layout, state):
-            self._progress("Fencing what the killed cluster has left registered")
-            fence_former(self._layout, state, deadline)
         self._progress(f"Starting {len(node_ids)} broker(s) of Apache Kafka {KAFKA_VERSION}")
         launch = Launch(self._layout, owned=self._owned)
         try:
@@ -370,12 +366,12 @@ class LocalKafka:
                 state = state.with_process(node_id, launch.start(state, node_id))
                 state_file.save(self._layout.state, state)
             launch.wait_until_ready(state, deadline)
-        except BaseException:  # Ctrl-C too: whatever happens, nothing half-started stays
+        except BaseException:  # Ctrl-C too: nothing half-started stays
             launch.end()
             raise
         self._guards |= launch.guards
 
-    def _former_state(self) -> ClusterState | None:
+    def _last_state(self) -> ClusterState | None:
         """What the last start in this directory left, once it is clear that we may go on from it."""
         state = self._state()
         if state is None:
@@ -413,9 +409,9 @@ class LocalKafka:
             if (guard := self._guards.pop(broker_id, None)) is not None:
                 guard.join()
 
-    def _told(self, broker_id: int, tell: Callable[[Identity], bool]) -> None:
+    def _signal(self, broker_id: int, send_to: Callable[[Identity], bool]) -> None:
         process = self._process(broker_id)
-        if process is None or not tell(process):
+        if process is None or not send_to(process):
             msg = f"broker {broker_id} is down: it cannot be paused or resumed"
             raise UsageError(msg)
 

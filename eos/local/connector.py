@@ -6,18 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eos.local.jars import jars_root, provide_jars
-from eos.local.versions import CONNECTOR_JARS
+from eos.local.pyspark_home import pyspark_version
+from eos.local.versions import connector_jars
 
 
 def provide_connector(
     directory: Path | str, *, java: str, progress: Callable[[str], None], jars: Path | str | None = None
 ) -> list[Path]:
-    """The jars of Spark's Kafka connector, fetched if need be.
+    """The jars of Spark's Kafka connector of the installed PySpark's version, fetched if need be.
 
     Args:
         directory: eos's directory on this machine (the setting ``local.directory``).
         java: the java executable, for Ivy.
-        progress: told one line before each long step.
+        progress: called with one line before each long step.
         jars: where fetched jars are kept, in ``spark-kafka-<version>`` below it, for several directories to
             share; default: ``EOS_LOCAL__JARS``, else ``directory/jars``.
 
@@ -25,8 +26,9 @@ def provide_connector(
         Absolute paths, by name.
 
     Raises:
-        ConfigError: nothing here can fetch them, a jar is not what was pinned, or the directory is not writable.
+        ConfigError: PySpark is not installed, nothing here can fetch them, a jar is not what was pinned, or the directory is not writable.
         RetriableError: the download failed.
     """
-    kept = jars_root(directory, jars) / CONNECTOR_JARS.directory
-    return sorted(provide_jars(CONNECTOR_JARS, kept, java=java, progress=progress).glob("*.jar"))
+    wanted = connector_jars(pyspark_version())
+    kept = jars_root(directory, jars) / wanted.directory
+    return sorted(provide_jars(wanted, kept, java=java, progress=progress).glob("*.jar"))

@@ -1,6 +1,6 @@
 """Fetch pinned jars with Maven, or with the Ivy that PySpark ships.
 
-Both are told every single jar and resolve nothing, so both bring the same files.
+Both get the list of every single jar and resolve nothing, so both bring the same files.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import NamedTuple
 
-DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
+DUMP_LOG_SEGMENTS = "kafka.tools.DumpLogSegments"
 
 Tool = Callable[..., CompletedProcess[str]]
 
 _FIELD = re.compile(r"(\w+): (\S+)")
 
 
-class Kind(Enum):
+class EntryKind(Enum):
     """What a batch of the log is."""
 
     DATA = "data"
@@ -28,7 +28,7 @@ class Kind(Enum):
 class LogEntry(NamedTuple):
     """One batch. Producer id and epoch are -1 for a plain producer; offsets are the first and the last."""
 
-    kind: Kind
+    kind: EntryKind
     producer_id: int
     producer_epoch: int
     base_offset: int
@@ -36,24 +36,26 @@ class LogEntry(NamedTuple):
     transactional: bool
 
 
-def dump_log(tool: Tool, data_dir: Path, topic: str, partition: int) -> list[LogEntry]:
-    """The batches of all segments of a partition, oldest first.
+def dump_log(tool: Tool, data_dir: Path, *logs: tuple[str, int]) -> list[LogEntry]:
+    """The batches of all segments of partitions, oldest first within each; all by one run of the tool.
 
     Args:
         tool: runs a tool of Kafka: ``LocalKafka.tool``.
         data_dir: the broker's log directory. A running broker may be read: an answered write is in the file.
-        topic: the topic.
-        partition: its partition.
+        *logs: topics and their partitions.
 
     Raises:
         FileNotFoundError: the broker has no such partition.
         RuntimeError: the tool failed; the message is what it printed.
     """
-    directory = data_dir / f"{topic}-{partition}"
-    segments = sorted(directory.glob("*.log"))
-    if not segments:
-        msg = f"no log segment in {directory}"
-        raise FileNotFoundError(msg)
+    segments: list[Path] = []
+    for topic, partition in logs:
+        directory = data_dir / f"{topic}-{partition}"
+        found = sorted(directory.glob("*.log"))
+        if not found:
+            msg = f"no log segment in {directory}"
+            raise FileNotFoundError(msg)
+        segments += found
     # Deep iteration prints the markers but no payloads, so a record's value cannot look like a batch.
     files = ",".join(str(segment) for segment in segments)
     done = tool(DUMP_LOG_SEGMENTS, "--deep-iteration", "--files", files)
@@ -74,7 +76,7 @@ def parse(text: str) -> list[LogEntry]:
         if not line.startswith("baseOffset: "):
             continue
         fields = dict(_FIELD.findall(line))
-        kind = _control_kind(next(lines, "")) if fields["isControl"] == "true" else Kind.DATA
+        kind = _control_kind(next(lines, "")) if fields["isControl"] == "true" else EntryKind.DATA
         entries.append(
             LogEntry(
                 kind,
@@ -88,9 +90,11 @@ def parse(text: str) -> list[LogEntry]:
     return entries
 
 
-def _control_kind(record_line: str) -> Kind:
+def _control_kind(record_line: str) -> EntryKind:
     if not record_line.startswith("| offset: "):
         msg = f"a control batch is followed by {record_line!r}, not by its record"
         raise ValueError(msg)
     marker = dict(_FIELD.findall(record_line)).get("endTxnMarker")
-    return {"ABORT": Kind.ABORT_MARKER, "COMMIT": Kind.COMMIT_MARKER}.get(marker or "", Kind.OTHER_CONTROL)
+    return {"ABORT": EntryKind.ABORT_MARKER, "COMMIT": EntryKind.COMMIT_MARKER}.get(
+        marker or "", EntryKind.OTHER_CONTROL
+    )

@@ -1,7 +1,7 @@
 """Provide a set of pinned jars, verified, from the first source at hand.
 
 The jars arrive in a directory of their own beside the final one, are verified there and renamed: a directory
-of the final name is always complete, whatever was killed when.
+of the final name is always complete, also after a kill at any moment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def provide_jars(wanted: JarSet, directory: Path, *, java: str, progress: Progre
         wanted: the set.
         directory: where its jars are kept, and nothing else; others on this machine may share it.
         java: the java executable, for Ivy.
-        progress: told one line before each long step.
+        progress: called with one line before each long step.
 
     Raises:
         ConfigError: no source at hand, a jar is not what was pinned, or the directory is not writable.
@@ -78,7 +78,7 @@ def verify(directory: Path, wanted: JarSet) -> None:
     problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     problems += [f"{name} does not belong there" for name in sorted(found.keys() - expected.keys())]
     for name in sorted(expected.keys() & found.keys()):
-        if (actual := _sha256(found[name])) != expected[name]:
+        if expected[name] and (actual := _sha256(found[name])) != expected[name]:
             problems.append(f"{name} has SHA-256 {actual}, expected {expected[name]}")
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")  # noqa: PLR2004
@@ -103,7 +103,7 @@ def _stamp(directory: Path, wanted: JarSet) -> object:
 
 def _download(directory: Path, wanted: JarSet, tool: download.Tool, progress: Progress) -> None:
     for left_over in directory.parent.glob(f".{directory.name}.*.tmp"):
-        shutil.rmtree(left_over)  # under the lock: whoever filled it is gone
+        shutil.rmtree(left_over)  # under the lock: the process that filled it is gone
     partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".tmp", dir=directory.parent))
     try:
         count = len(wanted.jars())
@@ -122,7 +122,7 @@ def _read_stamp(directory: Path) -> object:
     try:
         return json.loads((directory / _STAMP).read_text())
     except (OSError, ValueError):
-        return None  # no stamp means: look closely
+        return None  # verify each jar
 
 
 def _sha256(path: Path) -> str:

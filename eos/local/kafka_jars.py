@@ -19,7 +19,7 @@ def provide_kafka(
         directory: where downloaded jars are kept; several clusters may share it.
         java: the java executable, for Ivy.
         kafka_home: an unpacked Kafka to take instead of a download. An explicit choice, so it comes first.
-        progress: told one line before each long step.
+        progress: called with one line before each long step.
 
     Raises:
         ConfigError: no source at hand, a jar is not what was pinned, or the directory is not writable.

@@ -6,21 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eos.errors import ConfigError, RetriableError
-from eos.local import metadata
 from eos.local.layout import Layout
-from eos.local.ports import HOST
 from eos.local.process import Guard, Identity, end, spawn
 from eos.local.properties import log4j_properties, render, server_properties
+from eos.local.readiness import wait_until_ready
 from eos.local.state import ClusterState
 from eos.local.waiting import Deadline
 
-_ANSWER_TIMEOUT_S = 2.0
 _SHOWN_LINES = 15
 _PORT_TAKEN = "Address already in use"
 
 
 class PortTakenError(ConfigError):
-    """Somebody took a port between its choice and the broker's start."""
+    """Another process took a port between its choice and the broker's start."""
 
 
 def write_configuration(
@@ -49,13 +47,8 @@ class Launch:
         self.identities: dict[int, Identity] = {}
         self.guards: dict[int, Guard] = {}
 
-    def start(self, state: ClusterState, node_id: int, properties: Path | None = None) -> Identity:
+    def start(self, state: ClusterState, node_id: int) -> Identity:
         """Start a node's process.
-
-        Args:
-            state: the cluster.
-            node_id: which of its nodes.
-            properties: default: the node's own.
 
         Raises:
             OSError: no process could be started.
@@ -74,7 +67,7 @@ class Launch:
             "-cp",
             f"{state.libs}/*",
             "kafka.Kafka",
-            str(properties or self._layout.properties(node_id)),
+            str(self._layout.properties(node_id)),
         ]
         identity, guard = spawn(command, directory=node, output=console, owned=self._owned)
         self.identities[node_id] = identity
@@ -90,37 +83,10 @@ class Launch:
             ConfigError: a node ended. The message shows its last log lines.
             RetriableError: the deadline passed. The message shows the last log lines.
         """
-        # Only these: another broker may be paused and fenced, and stay so.
-        expected = {node_id: state.nodes[node_id].ports.client for node_id in self.identities}
-        waiting = set(self.identities)
-
-        def all_ready() -> bool:
-            for node_id in sorted(waiting):
-                self._check_alive(node_id)
-                seen = metadata.ask(HOST, expected[node_id], _ANSWER_TIMEOUT_S)
-                if (
-                    seen is None
-                    or seen.cluster_id != state.cluster_id
-                    or not expected.items() <= seen.ports.items()
-                ):
-                    return False
-                waiting.discard(node_id)
-            return True
-
-        if not deadline.wait_for(all_ready):
-            node_id = min(waiting)
-            msg = f"broker {node_id} was not ready in time. {self.last_words(node_id)}"
-            raise RetriableError(msg)
-
-    def check_alive(self) -> None:
-        """Raises PortTakenError or ConfigError if a node has ended, as wait_until_ready()."""
-        for node_id in self.identities:
-            self._check_alive(node_id)
-
-    def log_since_start(self, node_id: int) -> str:
-        """What the node has logged since it was started here."""
-        log = self._layout.log(node_id)
-        return _since(log, self._starts[node_id][log])
+        ports = {node_id: state.nodes[node_id].ports.client for node_id in self.identities}
+        late = wait_until_ready(ports, state.cluster_id, check_alive=self._check_alive, deadline=deadline)
+        if late is not None:
+            raise RetriableError(f"broker {late} was not ready in time. {self.last_words(late)}")
 
     def end(self, grace_s: float = 0) -> None:
         """End what was started: SIGTERM, and SIGKILL after ``grace_s`` (0: at once)."""

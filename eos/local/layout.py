@@ -41,10 +41,6 @@ class Layout:
     def properties(self, node_id: int) -> Path:
         return self.node(node_id) / "server.properties"
 
-    def controller_properties(self, node_id: int) -> Path:
-        """For the moments when the node is a controller only."""
-        return self.node(node_id) / "controller.properties"
-
     def log4j(self, node_id: int) -> Path:
         return self.node(node_id) / "log4j2.properties"
 

@@ -10,7 +10,7 @@ from eos.errors import ConfigError
 
 
 class Jar(NamedTuple):
-    """One pinned jar. ``sha256`` is in lower-case hexadecimal."""
+    """One pinned jar. ``sha256`` is in lower-case hexadecimal; empty if nothing is known to compare it with."""
 
     group: str
     artifact: str
@@ -31,11 +31,12 @@ class JarSet:
     """Jars that are fetched, verified and kept together.
 
     Args:
-        title: what they are, for messages: "Apache Kafka 4.3.1".
+        title: what they are, for messages: "Apache Kafka 4.2.1".
         pins: the name of their list.
         directory: the name of the directory that holds them, and nothing else.
-        megabytes: their size, so that whoever waits knows for what.
+        megabytes: their size, for the line that says what is fetched.
         otherwise: how to do without fetching them, the end of "Fix: …".
+        instead: takes the place of the list's jar of that artifact.
     """
 
     title: str
@@ -43,6 +44,7 @@ class JarSet:
     directory: str
     megabytes: int
     otherwise: str
+    instead: Jar | None = None
 
     def jars(self) -> tuple[Jar, ...]:
         """Every jar of the list.
@@ -50,7 +52,9 @@ class JarSet:
         Raises:
             ConfigError: the list is damaged, so the installation is.
         """
-        return parse_pins(files("eos.local").joinpath(self.pins).read_text(), self.pins)
+        listed = parse_pins(files("eos.local").joinpath(self.pins).read_text(), self.pins)
+        other = self.instead
+        return tuple(other if other and other.artifact == jar.artifact else jar for jar in listed)
 
 
 def parse_pins(text: str, name: str) -> tuple[Jar, ...]:

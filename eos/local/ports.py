@@ -12,7 +12,7 @@ from eos.errors import ConfigError
 HOST = "127.0.0.1"
 # Below the ranges from which systems give ports to outgoing connections (Linux 32768, macOS 49152). There,
 # any client could sit on the port of a broker that is down for a moment; worse, a client that reconnects to
-# a port of that range while nobody listens can be given the same port as its source and connect to itself.
+# a port of that range while nothing listens can be given the same port as its source and connect to itself.
 _FIRST_PORT, _LAST_PORT = 20_000, 31_999
 _TRIES = 200  # with even half of the range taken, all of these fail with probability 2^-200
 
@@ -51,7 +51,7 @@ def is_free(port: int) -> bool:
 def free_port(taken: Collection[int] = ()) -> int:
     """A free loopback port that is not in ``taken``.
 
-    It is free now; whoever binds it must still be ready to find it occupied.
+    It is free now; another process may take it before it is bound.
 
     Raises:
         ConfigError: no port is free.
@@ -76,7 +76,7 @@ def choose_ports(
 
     Args:
         node_ids: the nodes.
-        last: their ports of the last time; kept if nobody took them, so that clients' settings go on working.
+        last: their ports of the last time; kept if they are free, so that clients' settings go on working.
         first: the client port of the first node, the others' follow it; default: free ones.
         proxy: where a proxy listens, or will.
         listeners: the names of further listeners.
@@ -93,17 +93,17 @@ def choose_ports(
 
     chosen = {}
     for index, node_id in enumerate(node_ids):
-        former = last.get(node_id)
+        before = last.get(node_id)
         if first is None:
-            client = choose(former.client if former else None)
+            client = choose(before.client if before else None)
         else:
             client = first + index
             if client in taken or not is_free(client):
                 msg = f"port {client} is occupied on {HOST}. Fix: end what listens there, or choose another port."
                 raise ConfigError(msg)
             taken.add(client)
-        controller = choose(former.controller if former else None)
-        proxied = choose(former.proxied if former else None) if proxy is not None else None
-        others = {name: choose(former.others.get(name) if former else None) for name in listeners}
+        controller = choose(before.controller if before else None)
+        proxied = choose(before.proxied if before else None) if proxy is not None else None
+        others = {name: choose(before.others.get(name) if before else None) for name in listeners}
         chosen[node_id] = NodePorts(client, controller, proxied, proxy, others)
     return chosen

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from eos.local.waiting import Deadline
 
 _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
-_ASK_TIMEOUT_S = 10.0
 _PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
 
 # This shell is the process's parent. Its standard input is a pipe of which the owner holds the other end: the
@@ -25,7 +26,7 @@ _PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
 # this on Linux only, and for the *thread* that started the process: one that a short-lived thread restarted
 # would die with that thread.
 # "0" is the whole group: what the process itself has started (the executors of a Spark worker) ends with it,
-# paused or not, and this shell too. The shell leads a session of its own, so nobody else is in the group.
+# paused or not, and this shell too. The shell leads a session of its own, so no other process is in the group.
 _GUARDED = """
 output=$1; shift
 exec 3<&0
@@ -46,10 +47,10 @@ echo "$!"
 
 
 class Identity(NamedTuple):
-    """A process id, and when that process started (in the system's own notation)."""
+    """A process id, and when that process started, in seconds since the machine did."""
 
     pid: int
-    started: str
+    started: float
 
     @property
     def alive(self) -> bool:
@@ -59,27 +60,14 @@ class Identity(NamedTuple):
 
 def identity_of(pid: int) -> Identity | None:
     """The identity of the process that has that id now, or None if none runs."""
-    if Path("/proc/self/stat").exists():
-        try:
-            fields = _fields_from_state(Path(f"/proc/{pid}/stat"))
-        except OSError:
+    try:
+        process = psutil.Process(pid)
+        if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
             return None
-        state, started = fields[0], fields[19]
-    else:
-        ps = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-        shown = subprocess.run(ps, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False).stdout
-        state, _, started = shown.strip().partition(" ")
-    if not state or state[0] in "ZX":
+        # A clock that is set moves both times, so their difference stays what it was when it was written to a file.
+        return Identity(pid, round(process.create_time() - psutil.boot_time(), 2))
+    except psutil.NoSuchProcess:
         return None
-    return Identity(pid, started.strip())
-
-
-def _fields_from_state(stat: Path) -> list[str]:
-    """Of a process or one of its threads: field 3 (state) and what follows; 22, the start, has the index 19.
-
-    proc(5): the name in parentheses before them may hold anything.
-    """
-    return stat.read_text().rpartition(")")[2].split()
 
 
 class Guard:
@@ -89,7 +77,7 @@ class Guard:
         self._shell = shell
 
     def join(self, timeout_s: float = _KILL_TIMEOUT_S) -> None:
-        """Take leave of the shell, which ends with its process."""
+        """Let go of the process: the shell ends with it."""
         if self._shell.stdin is not None:
             self._shell.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -131,7 +119,7 @@ def spawn(
     with shell.stdout as answer:
         pid = int(answer.readline())
     # A command that has ended already has no identity any more; this one is never alive.
-    identity = identity_of(pid) or Identity(pid, "ended at once")
+    identity = identity_of(pid) or Identity(pid, 0.0)
     guard = Guard(shell)
     if owned:
         return identity, guard
@@ -161,10 +149,13 @@ def pause(identity: Identity) -> bool:
 
 
 def _stands_still(pid: int) -> bool:
-    """Whether no thread of a process runs; where the system does not show threads, it is taken for granted."""
+    """Whether no thread of a process runs; taken for granted where threads have no ids of their own (macOS)."""
+    if not psutil.LINUX:
+        return True
     try:
-        return all(_fields_from_state(task)[0] == "T" for task in Path(f"/proc/{pid}/task").glob("*/stat"))
-    except OSError:  # a thread has just ended
+        threads = psutil.Process(pid).threads()
+        return all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in threads)
+    except psutil.NoSuchProcess:  # a thread has just ended
         return False
 
 

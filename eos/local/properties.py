@@ -1,6 +1,6 @@
 """Render the server properties of a broker for a small machine.
 
-Names and defaults: https://kafka.apache.org/43/configuration/broker-configs/
+Names and defaults: https://kafka.apache.org/42/configuration/broker-configs/
 """
 
 from __future__ import annotations
@@ -113,11 +113,10 @@ def small_cluster(brokers: int) -> dict[str, str]:
         "transaction.max.timeout.ms": 900_000,
         # Retention goes by the records' own timestamps: generated input of last year would vanish at once.
         "log.retention.ms": -1,
-        # Who has missed heartbeats for so long is fenced. A sole broker is better not: for a moment no partition has
-        # a leader then, see eos.local.former, which also makes sure that its restart does not wait for this. Of
-        # three, a killed one that comes back is refused until then (DUPLICATE_BROKER_REGISTRATION; the default is
-        # 9 s), but they share the machine's cores, and a starved one must not be fenced for it.
-        "broker.session.timeout.ms": 20_000 if brokers == 1 else 6_000,
+        # A killed broker that comes back is refused, once a second, until the session of its previous process has
+        # expired (DUPLICATE_BROKER_REGISTRATION): with the default of 9 s a restart took 12 s. Three brokers
+        # share the machine's cores, and a starved one must not be fenced for it.
+        "broker.session.timeout.ms": 3_000 if brokers == 1 else 6_000,
         "broker.heartbeat.interval.ms": 500 if brokers == 1 else 1_000,
         # The compacting cleaner takes this from the heap at start; the default is 128 MB.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,

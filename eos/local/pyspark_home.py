@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 from eos.errors import ConfigError
@@ -27,3 +28,15 @@ def require_pyspark() -> Path:
         msg = "PySpark is not installed beside eos. Fix: pip install 'eos-kafka[spark]'"
         raise ConfigError(msg)
     return home
+
+
+def pyspark_version() -> str:
+    """The version of the installed PySpark: "4.2.0".
+
+    Raises:
+        ConfigError: PySpark is not installed, or does not say its version.
+    """
+    file = require_pyspark() / "version.py"
+    if (match := re.search(r"^__version__.*=\s*['\"]([^'\"]+)", file.read_text(), re.MULTILINE)) is None:
+        raise ConfigError(f"{file} names no version. Fix: install PySpark again")
+    return match[1]

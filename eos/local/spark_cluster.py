@@ -29,7 +29,7 @@ from eos.local.waiting import Deadline, locked
 _START_TIMEOUT_S = 90.0  # 4 to 5 s for a master and two workers on two cores; a loaded machine needs more
 _STOP_GRACE_S = 5.0  # a worker ends its executors first, in less than a second
 _END_TIMEOUT_S = 15.0
-_LOCK_TIMEOUT_S = _START_TIMEOUT_S + 30.0  # whoever holds the lock is starting or stopping
+_LOCK_TIMEOUT_S = _START_TIMEOUT_S + 30.0  # the process that holds the lock is starting or stopping
 _PORT_ATTEMPTS = 3
 _OWNER_GONE_TIMEOUT_S = 10.0  # its guards need some milliseconds
 _MIN_MEMORY_MB = 512
@@ -45,7 +45,7 @@ class SparkProcess(NamedTuple):
     log_path: Path
 
 
-def _nobody(line: str) -> None:
+def _ignore(line: str) -> None:
     """The default listener for progress."""
 
 
@@ -62,7 +62,7 @@ class LocalSpark:
             of it (Spark's default is 1024).
         owned: whether every process is killed when this process ends, however it ends, or drops this object
             without stop(). If not, they stay.
-        progress: told one line before each long step.
+        progress: called with one line before each long step.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LocalSpark:
         *,
         worker_memory_mb: int = 1024,
         owned: bool = True,
-        progress: Callable[[str], None] = _nobody,
+        progress: Callable[[str], None] = _ignore,
     ) -> None:
         if workers < 1:
             msg = f"workers = {workers}: a Spark cluster has at least 1"
@@ -92,8 +92,8 @@ class LocalSpark:
         return f"LocalSpark({str(self._layout.directory)!r}, {self._wanted} worker(s))"
 
     @classmethod
-    def attach(cls, directory: Path | str, *, progress: Callable[[str], None] = _nobody) -> Self | None:
-        """The cluster that runs in that directory, whoever started it; None if none does.
+    def attach(cls, directory: Path | str, *, progress: Callable[[str], None] = _ignore) -> Self | None:
+        """The cluster that runs in that directory, of this process or another; None if none does.
 
         Raises:
             ConfigError: the state file is not one of ours.
@@ -124,7 +124,7 @@ class LocalSpark:
         return self
 
     def stop(self, grace_s: float = _STOP_GRACE_S) -> None:
-        """End every process, whoever started it: SIGTERM, and SIGKILL after ``grace_s`` (0: at once).
+        """End every process, also those that another one has started: SIGTERM, and SIGKILL after ``grace_s`` (0: at once).
 
         Executors and their Python processes end with it, also paused ones and those of a worker that was
         killed. A driver is not ours: it finds its cluster gone.
@@ -257,7 +257,7 @@ class LocalSpark:
                 state = state.with_worker(launch.start_worker(number, self._memory_mb))
                 state_file.save(self._layout.state, state)
             launch.wait_for_workers(dict(enumerate(state.workers, 1)), deadline)
-        except BaseException:  # Ctrl-C too: whatever happens, nothing half-started stays
+        except BaseException:  # Ctrl-C too: nothing half-started stays
             self._end_all(state, grace_s=0)
             raise
 

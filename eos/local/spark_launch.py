@@ -166,7 +166,7 @@ class SparkLaunch:
 
 
 def ask_master(web_port: int) -> dict[str, Any]:
-    """What the master tells about itself and its workers; nothing, if it does not answer."""
+    """What the master answers about itself and its workers; empty if it does not answer."""
     connection = http.client.HTTPConnection(HOST, web_port, timeout=_ANSWER_TIMEOUT_S)
     try:
         connection.request("GET", "/json/")

@@ -78,7 +78,7 @@ def load(path: Path) -> SparkState | None:
             web_port=int(data["web_port"]),
             wanted=int(data["wanted"]),
             master=_identity(data["master"]),
-            workers=tuple(Identity(int(pid), str(started)) for pid, started in data["workers"]),
+            workers=tuple(Identity(int(pid), float(started)) for pid, started in data["workers"]),
             owner=_identity(data["owner"]),
         )
     except (FileNotFoundError, NotADirectoryError):
@@ -92,4 +92,4 @@ def _identity(fields: list[object] | None) -> Identity | None:
     if fields is None:
         return None
     pid, started = fields
-    return Identity(int(str(pid)), str(started))
+    return Identity(int(str(pid)), float(str(started)))

@@ -106,4 +106,4 @@ def _identity(fields: list[object] | None) -> Identity | None:
     if fields is None:
         return None
     pid, started = fields
-    return Identity(int(str(pid)), str(started))
+    return Identity(int(str(pid)), float(str(started)))

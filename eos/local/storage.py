@@ -14,7 +14,7 @@ from eos.local.layout import Layout
 from eos.local.properties import parse
 
 _FORMAT_TIMEOUT_S = 60.0  # takes 1 s
-METADATA_LOG = "__cluster_metadata-0"  # there once a node has started for the first time
+_METADATA_LOG = "__cluster_metadata-0"  # there once a node has started for the first time
 
 
 def existing_cluster_id(layout: Layout, node_ids: Sequence[int]) -> str | None:
@@ -33,7 +33,7 @@ def existing_cluster_id(layout: Layout, node_ids: Sequence[int]) -> str | None:
         meta = data / "meta.properties"
         if meta.is_file():
             found[node_id] = _cluster_id(meta, node_id, layout)
-            started = started or (data / METADATA_LOG).exists()
+            started = started or (data / _METADATA_LOG).exists()
         elif data.exists() and any(path.is_dir() for path in data.iterdir()):
             raise _refused(
                 layout, f"{data} holds logs but no meta.properties: it is half formatted or damaged"

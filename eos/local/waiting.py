@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from eos.errors import RetriableError
 
@@ -35,21 +36,16 @@ class Deadline:
 
 @contextmanager
 def locked(path: Path, *, timeout_s: float, purpose: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file; the system gives it back if this process dies.
+    """Hold an exclusive lock on a file; the system releases it if this process dies.
 
     Raises:
         RetriableError: another process has held it for ``timeout_s``.
     """
-    with path.open("a") as file:
-
-        def take() -> bool:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-        if not Deadline(timeout_s).wait_for(take):
-            msg = f"another process has held {path} for {timeout_s:.0f} s ({purpose}); try again when it is done"
-            raise RetriableError(msg)
+    try:
+        held = FileLock(path, timeout=timeout_s, poll_interval=_POLL_S).acquire()
+    except Timeout as error:
+        raise RetriableError(
+            f"another process has held {path} for {timeout_s:.0f} s ({purpose}). Fix: try again when it is done"
+        ) from error
+    with held:
         yield

@@ -2,7 +2,7 @@
 
 A worker that is restarted goes on counting where its predecessor stopped: what a process counted is kept
 per ordinal. Gauges are facts about a living process and go with it. What a killed worker counted after its
-last report, about a second's worth, is not known to anybody.
+last report, about a second's worth, is lost.
 """
 
 from __future__ import annotations
@@ -16,44 +16,21 @@ from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from eos.observe.health import Health, Verdict
-from eos.observe.relay import Family, Series, Snapshot, unpacked
+from eos.observe.relay import Snapshot, unpacked
 
 # One call of a turn may wait for the brokers until transaction.timeout.ms (60 s by default) without an event:
 # send_offsets is not cut into slices. An outage must not look like a loop that is stuck.
 MAX_SILENCE_S = 120.0
-_ADDED_UP = frozenset({"counter", "histogram"})
 
-_Key = tuple[str, tuple[tuple[str, str], ...]]  # a sample's name and labels
-
-
-class _Figures:
-    """Metric families, to which those of one process after the other are added."""
-
-    def __init__(self) -> None:
-        self._families: dict[str, tuple[str, str, dict[_Key, float]]] = {}
-
-    def add(self, families: Iterable[Family], *, gauges: bool) -> None:
-        for name, kind, documentation, series in families:
-            added = kind in _ADDED_UP
-            if not (added or gauges):
-                continue
-            values = self._families.setdefault(name, (kind, documentation, {}))[2]
-            for sample, labels, value in series:
-                key = (sample, labels)
-                values[key] = values.get(key, 0.0) + value if added else value
-
-    def families(self) -> Iterator[Family]:
-        for name, (kind, documentation, values) in self._families.items():
-            series = tuple(Series(sample, labels, value) for (sample, labels), value in values.items())
-            yield Family(name, kind, documentation, series)
+_Labels = tuple[tuple[str, str], ...]
 
 
 class _Worker:
-    """An ordinal: the last report of its present process, and the sums of those before."""
+    """An ordinal: the last report of its present process, and the sums of the processes before."""
 
     def __init__(self) -> None:
         self.restarts = 0
-        self._before = _Figures()
+        self._before: list[Metric] = []
         self._last: Snapshot | None = None
         self._over = ""  # the process that was added to the sums last
 
@@ -68,16 +45,35 @@ class _Worker:
 
     def process_over(self) -> None:
         if self._last is not None:
-            self._before.add(self._last.families, gauges=False)
+            self._before = _added_up([*self._before, *_counts(self._last)])
             self._over = self._last.process
             self._last = None
 
-    def families(self) -> Iterator[Family]:
-        total = _Figures()
-        total.add(self._before.families(), gauges=False)
-        if self._last is not None:
-            total.add(self._last.families, gauges=not self._last.ended)
-        return total.families()
+    def families(self) -> list[Metric]:
+        if self._last is None:
+            return self._before
+        return _added_up([*self._before, *(_counts(self._last) if self._last.ended else self._last.families)])
+
+
+def _counts(snapshot: Snapshot) -> list[Metric]:
+    """What goes on after the process: gauges are facts about a living one."""
+    return [family for family in snapshot.families if family.type in {"counter", "histogram"}]
+
+
+def _added_up(families: Iterable[Metric]) -> list[Metric]:
+    """One family of each name, the samples of equal name and labels summed."""
+    added: dict[str, Metric] = {}
+    sums: dict[tuple[str, str, _Labels], float] = {}
+    for family in families:
+        added.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+        for sample in family.samples:
+            # When a series was created says nothing once processes are added up.
+            if not sample.name.endswith("_created"):
+                key = (family.name, sample.name, tuple(sample.labels.items()))
+                sums[key] = sums.get(key, 0.0) + sample.value
+    for (name, sample_name, labels), value in sums.items():
+        added[name].add_sample(sample_name, dict(labels), value)
+    return list(added.values())
 
 
 class Board(Collector):
@@ -111,16 +107,20 @@ class Board(Collector):
         with self._lock:
             if not self._workers[ordinal].take(snapshot):
                 return
-            if snapshot.ended:
-                self._health.finished(ordinal)
+            if snapshot.ended:  # whether anything is expected of the ordinal now is for the parent to say
                 return
             self._health.turned(ordinal, self._clock() - snapshot.silent_s)
             self._health.sessions(
                 ordinal, open_now=snapshot.sessions_open, expected=snapshot.sessions_expected
             )
 
+    def done(self, ordinal: int) -> None:
+        """The worker has done all that there was to do: nothing is expected of it any more."""
+        with self._lock:
+            self._health.finished(ordinal)
+
     def restarted(self, ordinal: int) -> None:
-        """The worker's process was killed, and another is started under its ordinal."""
+        """The worker's process has ended too early, and another is started under its ordinal."""
         with self._lock:
             worker = self._workers[ordinal]
             worker.restarts += 1
@@ -144,7 +144,9 @@ class Board(Collector):
     def collect(self) -> Iterator[Metric]:
         """All workers' families, with a label ``worker``, and what the parent itself counts."""
         restarts = CounterMetricFamily(
-            "eos_worker_restarts", "Worker processes that were killed and replaced.", labels=["worker"]
+            "eos_worker_restarts",
+            "Worker processes that a signal has ended and that were replaced.",
+            labels=["worker"],
         )
         merged: dict[str, Metric] = {}
         with self._lock:
@@ -152,8 +154,10 @@ class Board(Collector):
                 name = str(ordinal)
                 restarts.add_metric([name], worker.restarts)
                 for family in worker.families():
-                    metric = merged.setdefault(family.name, Metric(family.name, family.help, family.kind))
-                    for sample, labels, value in family.series:
-                        metric.add_sample(sample, {"worker": name, **dict(labels)}, value)
+                    metric = merged.setdefault(
+                        family.name, Metric(family.name, family.documentation, family.type)
+                    )
+                    for sample in family.samples:
+                        metric.add_sample(sample.name, {"worker": name, **sample.labels}, sample.value)
         yield restarts
         yield from merged.values()

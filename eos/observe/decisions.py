@@ -24,12 +24,14 @@ from eos.events import (
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
+    PartitionStalled,
     ProducerOpened,
     ProducerSuspect,
     RecordDeadLettered,
     Rewound,
     SessionClosed,
     SessionOpened,
+    ShardsOwned,
     StartPolicyApplied,
     TransactionAborted,
     TransactionCommitted,
@@ -82,7 +84,9 @@ class LogListener:
             LedgerRefreshed: self._ledger_refreshed,
             RecordDeadLettered: self._dead_lettered,
             LagMeasured: self._lag,
+            PartitionStalled: self._stalled,
             LoopTurned: lambda _: None,  # many per second, and nothing was decided
+            ShardsOwned: lambda _: None,  # sent again and again; each shard's session has lines of its own
         }
 
     def __call__(self, event: Event) -> None:
@@ -241,6 +245,21 @@ class LogListener:
             event,
             to_lso=sum(event.to_lso.values()),
             lso_to_high_watermark=sum(event.lso_to_high_watermark.values()),
+        )
+
+    def _stalled(self, event: PartitionStalled) -> None:
+        if not event.seconds:
+            self._write("info", "partition brings records again", event, partition=str(event.partition))
+            return
+        self._write(
+            "warning",
+            "partition brings no records, its fetches fail",
+            event,
+            partition=str(event.partition),
+            position=event.position,
+            last_stable_offset=event.lso,
+            seconds=_rounded(event.seconds),
+            error=event.error,
         )
 
     def _remember(self, shard: str, positions: Mapping[Partition, int]) -> None:

@@ -55,12 +55,11 @@ class Health:
             worker.sessions_open, worker.sessions_expected = open_now, expected
 
     def killed(self, ordinal: int, now: float) -> None:
-        """The worker's process was killed; its replacement has ``max_silence_s`` to come."""
-        if ordinal in self._workers:
-            self._workers[ordinal] = _Worker(now)
+        """The worker's process has ended too early; its replacement has ``max_silence_s`` to come."""
+        self._workers[ordinal] = _Worker(now)
 
     def finished(self, ordinal: int) -> None:
-        """The worker has done all it had to do: nothing is expected of it any more."""
+        """The worker has done all its work: nothing is expected of it any more."""
         self._workers.pop(ordinal, None)
 
     def healthy(self, now: float) -> Verdict:

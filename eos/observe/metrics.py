@@ -1,4 +1,4 @@
-"""Metrics: counts what a process's listeners are told, in a Prometheus registry of its own.
+"""Metrics: counts a process's events in a Prometheus registry of its own.
 
 The registry holds one process. The parent shows all workers' registries, with a label ``worker``
 (:mod:`eos.observe.board`).
@@ -27,12 +27,14 @@ from eos.events import (
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
+    PartitionStalled,
     ProducerOpened,
     ProducerSuspect,
     RecordDeadLettered,
     Rewound,
     SessionClosed,
     SessionOpened,
+    ShardsOwned,
     StartPolicyApplied,
     TransactionAborted,
     TransactionCommitted,
@@ -78,6 +80,7 @@ class MetricsListener:
         self._shards: dict[str, _OfShard] = {}
         self._suspects: set[str] = set()
         self._measured: dict[str, set[Partition]] = {}
+        self._stalls: dict[str, set[Partition]] = {}
 
         self._transactions = Counter(
             "eos_transactions",
@@ -137,8 +140,15 @@ class MetricsListener:
             ["topic", "partition"],
             registry=registry,
         )
+        self._stalled = Gauge(
+            "eos_stalled_seconds",
+            "Seconds for which a partition has brought no record although it holds some and is fetched.",
+            ["topic", "partition"],
+            registry=registry,
+        )
         self._sessions_change = threading.Lock()  # shards may run in a thread each
         self._sessions = Gauge("eos_sessions_open", "Sessions that are open.", registry=registry)
+        self._owned = Gauge("eos_shards_owned", "Shards that need an open session.", registry=registry)
         self._last_turn = Gauge(
             "eos_last_turn_timestamp_seconds",
             "When the shard's loop turned last, since the epoch.",
@@ -146,6 +156,7 @@ class MetricsListener:
             registry=registry,
         )
         self.counted: Mapping[type[Event], Callable[[Any], None]] = {
+            ShardsOwned: lambda event: self._owned.set(len(event.transactional_ids)),
             SessionOpened: self._session_opened,
             SessionClosed: self._session_closed,
             ProducerOpened: self._producer_opened,
@@ -161,6 +172,7 @@ class MetricsListener:
             RecordDeadLettered: self._record_dead_lettered,
             LoopTurned: lambda event: self._of_shard(event.shard).last_turn.set(self._wall_clock()),
             LagMeasured: self._lag_measured,
+            PartitionStalled: self._partition_stalled,
         }
 
     def __call__(self, event: Event) -> None:
@@ -196,6 +208,7 @@ class MetricsListener:
     def _session_closed(self, event: SessionClosed) -> None:
         self._change_sessions(closed={event.shard})
         self._forget_lag(event.shard, self._measured.pop(event.shard, ()))
+        self._forget_stalls(event.shard, list(self._stalls.get(event.shard, ())))
         self._shards.pop(event.shard, None)
         self._last_turn.remove(event.shard)
 
@@ -222,6 +235,7 @@ class MetricsListener:
     def _partitions_revoked(self, event: PartitionsRevoked) -> None:
         self._rebalances["lost" if event.lost else "revoked"].inc()
         self._forget_lag(event.shard, event.partitions)
+        self._forget_stalls(event.shard, event.partitions)
 
     def _record_dead_lettered(self, event: RecordDeadLettered) -> None:
         self._dead_letters.labels(event.partition.topic, str(event.skipped).lower()).inc()
@@ -234,6 +248,19 @@ class MetricsListener:
             self._lag.labels(topic, number).set(records)
         for (topic, number), records in event.lso_to_high_watermark.items():
             self._lso_distance.labels(topic, number).set(records)
+
+    def _partition_stalled(self, event: PartitionStalled) -> None:
+        if event.seconds:
+            self._stalls.setdefault(event.shard, set()).add(event.partition)
+            self._stalled.labels(*event.partition).set(event.seconds)
+        else:
+            self._forget_stalls(event.shard, [event.partition])
+
+    def _forget_stalls(self, shard: str, partitions: Iterable[Partition]) -> None:
+        stalled = self._stalls.get(shard, set())
+        for partition in stalled & set(partitions):
+            self._stalled.remove(*partition)
+            stalled.discard(partition)
 
     def _forget_lag(self, shard: str, partitions: Iterable[Partition]) -> None:
         """A partition that another process reads now must not be shown from here for ever."""

@@ -61,9 +61,13 @@ def _place(error: BaseException) -> str:
 
 def shown_traceback(error: BaseException) -> str:
     """Where an error and its causes were raised, the first cause first, without local variables."""
+    links = list(_chain(error))
+    # Behind a TransformError all is the transform's, which may have raised a class of eos with a text of its own.
+    own = next((at for at, link in enumerate(links) if isinstance(link, TransformError)), len(links))
     return "\n".join(
-        "".join(traceback.format_tb(link.__traceback__)) + shown_error(link)
-        for link in reversed(list(_chain(error)))
+        "".join(traceback.format_tb(link.__traceback__))
+        + (shown_error(link) if at <= own else type(link).__name__)
+        for at, link in reversed(list(enumerate(links)))
     )
 
 

@@ -1,13 +1,12 @@
 """Relay: sends a worker's figures and signs of life to the parent, never from the loop's thread.
 
-Why not prometheus_client's own multiprocess mode: it writes a file per process and metric kind into a
-directory that must be named in the environment before the import, keeps a dead worker's gauges until
-somebody calls mark_process_dead, names workers by pid (a restarted worker is a new series, and files pile
-up), and carries no signs of life, for which a pipe would be needed anyway.
+Why not prometheus_client's own multiprocess mode: it cannot remove a series (prometheus_client 0.26 warns "Removal of
+labels has not been implemented in multi-process mode yet"), so the lag of a partition that another worker reads now
+would be shown for ever. It also needs a directory that is named in the environment before the import, and it carries
+no signs of life, for which a pipe is needed anyway.
 
-Why a thread: a pipe that is full blocks its writer in the middle of a message, and a non-blocking write
-would leave half a message in it. In a thread of its own the send may block; the reports of that time are
-not made, so nothing queues up.
+Why a thread: a full pipe blocks its writer in the middle of a message, and a non-blocking write would leave half a
+message in it. In a thread of its own the send may block; no report is made during that time, so nothing queues up.
 """
 
 from __future__ import annotations
@@ -22,56 +21,45 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import Metric
 
-from eos.events import Event, SessionClosed
+from eos.events import Event, SessionClosed, ShardsOwned
 from eos.observe.metrics import MetricsListener
 
 INTERVAL_S = 1.0
 _CLOSE_WAIT_S = 2.0  # for the last report: a parent that does not read must not hold up the worker's end
 
 
-class Series(NamedTuple):
-    """One sample: its name, its labels in a fixed order, its value."""
-
-    name: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-class Family(NamedTuple):
-    """A metric with its samples."""
-
-    name: str
-    kind: str  # counter, gauge, histogram
-    help: str
-    series: tuple[Series, ...]
-
-
 class Snapshot(NamedTuple):
-    """All that the parent learns of a worker, whole: a lost one is made good by the next."""
+    """The whole state of a worker for the parent: the next one replaces one that was lost.
 
-    process: str  # differs from that of any other process under the ordinal
-    silent_s: (
-        float  # of the shard that has been silent longest; an age needs no clock that two processes share
-    )
+    Attributes:
+        process: differs from that of any other process under the ordinal.
+        silent_s: of the shard that has been silent longest; an age needs no clock that two processes share.
+        sessions_open, sessions_expected: how many there are, and how many readiness asks for.
+        ended: whether it is the last one: the process ends by itself.
+        families: the worker's metrics.
+    """
+
+    process: str
+    silent_s: float
     sessions_open: int
     sessions_expected: int
-    ended: bool  # the last one: the process ends by itself
-    families: tuple[Family, ...]
+    ended: bool
+    families: tuple[Metric, ...]
 
 
 class Relay:
     """A worker's listener for the parent: counts, and sends a report about once a second, and at its end.
 
     Every event is a sign of life of its shard, not LoopTurned alone: all of them come from the threads that
-    drive the transactions, and a commit may retry for a while inside one turn. A shard counts as expected
-    to be open from its first event until its session is closed.
+    drive the transactions, and a commit may retry for a while inside one turn. Expected to be open, and to show signs
+    of life, are the shards that the process owns (ShardsOwned), whether or not anything came from them.
 
     Args:
         connection: the sending end of a pipe; the relay closes it. It carries ``bytes``, for ``Board.take``.
         ordinal: of this worker.
-        expected_sessions: the least number of sessions that must be open for readiness.
+        expected_sessions: the least number of sessions that must be open for readiness, until the owned shards are known.
         metrics: counts the events; one of its own by default.
         interval_s: seconds between reports.
     """
@@ -92,8 +80,9 @@ class Relay:
         self._process = f"{os.getpid()}-{time.time_ns()}"
         self._interval_s = interval_s
         self._clock = clock
-        self._heard_at: dict[str, float] = {}  # by shard
-        self._nothing_since = clock()
+        self._owned: frozenset[str] | None = None  # not known yet
+        self._last_sign: dict[str, float] = {}  # by shard
+        self._idle_since = clock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send_all, name=f"eos-relay-{ordinal}", daemon=True)
         self._thread.start()
@@ -101,11 +90,24 @@ class Relay:
 
     def __call__(self, event: Event) -> None:
         now = self._clock()
-        self._heard_at[event.shard] = now
-        if isinstance(event, SessionClosed):
-            self._nothing_since = now
-            del self._heard_at[event.shard]
+        if isinstance(event, ShardsOwned):
+            self._own(frozenset(event.transactional_ids), now)
+        else:
+            self._last_sign[event.shard] = now
+        if isinstance(event, SessionClosed) and event.shard not in (self._owned or ()):
+            self._idle_since = now
+            del self._last_sign[event.shard]
         self.metrics(event)
+
+    def _own(self, owned: frozenset[str], now: float) -> None:
+        """A shard that is new here has as much time as a worker to show its first sign of life."""
+        before, self._owned = self._owned or frozenset(), owned
+        self._expected_sessions = 0
+        self._idle_since = now
+        for shard in before - owned:
+            self._last_sign.pop(shard, None)
+        for shard in owned:
+            self._last_sign.setdefault(shard, now)
 
     def close(self) -> None:
         """Send the last report, within two seconds, and end. Called at the process's exit if not before."""
@@ -115,14 +117,14 @@ class Relay:
 
     def snapshot(self, *, ended: bool = False) -> Snapshot:
         """What would be reported now."""
-        heard_at = self._heard_at.copy()  # in one step: the loop goes on beside this thread
+        last_sign = self._last_sign.copy()  # in one step: the loop goes on beside this thread
         return Snapshot(
             process=self._process,
-            silent_s=self._clock() - min(heard_at.values(), default=self._nothing_since),
+            silent_s=self._clock() - min(last_sign.values(), default=self._idle_since),
             sessions_open=len(self.metrics.open_sessions),
-            sessions_expected=max(self._expected_sessions, len(heard_at)),
+            sessions_expected=max(self._expected_sessions, len(last_sign)),
             ended=ended,
-            families=families_of(self.metrics.registry),
+            families=tuple(self.metrics.registry.collect()),
         )
 
     def _send_all(self) -> None:
@@ -133,25 +135,7 @@ class Relay:
                 try:
                     self._connection.send(packed(self.snapshot(ended=ended)))
                 except OSError:
-                    return  # the parent is gone; whoever started this process notices that elsewhere
-
-
-def families_of(registry: CollectorRegistry) -> tuple[Family, ...]:
-    """The registry's present figures, picklable."""
-    return tuple(
-        Family(
-            family.name,
-            family.type,
-            family.documentation,
-            tuple(
-                Series(sample.name, tuple(sample.labels.items()), sample.value)
-                for sample in family.samples
-                # When a series was created says nothing once workers are restarted and added up.
-                if not sample.name.endswith("_created")
-            ),
-        )
-        for family in registry.collect()
-    )
+                    return  # the parent is gone: the supervisor's lifeline notices that
 
 
 def packed(snapshot: Snapshot) -> bytes:

@@ -75,7 +75,7 @@ def serve(
         request_deadline_s: seconds a client may take for a whole request.
 
     Raises:
-        ConfigError: nobody can listen there; the message names the setting.
+        ConfigError: the address cannot be listened at; the message names the setting.
     """
     if settings.http_port is None:
         return None

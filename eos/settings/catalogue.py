@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,21 +15,7 @@ NESTED = "__"
 # directory that mounted secrets are read from.
 ORDINAL_VARIABLE = "EOS_ORDINAL"
 SECRETS_DIR_VARIABLE = "EOS_SECRETS_DIR"
-
-Parts = tuple[str, ...]
-
-
-class Kind(enum.Enum):
-    """What stands at a dotted name."""
-
-    TABLE = "table"  # a table of settings
-    VALUE = "value"  # one setting
-    OPTIONS = "options"  # librdkafka's options: flat, dotted names
-    FREE = "free"  # the job's own table: validated later, by the job's model
-
-
-Options = Annotated[dict[str, str | int | float | bool], Kind.OPTIONS]
-Free = Annotated[dict[str, Any], Kind.FREE]
+JOB = "job"  # the job's own table, which the job's model checks later
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,42 +29,54 @@ class Described:
 
 
 class Catalogue:
-    """The settings of a model, by path."""
+    """The settings of a model.
+
+    Attributes:
+        fields: every setting but the tables, by dotted name, in the order of declaration.
+        tables: the tables of settings, by dotted name; those of free names too.
+        options: of those, the tables of client options, whose names are flat and dotted.
+    """
 
     def __init__(self, model: type[BaseModel]) -> None:
-        self._kinds: dict[Parts, Kind] = {(): Kind.TABLE}
-        self._fields: dict[str, FieldInfo] = {}
-        for path, kind, field in _walk(model, ()):
-            self._kinds[path] = kind
-            if kind is not Kind.TABLE:
-                self._fields[".".join(path)] = field
+        walked = dict(_walk(model))
+        self.fields = {name: field for name, field in walked.items() if not _is_model(field.annotation)}
+        self._free = {name for name, field in self.fields.items() if get_origin(field.annotation) is dict}
+        self.tables = (walked.keys() - self.fields.keys()) | self._free
+        self.options = self._free - {JOB}
 
-    @property
-    def fields(self) -> dict[str, FieldInfo]:
-        """Every setting but the tables, by dotted name, in the order of declaration."""
-        return dict(self._fields)
+    def knows(self, name: str) -> bool:
+        """Whether a dotted name is that of a setting or a table, or lies in a table of free names."""
+        return (
+            name in self.fields or name in self.tables or (all(self.split(name)) and self._inside(name) != "")
+        )
 
-    def kind(self, path: Parts) -> Kind | None:
-        """What stands at a path, ``None`` if nothing does."""
-        return self._kinds.get(path)
+    def split(self, name: str) -> list[str]:
+        """A dotted name by table: what is inside a table of client options stays dotted."""
+        table = self._inside(name)
+        if table in self.options:
+            return [*table.split("."), name.removeprefix(f"{table}.")]
+        return name.split(".")
 
-    def locate(self, parts: Parts) -> tuple[Parts, Parts] | None:
-        """Split a path into that of a known setting or table and the rest inside a free table."""
-        for end in range(1, len(parts) + 1):
-            kind = self._kinds.get(parts[:end])
-            if kind is None:
-                return None
-            if kind in (Kind.OPTIONS, Kind.FREE):
-                return parts[:end], parts[end:]
-        return parts, ()
+    def spelled(self, name: str) -> str:
+        """The one spelling of a name: client options have dots, for which a variable has underscores.
+
+        The few librdkafka names with underscores are callbacks and pointers, which no text can hold.
+        """
+        *tables, last = self.split(name)
+        if ".".join(tables) not in self.options:
+            return name
+        return ".".join([*tables, last.strip().lower().replace("_", ".")])
+
+    def _inside(self, name: str) -> str:
+        return next((table for table in self._free if name.startswith(f"{table}.")), "")
 
     def names(self) -> list[str]:
         """Dotted names, tables included: what an unknown name is compared with."""
-        return [".".join(path) for path in self._kinds if path]
+        return sorted({*self.fields, *self.tables})
 
     def variables(self) -> list[str]:
         """Every environment variable that is understood."""
-        return [*map(variable_of, self._fields), ORDINAL_VARIABLE, SECRETS_DIR_VARIABLE]
+        return [*map(variable_of, self.fields), ORDINAL_VARIABLE, SECRETS_DIR_VARIABLE]
 
     def described(self) -> list[Described]:
         """Every setting with its default and its description."""
@@ -87,7 +84,7 @@ class Catalogue:
             Described(
                 name, variable_of(name), field.get_default(call_default_factory=True), field.description or ""
             )
-            for name, field in self._fields.items()
+            for name, field in self.fields.items()
         ]
 
 
@@ -96,13 +93,18 @@ def variable_of(name: str) -> str:
     return ENV_PREFIX + name.upper().replace(".", NESTED)
 
 
-def _walk(model: type[BaseModel], prefix: Parts) -> Iterator[tuple[Parts, Kind, FieldInfo]]:
+def name_of(variable: str) -> str:
+    """The dotted name of an environment variable."""
+    return variable.removeprefix(ENV_PREFIX).lower().replace(NESTED, ".")
+
+
+def _is_model(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
-        path = (*prefix, name)
+        yield f"{prefix}{name}", field
         table = field.annotation
         if isinstance(table, type) and issubclass(table, BaseModel):
-            yield path, Kind.TABLE, field
-            yield from _walk(table, path)
-        else:
-            marks = [mark for mark in field.metadata if isinstance(mark, Kind)]
-            yield path, (marks[0] if marks else Kind.VALUE), field
+            yield from _walk(table, f"{prefix}{name}.")

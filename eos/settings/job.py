@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from eos.settings.invalid import problems_of
-from eos.settings.problems import Problem, config_error, nearest
-from eos.settings.tables import as_json
+from eos.settings.problems import Problem, config_error, nearest, problems_of
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -38,7 +37,7 @@ def validated_job(table: Mapping[str, Any], model: type[Model], origins: Mapping
                 error,
                 prefix="job.",
                 origin=lambda name: origins.get(name, ""),
-                describe=lambda name: _description(model, name),
+                fix_for=lambda name: _description(model, name),
                 show_values=False,
             )
             if problem.name not in seen
@@ -68,7 +67,7 @@ def _decode_at(table: dict[str, Any], path: tuple[int | str, ...], text: str) ->
         inner = inner[part]
     if isinstance(inner, dict) and inner.get(path[-1]) == text:
         try:
-            inner[path[-1]] = as_json(text)
+            inner[path[-1]] = json.loads(text)
         except ValueError:
             return  # the second validation says what is wrong with it
 

@@ -22,7 +22,7 @@ _RANDOM_LOOKING = {
     "an IP address": re.compile(r"\d{1,3}(-\d{1,3}){3}$"),
 }
 _WHY = (
-    "the ordinal must be the same for an instance and its replacement, else nobody fences the transaction "
+    "the ordinal must be the same for an instance and its replacement, else no replacement fences the transaction "
     "that a dead instance left open"
 )
 FIX = "EOS_ORDINAL = 0, 1, 2 …, one per instance, or a StatefulSet's host name such as refunds-3"

@@ -1,12 +1,34 @@
-"""Problem: one wrong setting, in words that name it, what is wrong and the fix."""
+"""Problems: wrong settings, in words that name each, what is wrong with it and the fix, and no secret."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
 
 from eos.errors import ConfigError
+from eos.settings.secrets import is_sensitive
+
+_WANTED: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "int_parsing": lambda _: "is not a whole number",
+    "int_type": lambda _: "is not a whole number",
+    "int_from_float": lambda _: "is not a whole number",
+    "float_parsing": lambda _: "is not a number",
+    "bool_parsing": lambda _: "is neither true nor false",
+    "bool_type": lambda _: "is neither true nor false",
+    "greater_than_equal": lambda context: f"is below {context['ge']}",
+    "less_than_equal": lambda context: f"is above {context['le']}",
+    "literal_error": lambda context: f"is not one of {context['expected']}",
+}
+_WANTED_WITHOUT_VALUE = {
+    "missing": "is missing",
+    "extra_forbidden": "there is no such setting",
+    "model_type": "is a table, not one value",
+    "dict_type": "is a table, not one value",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +39,7 @@ class Problem:
         name: as the user wrote it, or dotted.
         what: what is wrong; never holds the value of a secret.
         fix: what to do.
-        where: which source said it; "" if the name says so already.
+        where: the source that gave it; "" if the name has it already.
     """
 
     name: str
@@ -51,3 +73,38 @@ def nearest(name: str, known: Iterable[str], *, separator: str = ".") -> str:
     by_last_part = {candidate.rpartition(separator)[2]: candidate for candidate in reversed(candidates)}
     close = difflib.get_close_matches(name.rpartition(separator)[2], list(by_last_part), n=1, cutoff=0.75)
     return by_last_part[close[0]] if close else ""
+
+
+def problems_of(
+    error: ValidationError,
+    *,
+    prefix: str = "",
+    origin: Callable[[str], str],
+    fix_for: Callable[[str], str],
+    show_values: bool = True,
+) -> list[Problem]:
+    """Each of pydantic's errors as a problem.
+
+    Args:
+        error: what pydantic raised. Its text is never used whole: it may print the input.
+        prefix: put before each dotted name.
+        origin: where a dotted name was set, "" if nowhere.
+        fix_for: how to correct a dotted name; "" if unknown.
+        show_values: whether a value that is no secret may be shown.
+    """
+    problems = []
+    for one in error.errors(include_url=False, include_input=True):
+        # A rule of a whole model has no place in it.
+        name = (prefix + ".".join(str(part) for part in one["loc"])).rstrip(".")
+        fix = ""
+        if one["type"] == "value_error":
+            # Our own validators: "what is wrong. Fix: what to do".
+            what, _, fix = str(one["ctx"]["error"]).partition(". Fix: ")
+        elif (what := _WANTED_WITHOUT_VALUE.get(one["type"], "")) == "":
+            wanted = _WANTED.get(one["type"])
+            what = wanted(one.get("ctx", {})) if wanted else one["msg"]
+            given = one["input"]
+            if show_values and isinstance(given, str | int | float) and not is_sensitive(name):
+                what = f"{given!r} {what}" if wanted else f"{given!r}: {what}"
+        problems.append(Problem(name, what, fix or fix_for(name) or "correct the value", origin(name)))
+    return problems

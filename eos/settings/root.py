@@ -1,28 +1,27 @@
-"""Settings: everything that a process was told, validated; the face of this package."""
+"""Settings: what a process is configured with, validated; the face of this package."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError
 from pydantic_settings import (
     BaseSettings,
-    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
-from eos.offsets import Partition
-from eos.settings import clients, java, rules
-from eos.settings.catalogue import ENV_PREFIX, NESTED, SECRETS_DIR_VARIABLE, Catalogue, Described, Free
-from eos.settings.invalid import problems_of
+from eos.settings import rules
+from eos.settings.catalogue import ENV_PREFIX, NESTED, SECRETS_DIR_VARIABLE, Catalogue, Described
 from eos.settings.job import validated_job
-from eos.settings.layers import Layer, Reader
-from eos.settings.problems import Problem, config_error
+from eos.settings.problems import config_error, nearest, problems_of
 from eos.settings.shown import shown
+from eos.settings.sources import Sources, Values, meant
 from eos.settings.tables import (
     InputSettings,
     KafkaSettings,
@@ -34,11 +33,11 @@ from eos.settings.tables import (
     SparkSettings,
     TransactionSettings,
     WorkerSettings,
+    printable_group,
 )
 
 JobSettings = TypeVar("JobSettings", bound=BaseModel)
 
-_LAYERS = "layers"
 # A coordinator aborts expired transactions by a scan every 10 s, and then writes its markers.
 _EXPIRY_SCAN_MS = 15_000
 _POLL_SHARE = 0.8  # of max.poll.interval.ms: a member that waits longer is dropped
@@ -58,7 +57,7 @@ class Settings(BaseSettings):
         env_nested_delimiter=NESTED,
     )
 
-    group: str | None = Field(
+    group: Annotated[str | None, AfterValidator(printable_group)] = Field(
         default=None, description="consumer group that holds the input offsets; the job's name if not given"
     )
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
@@ -71,7 +70,7 @@ class Settings(BaseSettings):
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
     spark: SparkSettings = Field(default_factory=SparkSettings)
     local: LocalSettings = Field(default_factory=LocalSettings)
-    job: Free = Field(
+    job: dict[str, Any] = Field(
         default_factory=dict, repr=False, description="the job's own settings, checked by its model"
     )
 
@@ -96,23 +95,27 @@ class Settings(BaseSettings):
                 and the fix.
         """
         environ = os.environ if environ is None else environ
-        catalogue = Catalogue(cls)
-        reader = Reader(cls, catalogue)
-        layers = [reader.command_line(overrides or {}), reader.environment(environ)]
+        sources = Sources(cls)
+        given: Values = {} if config is None else sources.toml(config)
         if directory := environ.get(SECRETS_DIR_VARIABLE):
-            layers.append(reader.secret_files(Path(directory)))
-        if config is not None:
-            layers.append(reader.toml(config))
-        layers.append(reader.referenced_secrets(layers))
-        origins = _origins(layers)
-        problems = list(reader.problems)
+            given |= sources.secret_files(Path(directory))
+        given |= sources.environment(environ)
+        given |= sources.command_line(overrides or {})
+        given |= sources.referenced_secrets(given)
+        origins = {name: one.source for name, one in given.items()}
         settings: Settings | None = None
         try:
-            settings = cls.model_validate({_LAYERS: layers})  # runs the constructor, and so the sources below
+            settings = cls.model_validate(sources.nested(given))
         except ValidationError as error:
-            problems += _translated(error, catalogue, origins)
-        if settings is not None:
-            problems += [_placed(problem, origins) for problem in rules.contradictions(settings)]
+            problems = problems_of(
+                error, origin=partial(_origin, origins), fix_for=partial(_fix, Catalogue(cls))
+            )
+        else:
+            broken = rules.contradictions(
+                settings.kafka, settings.transaction, settings.ownership, settings.workers.count
+            )
+            problems = [replace(problem, where=origins.get(problem.name, "")) for problem in broken]
+        problems = [*sources.problems, *problems]
         if settings is None or problems:
             # Outside of the except block: a chained error would print what was given.
             raise config_error(problems)
@@ -124,16 +127,12 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        *others: PydanticBaseSettingsSource,
+        **named: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The layers that `load` read, and nothing that pydantic-settings would read by itself."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        layers: Sequence[Layer] = ()
-        if isinstance(init_settings, InitSettingsSource):
-            layers = init_settings.init_kwargs.pop(_LAYERS, ())
-        return (*layers, init_settings)
+        """What `load` has read, and nothing that pydantic-settings would read by itself."""
+        del settings_cls, others, named
+        return (init_settings,)
 
     @classmethod
     def described(cls) -> list[Described]:
@@ -146,7 +145,7 @@ class Settings(BaseSettings):
 
     @property
     def ordinal(self) -> int:
-        """The ordinal of this instance; a single one needs none said and is 0."""
+        """The ordinal of this instance; 0 for a single one, which needs none."""
         return self.ownership.ordinal or 0
 
     @property
@@ -162,14 +161,27 @@ class Settings(BaseSettings):
         return wait_ms / 1000
 
     @property
+    def held_back_deadline_s(self) -> float:
+        """Seconds to wait for a transaction of another writer, which its coordinator ends after its own timeout."""
+        wait_ms: float = self.input.held_back_deadline_ms or self.transaction.timeout_ms + _EXPIRY_SCAN_MS
+        return wait_ms / 1000
+
+    @property
     def twin_wait_s(self) -> float:
         """Seconds that a fenced Spark task waits for its twin; the twin's transaction lives no longer than its timeout."""
         return (self.spark.twin_wait_ms or self.transaction.timeout_ms) / 1000
 
+    def once_started(self) -> Settings:
+        """The settings of a process that joins a job which runs already: a start policy was for the job's first start.
+
+        Where the offsets are gone now, the input topic was deleted and created anew, or the group was deleted.
+        """
+        return self.model_copy(update={"input": self.input.model_copy(update={"start": "fail"})})
+
     def for_worker(self, index: int) -> Settings:
         """The settings of one of this machine's ``workers.count`` processes: ordinal x count + index.
 
-        Partitions given by list are dealt out; by count, the instances are multiplied.
+        Partitions given by list are divided; by count, the instances are multiplied.
         """
         count, ownership = self.workers.count, self.ownership
         changes: dict[str, Any] = {"ordinal": self.ordinal * count + index}
@@ -192,62 +204,30 @@ class Settings(BaseSettings):
         """
         return validated_job(self.job, model, self._origins)
 
-    def client_config(self) -> dict[str, Any]:
-        """For admin clients and raw readers: cluster, security, ``[kafka.client]``. Holds secrets.
-
-        Raises:
-            ConfigError: no brokers are named.
-        """
-        return clients.client_config(self)
-
-    def producer_config(self, transactional_id: str) -> dict[str, Any]:
-        """For the transactional producer of a shard. Holds secrets.
-
-        Raises:
-            ConfigError: no brokers are named.
-        """
-        return clients.producer_config(self, transactional_id)
-
-    def consumer_config(
-        self, group: str, ordinal: int | None, inputs: Iterable[Partition] = ()
-    ) -> dict[str, Any]:
-        """For a session's consumer, by ownership and protocol; see `clients.consumer_config`. Holds secrets.
-
-        Raises:
-            ConfigError: no brokers are named.
-        """
-        return clients.consumer_config(self, group, ordinal, inputs)
-
-    def java_client_options(self) -> dict[str, str]:
-        """For a Java client (Spark's Kafka connector) of the same cluster. Holds secrets.
-
-        Raises:
-            ConfigError: no brokers are named, or an option of ``[kafka.client]`` that protects the connection has
-                no Java counterpart that eos can render.
-        """
-        return java.java_client_options(self)
+    def source_of(self, name: str) -> str:
+        """The source that gave a setting, by its dotted name; "" for a default."""
+        return self._origins.get(name, "")
 
     def shown(self) -> dict[str, Any]:
         """Nested tables of `Shown` (value, source) without secrets: what ``eos config show`` prints."""
         return shown(self, self._origins)
 
 
-def _origins(layers: Sequence[Layer]) -> dict[str, str]:
-    origins: dict[str, str] = {}
-    for layer in reversed(layers):
-        origins |= layer.origins
-    return origins
+def _origin(origins: Mapping[str, str], name: str) -> str:
+    """The source of a name, of what is inside it, or of what it is inside of."""
+    return next(
+        (source for other, source in origins.items() if _inside(other, name) or _inside(name, other)), ""
+    )
 
 
-def _translated(error: ValidationError, catalogue: Catalogue, origins: Mapping[str, str]) -> list[Problem]:
-    fields = catalogue.fields
-
-    def describe(name: str) -> str:
-        field = fields.get(name)
-        return f"correct it ({field.description})" if field is not None and field.description else ""
-
-    return problems_of(error, origin=lambda name: origins.get(name, ""), describe=describe)
+def _inside(name: str, table: str) -> bool:
+    return f"{name}.".startswith(f"{table}.")
 
 
-def _placed(problem: Problem, origins: Mapping[str, str]) -> Problem:
-    return Problem(problem.name, problem.what, problem.fix, problem.where or origins.get(problem.name, ""))
+def _fix(catalogue: Catalogue, name: str) -> str:
+    if name in catalogue.tables:
+        return "give the settings inside it"
+    field = next((field for known, field in catalogue.fields.items() if _inside(name, known)), None)
+    return (
+        f"correct it ({field.description})" if field is not None else meant(nearest(name, catalogue.names()))
+    )

@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from eos.settings.ordinal import FIX, looks_random
-from eos.settings.problems import Problem, config_error
+from eos.settings.problems import Problem
 from eos.settings.tables import KafkaSettings, OwnershipSettings, TransactionSettings, parse_partition
-
-if TYPE_CHECKING:
-    from eos.settings.root import Settings
 
 # A transaction also flushes, sends its offsets and commits before its timeout: half of it is left for that.
 _INTERVALS_PER_TIMEOUT = 2
+_HEARTBEATS_PER_SESSION = 3  # Kafka's own advice: heartbeats come at a third of the session timeout at most
 
 
-def contradictions(settings: Settings) -> Iterator[Problem]:
+def contradictions(
+    kafka: KafkaSettings, transaction: TransactionSettings, ownership: OwnershipSettings, workers: int
+) -> Iterator[Problem]:
     """Every rule that these settings break."""
-    yield from _transaction(settings.transaction)
-    yield from _ownership(settings.ownership, settings.workers.count)
-    if settings.ownership.mode == "group":
-        yield from _group_times(settings.ownership, settings.transaction)
-    yield from _security(settings.kafka)
-    if settings.local.brokers not in (1, 3):
-        yield Problem(
-            "local.brokers", f"{settings.local.brokers} brokers are not offered", "1, or 3 for failover"
-        )
-    if settings.group is not None and not (settings.group and settings.group.isprintable()):
-        yield Problem("group", "a group id is printable and not empty", "EOS_GROUP = the job's name")
-
-
-def check_broker_limits(settings: Settings, transaction_max_timeout_ms: int) -> None:
-    """Compare the settings with the broker's.
-
-    Raises:
-        ConfigError: transaction.timeout_ms is above the broker's transaction.max.timeout.ms, which
-            init_transactions would answer with a fatal INVALID_TRANSACTION_TIMEOUT.
-    """
-    wanted = settings.transaction.timeout_ms
-    if wanted > transaction_max_timeout_ms:
-        what = f"{wanted} is above the broker's transaction.max.timeout.ms = {transaction_max_timeout_ms}"
-        fix = f"at most {transaction_max_timeout_ms}, or raise transaction.max.timeout.ms on every broker"
-        raise config_error([Problem("transaction.timeout_ms", what, fix)])
+    yield from _transaction(transaction)
+    yield from _ownership(ownership, workers)
+    if ownership.mode == "group":
+        yield from _group_times(ownership, transaction)
+    yield from _security(kafka)
 
 
 def _transaction(transaction: TransactionSettings) -> Iterator[Problem]:
@@ -116,12 +95,24 @@ def _group_times(ownership: OwnershipSettings, transaction: TransactionSettings)
             f"{ownership.session_timeout_ms} is above ownership.max_poll_interval_ms = {longest}",
             f"at most {longest}",
         )
-    if ownership.protocol == "consumer" and "session_timeout_ms" in ownership.model_fields_set:
+    if ownership.protocol == "cooperative" and ownership.heartbeat_interval_ms > (
+        most := ownership.session_timeout_ms // _HEARTBEATS_PER_SESSION
+    ):
         yield Problem(
-            "ownership.session_timeout_ms",
-            "protocol 'consumer' (KIP-848) takes the session timeout from the broker",
-            "leave it out and set the group's consumer.session.timeout.ms on the broker",
+            "ownership.heartbeat_interval_ms",
+            f"{ownership.heartbeat_interval_ms} is above a third of ownership.session_timeout_ms = "
+            f"{ownership.session_timeout_ms}: a member that lives could be dropped for one late heartbeat",
+            f"at most {most}, or ownership.session_timeout_ms of at least "
+            f"{ownership.heartbeat_interval_ms * _HEARTBEATS_PER_SESSION}",
         )
+    for name in ("session_timeout_ms", "heartbeat_interval_ms"):
+        if ownership.protocol == "consumer" and name in ownership.model_fields_set:
+            option = name.removesuffix("_ms").replace("_", ".") + ".ms"
+            yield Problem(
+                f"ownership.{name}",
+                f"protocol 'consumer' (KIP-848) takes the {option} from the broker",
+                f"leave it out and set the group's consumer.{option} on the broker",
+            )
     if transaction.timeout_ms > longest:
         # While another owner's transaction is open, its offsets cannot be read, and nothing is polled.
         yield Problem(

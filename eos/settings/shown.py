@@ -13,7 +13,7 @@ DEFAULT = "default"
 
 
 class Shown(NamedTuple):
-    """One value, printable, and the source that said it."""
+    """One value, printable, and the source that gave it."""
 
     value: object
     source: str
@@ -32,14 +32,4 @@ def _entry(dotted: str, name: str, value: object, origins: Mapping[str, str]) ->
         return shown(value, origins, f"{dotted}.")
     if isinstance(value, dict):
         return {key: _entry(f"{dotted}.{key}", key, inner, origins) for key, inner in value.items()}
-    return Shown(hidden(name, value), _origin(dotted, origins))
-
-
-def _origin(dotted: str, origins: Mapping[str, str]) -> str:
-    # A free table given whole has one origin for all that is in it.
-    name = dotted
-    while name:
-        if name in origins:
-            return origins[name]
-        name = name.rpartition(".")[0]
-    return DEFAULT
+    return Shown(hidden(name, value), origins.get(dotted, DEFAULT))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from eos.offsets import Partition
-from eos.settings.catalogue import Options
 from eos.settings.ordinal import parse_ordinal
 
 _DAY_S = 86_400
@@ -37,6 +36,35 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
+def _one_or_three(brokers: int) -> int:
+    if brokers not in (1, 3):
+        msg = f"{brokers} brokers are not offered. Fix: 1, or 3 for failover"
+        raise ValueError(msg)
+    return brokers
+
+
+def printable_group(group: str | None) -> str | None:
+    """A group id that can be written and read.
+
+    Raises:
+        ValueError: it is empty or has characters that cannot be printed.
+    """
+    if group is not None and not (group and group.isprintable()):
+        msg = "a group id is printable and not empty. Fix: EOS_GROUP = the job's name"
+        raise ValueError(msg)
+    return group
+
+
+def _one_value(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        msg = f"a client option is text, a number or true/false, not {type(value).__name__}. Fix: give one value"
+        raise ValueError(msg)  # noqa: TRY004 - pydantic's way
+    return value
+
+
+Options = dict[str, Annotated[str | int | float | bool, BeforeValidator(_one_value)]]
+
+
 class Table(BaseModel):
     """A frozen table; its validation errors never print what was given."""
 
@@ -47,7 +75,8 @@ class KafkaSettings(Table):
     """How every client of the process reaches the one cluster."""
 
     bootstrap_servers: Annotated[str, BeforeValidator(_joined)] = Field(
-        default="", description="brokers to ask first, host:port[,host:port…]; needed by whatever connects"
+        default="",
+        description="brokers to ask first, host:port[,host:port…]; needed by every command that connects",
     )
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)
@@ -168,11 +197,19 @@ class OwnershipSettings(Table):
         description="milliseconds of silence after which the group drops a member (protocol 'cooperative'; "
         "KIP-848 takes the broker's figure)",
     )
+    heartbeat_interval_ms: int = Field(
+        default=500,
+        ge=1,
+        le=_MAX_MS,
+        description="milliseconds between a member's heartbeats, at most a third of session_timeout_ms: by them it learns "
+        "of a rebalance, for which the partitions that move wait (protocol 'cooperative'; KIP-848 takes the broker's figure)",
+    )
     max_poll_interval_ms: int = Field(
         default=300_000,
         ge=1_000,
         le=86_400_000,
-        description="milliseconds between polls after which a member counts as stuck",
+        description="milliseconds between polls after which a member counts as stuck and is dropped: more than the slowest "
+        "record's transform takes",
     )
     static_membership: bool = Field(
         default=True,
@@ -180,7 +217,7 @@ class OwnershipSettings(Table):
     )
     adopt_offsets: bool = Field(
         default=False,
-        description="true, for one start: accept the offsets that the other ownership mode committed",
+        description="true, for one start: accept the offsets that the other ownership mode, or another job, committed",
     )
 
     @property
@@ -218,6 +255,25 @@ class InputSettings(Table):
         description="seconds after which offsets are committed again where they stand, since Kafka forgets them: those of "
         "idle partitions, and the ledger of a streaming query",
     )
+    held_back_deadline_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="milliseconds that --until-caught-up waits for a transaction of another writer that holds input back; "
+        "transaction.timeout_ms and 15 seconds if not given. Writers may have longer timeouts, up to the brokers' "
+        "transaction.max.timeout.ms",
+    )
+    stall_timeout_ms: int = Field(
+        default=120_000,
+        ge=1_000,
+        le=_MAX_MS,
+        description="milliseconds after which a partition that holds records and brings none, though its leader answers, "
+        "ends the job (exit code 5)",
+    )
+
+    @property
+    def stall_timeout_s(self) -> float:
+        """Seconds after which a partition that holds records and brings none ends the job."""
+        return self.stall_timeout_ms / 1000
 
 
 class PoisonSettings(Table):
@@ -234,7 +290,11 @@ class WorkerSettings(Table):
     count: int = Field(
         default=1, ge=1, le=1_000, description="processes; the ordinal of process i is ordinal x count + i"
     )
-    max_restarts: int = Field(default=5, ge=0, description="restarts of a killed process before all stop")
+    max_restarts: int = Field(
+        default=5,
+        ge=0,
+        description="restarts in a row of a process that a signal has ended, before all stop",
+    )
     restart_backoff_ms: int = Field(
         default=500,
         ge=0,
@@ -316,7 +376,7 @@ class LocalSettings(Table):
     """The Kafka of this machine, for the demo and for tests."""
 
     directory: Path = Field(default=Path(".eos"), description="directory of its jars, data and logs")
-    brokers: int = Field(default=1, description="brokers: 1 or 3")
+    brokers: Annotated[int, AfterValidator(_one_or_three)] = Field(default=1, description="brokers: 1 or 3")
     kafka_home: Path | None = Field(
         default=None, description="an unpacked Kafka to use instead of fetched jars"
     )
@@ -326,16 +386,3 @@ class LocalSettings(Table):
     heap_mb: int | None = Field(
         default=None, ge=128, description="MiB of heap per broker; chosen if not given"
     )
-
-
-def as_json(text: str) -> Any:
-    """The JSON value of a text.
-
-    Raises:
-        ValueError: it is not JSON. The message holds nothing of the text, which may hold a secret.
-    """
-    try:
-        return json.loads(text)
-    except ValueError:
-        msg = "is not JSON"
-        raise ValueError(msg) from None

@@ -13,19 +13,20 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 
 from eos.errors import EosError, FencedError, OffsetGapError, UnclassifiedError, UsageError
-from eos.events import Listener, ProducerOpened, TransactionCommitted, nobody
+from eos.events import Listener, ProducerOpened, TransactionCommitted, ignore_event
+from eos.group.committed import committed_offsets, fresh_reader
 from eos.offsets import OffsetVector
-from eos.readers import committed_offsets, fresh_reader
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.spark.commit import REPORT_SCHEMA, WHOLE_INPUT, CommitUnit, ShardState, Writing
 from eos.spark.endmarks import END, can_mark_in_place, mark_by_shuffle, mark_in_place
 from eos.spark.failures import decoded, from_spark
 from eos.spark.operators import row_wise
-from eos.spark.output import OutputColumns
-from eos.spark.plan import InputPlan, OffsetRange, plan_input
+from eos.spark.origin import as_input, require_own_input, require_shards_apart
+from eos.spark.output import OutputColumns, require_once
+from eos.spark.plan import InputPlan, OffsetRange, ends_of, plan_input
 from eos.spark.session import warn_of_session
-from eos.spark.source import SHARD, first_gone, read_input
+from eos.spark.source import SHARD, read_input, refuse_gone
 
 FrameTransform = Callable[[DataFrame], DataFrame]
 
@@ -95,7 +96,7 @@ class ExactlyOnceBatch:
         name: str,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
     ) -> None:
         if isinstance(inputs, str) or isinstance(outputs, str) or not inputs or not outputs:
             raise UsageError("inputs and outputs are lists of at least one topic each")
@@ -129,7 +130,7 @@ class ExactlyOnceBatch:
                 :mod:`eos.spark.output`). With ``commit="partition"`` it carries ``shard`` through.
             commit: ``"partition"``: each input partition is a transaction of its own, written in parallel.
                 ``"batch"``: computed in parallel, written by one task in one transaction for all of the input.
-            plan: from :meth:`plan`, if the transform needs to know it.
+            plan: from :meth:`plan` with the same ``commit``, if the transform needs to know it.
 
         Returns:
             What became of every shard. A run without new input returns at once.
@@ -147,11 +148,16 @@ class ExactlyOnceBatch:
             raise UsageError(f"commit={commit!r}: it is 'partition' or 'batch'")
         if plan is None:
             plan = self.plan(commit)
+        plan.refuse_other(self._name, self._settings.group_for(self._name), self._inputs, commit)
         if not plan.ranges:
             return BatchResult(plan, (), time.monotonic() - began)
-        source = read_input(self._spark, self._settings, plan)
+        refuse_gone(self._settings, plan)
+        source = as_input(read_input(self._spark, self._settings, plan))
         frame = transform(source)
         columns = self._columns(frame, commit)
+        require_own_input(frame, source)
+        if commit == "partition":
+            require_shards_apart(frame, source, topics=len(self._inputs))
         reports = self._write(frame, source, plan, columns, commit)
         results = self._told(reports, plan, commit)
         self._require_committed(plan)
@@ -163,6 +169,7 @@ class ExactlyOnceBatch:
         if not isinstance(frame, DataFrame):
             raise UsageError(f"the transform returned {type(frame).__name__}, not a DataFrame")
         if commit == "partition":
+            require_once(frame, [SHARD])
             kinds = {field.name: field.dataType for field in frame.schema}
             if SHARD not in kinds:
                 raise UsageError(
@@ -268,7 +275,7 @@ class ExactlyOnceBatch:
             if one is None:
                 raise UnclassifiedError(f"a task reported shard {report.shard}, which the run does not read")
             shard = PartitionShard(self._name, plan.group, one.partition)
-            offsets = OffsetVector({one.partition: one.end})
+            offsets = ends_of([one])
         return ShardResult(
             shard.transactional_id,
             ShardState(report.state),
@@ -298,16 +305,11 @@ class ExactlyOnceBatch:
         """A failed action as an EosError that says what to do."""
         explained = from_spark(error)
         try:
-            gone = first_gone(self._settings, plan)
+            refuse_gone(self._settings, plan)
+        except OffsetGapError as gap:
+            return gap
         except EosError as unknown:
             explained.add_note(f"whether the input is still in the log could not be asked: {unknown}")
-            return explained
-        if gone is not None:
-            return OffsetGapError(
-                f"{gone.partition}: the log no longer holds offset {gone.start}: input was deleted before it was "
-                "read (retention, DeleteRecords). Nothing is skipped silently. Fix: decide where to go on, and set "
-                "the group's offsets with kafka-consumer-groups.sh --reset-offsets while no run is at work"
-            )
         return explained
 
 

@@ -30,20 +30,21 @@ from eos.errors import (
     UsageError,
 )
 from eos.events import Event, ProducerOpened
+from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.topic_ids import TopicIds, refuse_recreated
 from eos.kafka.consumer import Committed, ConsumerClient, GroupMetadata
-from eos.offsets import OffsetVector, Partition
-from eos.ownership import Outcome
-from eos.producer import TransactionalProducer
-from eos.readers import committed_offsets, fresh_reader
+from eos.offsets import Partition
+from eos.producer.last_commit import Outcome
+from eos.producer.producer import ShardProducer
+from eos.producer.transaction import Transaction
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard, Shard
 from eos.spark.endmarks import ShardRows
 from eos.spark.failures import encoded, marked
 from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange, limit_that_fits
+from eos.spark.plan import OffsetRange, ends_of, limit_that_fits
 from eos.spark.twins import twin_wait_s
-from eos.stamps import OwnershipMode, Stamp
-from eos.transaction import Transaction
 
 CommitUnit = Literal["partition", "batch"]
 
@@ -140,7 +141,7 @@ class Writing:
             unit, mode = BatchShard(self.app, self.group), OwnershipMode.BATCH
         else:
             unit, mode = PartitionShard(self.app, self.group, ranges[0].partition), OwnershipMode.PARTITION
-        stamp = Stamp(mode, str(unit), f"{self.run}t{task}")
+        stamp = OffsetMetadata(mode, str(unit), f"{self.run}t{task}")
         return ShardWriter(self.settings, unit, ranges, stamp, self.columns, had=self.had)
 
 
@@ -173,7 +174,7 @@ class ShardWriter:
         settings: Settings,
         shard: PartitionShard | BatchShard,
         ranges: Sequence[OffsetRange],
-        stamp: Stamp,
+        stamp: OffsetMetadata,
         columns: OutputColumns,
         *,
         had: Mapping[str, int],
@@ -183,7 +184,7 @@ class ShardWriter:
         self._shard: Shard = shard
         self._group = shard.group
         self._starts = {one.partition: one.start for one in ranges}
-        self._ends = OffsetVector({one.partition: one.end for one in ranges})
+        self._ends = ends_of(ranges)
         self._stamp = stamp
         self._columns = columns
         self._open_seconds = 0.0
@@ -198,8 +199,12 @@ class ShardWriter:
             EosError: another try may succeed.
         """
         try:
-            with TransactionalProducer(
-                self._settings, self._shard, stamp=self._stamp, listener=self._hear, had=self._had
+            with ShardProducer(
+                self._settings,
+                self._shard,
+                metadata=self._stamp,
+                listener=self._hear,
+                started_partitions=self._had,
             ) as producer:
                 if self._is_done(producer.take_over(self._group, self._ends)):
                     return ShardReport(ShardState.SKIPPED, open_seconds=self._open_seconds)
@@ -212,7 +217,7 @@ class ShardWriter:
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _transact(self, producer: TransactionalProducer, rows: Iterator[pa.RecordBatch]) -> ShardReport:
+    def _transact(self, producer: ShardProducer, rows: Iterator[pa.RecordBatch]) -> ShardReport:
         transaction = producer.transaction()
         complete = False
         try:
@@ -235,11 +240,20 @@ class ShardWriter:
         )
 
     def _is_done(self, stored: Mapping[Partition, Committed]) -> bool:
-        """Whether the committed offsets are at the ends; they are at the starts otherwise.
-
-        A partition without an offset is new to its topic: the plan began at its beginning.
-        """
-        found = {p: stored[p].offset if p in stored else self._starts[p] for p in self._ends}
+        """Whether the committed offsets are at the ends; they are at the starts otherwise."""
+        if gone := sorted(self._ends.keys() - stored.keys()):
+            # The driver has committed one for each partition before the run, also for those that are new to their topic.
+            # Kafka forgets it with the topic.
+            topics = {partition.topic for partition in gone}
+            topic_ids = TopicIds(self._settings).of(topics, within_s=self._settings.open_deadline_s)
+            refuse_recreated(self._ends.topic_ids.items(), topic_ids)
+            raise _ConflictError(
+                f"{gone[0]}: the group {self._group!r} has no offset there any more; it had one when this run was planned. The "
+                "group was deleted since. Nothing of this shard was written here. Fix: run again, without a plan "
+                "of before"
+            )
+        self._refuse_foreign(stored)
+        found = {p: stored[p].offset for p in self._ends}
         if found == self._starts:
             return False
         if found != dict(self._ends):
@@ -252,10 +266,27 @@ class ShardWriter:
         self._refuse_split(stored)
         return True
 
+    def _refuse_foreign(self, stored: Mapping[Partition, Committed]) -> None:
+        """Under this task's own fence: the plan left only offsets of this app and mode, and others do not fence us."""
+        for partition, committed in stored.items():
+            stamp = OffsetMetadata.parse(committed.metadata)
+            if stamp is None or not stamp.fits(self._stamp.mode) or stamp.app != self._shard.app:
+                by = (
+                    "another tool"
+                    if stamp is None
+                    else f"job {stamp.app!r} with ownership {str(stamp.mode)!r}"
+                )
+                raise _ConflictError(
+                    f"{partition}: after this run was planned, {by} has committed offset {committed.offset} in the group "
+                    f"{self._group!r}; this run is of job {self._shard.app!r} with ownership {str(self._stamp.mode)!r}. What "
+                    "was committed there stands, nothing of this shard was written here. Fix: one job per group, and one "
+                    "commit unit; run again when the other one has ended"
+                )
+
     def _refuse_split(self, stored: Mapping[Partition, Committed]) -> None:
         run, _, _ = self._stamp.owner.partition("t")
         for partition, committed in stored.items():
-            stamp = Stamp.parse(committed.metadata)
+            stamp = OffsetMetadata.parse(committed.metadata)
             if stamp is not None and stamp.owner != self._stamp.owner and stamp.owner.startswith(f"{run}t"):
                 raise UsageError(
                     f"{partition}: two tasks of one run ({stamp.owner} and {self._stamp.owner}) had rows of this "

@@ -6,13 +6,26 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
 
 from eos import errors
-from eos.errors import EosError, UnclassifiedError, UsageError
+from eos.errors import ConfigError, EosError, UnclassifiedError, UsageError
 
 _MARKER = re.compile(r"eos-failure (\{.*\})")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit))\b", re.MULTILINE)
+
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'|PACKAGE_NOT_INSTALLED\] (\w+)")
+_SHIPPING = "install it there, or ship it: docs/SPARK.md, 'Shipping dependencies to executors'"
+_WORKER_ENDED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
+_TASK = re.compile(r"Task \d+ in stage [\d.]+ failed \d+ times")
+_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \(.*\)( Reason: [^\n]*)?")
+_OF_A_ROW = ("22", "P0001")  # SQLSTATE: data exceptions, and what raise_error() raises
+_OF_THE_QUERY = "42"  # what Spark's analysis refuses
+# Whose texts speak of files, connections and offsets. Others may quote a value: NumberFormatException does.
+_QUOTES_NO_RECORD = ("java.io.", "java.net.", "java.util.concurrent.", "javax.net.", "org.apache.kafka.")
+_DEEPEST = 20  # causes of causes
 
 
 class TaskFailure(Exception):  # noqa: N818 - it is the wrapping of an error
@@ -38,7 +51,9 @@ def marker(error: EosError) -> str:
 
 def encoded(error: EosError) -> str:
     """An EosError as one line of text."""
-    state = {name: value for name, value in vars(error).items() if not name.startswith("__")}
+    state = {
+        name: value for name, value in vars(error).items() if not (name.startswith("__") or name == "outputs")
+    }
     public = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in vars(errors))
     return json.dumps({"class": public, "message": str(error), "state": state}, default=str)
 
@@ -58,7 +73,7 @@ def decoded(text: str) -> EosError:
 def from_spark(error: Exception) -> EosError:
     """What a failed Spark action means: the EosError of a task if one is in its text, else what can be said.
 
-    The text of a user's own exception is not repeated: it may quote records.
+    The text of an exception that a row made is not repeated: it may quote the record.
     """
     text = str(error)
     if match := _MARKER.search(text):
@@ -66,6 +81,11 @@ def from_spark(error: Exception) -> EosError:
             return decoded(match[1])
         except ValueError:  # Spark cuts long texts
             return UnclassifiedError("a task failed; Spark's log has the whole of it")
+    if match := _NO_MODULE.search(text):
+        return ConfigError(
+            f"the Python of the tasks has no module {match[1] or match[2]!r}: the driver's environment does not travel to "
+            f"the executors. Nothing was committed by those tasks. Fix: {_SHIPPING}"
+        )
     if "Python" in type(error).__name__ or "PythonException" in text:
         raised = _PYTHON_ERROR.findall(text)
         name = raised[-1] if raised else "an exception"
@@ -73,5 +93,68 @@ def from_spark(error: Exception) -> EosError:
             f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
             "log has it). Nothing of that task's shards was committed. Fix: the transform"
         )
-    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return UnclassifiedError(f"Spark failed: {first}")
+    return _from_jvm(list(_thrown(error)), error)
+
+
+# --- inside ----------------------------------------------------------------------------------------------
+
+
+class _Thrown(NamedTuple):
+    """A Java exception: its class, Spark's own name of its cause where it has one, and its text."""
+
+    kind: str
+    condition: str
+    state: str
+    text: str
+
+
+def _thrown(error: Exception) -> Iterator[_Thrown]:
+    """The Java exceptions behind a Python one, the outermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    try:
+        for _ in range(_DEEPEST):
+            if java is None:
+                return
+            kind = java.getClass().getName()
+            yield _Thrown(
+                kind, _asked(java, "getCondition"), _asked(java, "getSqlState"), java.getMessage() or ""
+            )
+            java = java.getCause()
+    except Py4JError:  # the JVM has ended meanwhile
+        return
+
+
+def _asked(java: Any, name: str) -> str:
+    try:
+        return getattr(java, name)() or ""
+    except Py4JError:  # no exception of Spark's own, so it has no such name
+        return ""
+
+
+def _from_jvm(thrown: list[_Thrown], error: Exception) -> EosError:
+    everything = " ".join(one.text for one in thrown)
+    task = f" ({match[0]})" if (match := _TASK.search(everything)) else ""
+    if _WORKER_ENDED.search(everything):
+        return UnclassifiedError(
+            f"the Python process of a task ended before its work{task}: killed (the system's out-of-memory killer, or a "
+            "container's), or ended by the code that ran in it (os._exit, a C library). Nothing of that task's shards was "
+            "committed. Fix: see the executor's log and the system's; more memory for Python beside the JVM is "
+            "spark.executor.memoryOverhead"
+        )
+    for one in thrown:
+        if one.state.startswith(_OF_A_ROW) or one.condition.startswith("MALFORMED_RECORD"):
+            return UsageError(
+                f"a row could not be computed in a task: {one.condition} (Spark's text may quote a record, so it is not "
+                "repeated; Spark's log has it). Nothing of that task's shards was committed. Fix: the transform, for "
+                "example with try_cast, or a filter before it"
+            )
+    if match := _EXECUTOR_LOST.search(everything):
+        return UnclassifiedError(f"Spark failed{task}: {match[0]}")
+    if not thrown:
+        return UnclassifiedError(f"Spark failed: {type(error).__name__}; Spark's log has the whole of it")
+    last = thrown[-1]
+    what = f"{last.kind} {last.condition}".strip()
+    if last.kind.startswith(_QUOTES_NO_RECORD) or last.state.startswith(_OF_THE_QUERY):
+        first, *_ = last.text.strip().splitlines() or [""]
+        what = f"{what}: {first}"
+    return UnclassifiedError(f"Spark failed{task}: {what}. Spark's log has the whole of it")

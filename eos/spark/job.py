@@ -7,24 +7,23 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
-from eos.errors import ConfigError, UsageError
-from eos.events import Event, InputPlanned, Listener, StartPolicyApplied, nobody
+from eos.errors import UsageError
+from eos.events import Event, InputPlanned, Listener, StartPolicyApplied, ignore_event
 from eos.job import Job, check_name, checked_topics
 from eos.offsets import OffsetVector
+from eos.references import code_of_the_job
 from eos.settings import Settings
+from eos.settings.binding import own_settings
 from eos.spark.batch import BatchResult, ExactlyOnceBatch, FrameTransform
 from eos.spark.plan import Commit, InputPlan, plan_input
 from eos.spark.script import run_submitted
 from eos.spark.source import read_snapshot
 from eos.spark.transform import records_transform
-
-if TYPE_CHECKING:
-    from eos.spark.stream_job import StreamJob
 
 log = logging.getLogger("eos.spark")
 
@@ -136,24 +135,8 @@ class SparkJob:
         return frozenset(self.outputs)
 
 
-def job_settings(job: SparkJob | StreamJob, settings: Settings) -> BaseModel | None:
-    """The job's own settings, validated; None if it declares no model.
-
-    Raises:
-        ConfigError: a value of ``[job]`` is wrong, or given to a job that has no settings.
-    """
-    if job.settings is not None:
-        return settings.job_settings(job.settings)
-    if settings.job:
-        raise ConfigError(
-            f"[job] has {', '.join(sorted(settings.job))}, but job {job.name!r} declares no settings. "
-            f"Fix: remove them, or {type(job).__name__}(settings=…)"
-        )
-    return None
-
-
 def run_job(
-    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = nobody
+    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = ignore_event
 ) -> BatchResult:
     """Run a job over what is new in its input, once; returns once all of it is committed.
 
@@ -161,20 +144,21 @@ def run_job(
         ConfigError: a setting is wrong, or the session is one that a run cannot keep its promise in.
         EosError: see `ExactlyOnceBatch.run`.
     """
-    own = job_settings(job, settings)
+    own = own_settings(job, settings)
     batch = ExactlyOnceBatch(
         spark, settings, name=job.name, inputs=job.inputs, outputs=job.outputs, listener=listener
     )
     plan = batch.plan(job.commit)
 
     def transform(frame: DataFrame) -> DataFrame:
-        return job.transform(SparkRun(spark, own, plan, settings, job))(frame)
+        with code_of_the_job(f"SparkJob {job.name!r}: its transform"):
+            return job.transform(SparkRun(spark, own, plan, settings, job))(frame)
 
     return batch.run(transform, commit=job.commit, plan=plan)
 
 
 def run_until_caught_up(
-    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = nobody
+    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = ignore_event
 ) -> Iterator[BatchResult]:
     """Run a job again and again until all that was there at the call is committed; yields each run's result.
 
@@ -231,7 +215,7 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
                 "spark.max_records_per_partition": options.max_records,
             },
         )
-        job_settings(job, settings)
+        own_settings(job, settings)
         return settings
 
     def work(spark: SparkSession, settings: Settings) -> None:

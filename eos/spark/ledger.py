@@ -21,11 +21,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from eos.errors import ConfigError, FencedError
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.offsets import next_offset
-from eos.stamps import OwnershipMode, Stamp
 
 _FORM = re.compile(
-    r"(eos1 .*) query=(\S+) shards=(\d+) was=(\d+) rows=(\d+) content=([0-9a-f]{16})", re.ASCII
+    r"(eos1 .*) query=(\S+) shards=(\d+) was=(\d+) rows=(\d+) (content|digest)=([0-9a-f]{16})"
+    r"(?: marks=(\d+))?",
+    re.ASCII,
 )
 _WORD = 1 << 64
 
@@ -38,7 +40,7 @@ class LedgerChangedError(FencedError):
     """Another driver has written the ledger since it was read. What it wrote stands."""
 
 
-class Verdict(StrEnum):
+class LedgerVerdict(StrEnum):
     """What a shard's entry says of a batch."""
 
     WORK = "work"
@@ -47,14 +49,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """How many rows, and the sum of their hashes: the same for the same rows in any order."""
+    """How many rows, and the sum of their hashes: the same for the same rows in any order.
+
+    Args:
+        rows: how many.
+        digest: the sum.
+        of_keys: the hashes are those by which rows are divided into shards, of keyed rows that of the key alone. Entries
+            of earlier versions have such a digest (``content=``); now it is of all that a record is made of.
+    """
 
     rows: int = 0
     digest: int = 0
+    of_keys: bool = False
 
     def plus(self, rows: int, digest: int) -> Content:
         """With more rows; ``digest`` may be negative, as Spark's hashes are."""
-        return Content(self.rows + rows, (self.digest + digest) % _WORD)
+        return replace(self, rows=self.rows + rows, digest=(self.digest + digest) % _WORD)
 
     def __str__(self) -> str:
         return f"{self.rows} rows ({self.digest:016x})"
@@ -71,6 +81,8 @@ class LedgerEntry:
         was: on shard 0 alone, while their number changes: how many there were; else 0.
         content: of the last batch, ``next_batch - 1``.
         owner: who committed it; no two entries have the same.
+        marks: on shard 0 alone, how many input partitions have a mark beside it (`eos.spark.stream_input`).
+        at_s: when, in seconds since 1970 by the owner's clock.
     """
 
     next_batch: int
@@ -79,6 +91,8 @@ class LedgerEntry:
     was: int = 0
     content: Content = Content()
     owner: str = ""
+    marks: int = field(default=0, compare=False)
+    at_s: int = field(default=0, compare=False)
 
     def is_said_by(self, other: LedgerEntry | None) -> bool:
         """Whether the other one says the same of batches and shards, whoever committed it."""
@@ -88,11 +102,20 @@ class LedgerEntry:
     def parse(cls, offset: int, metadata: str) -> LedgerEntry | None:
         """The entry in a committed offset; None if it was not written by a sink."""
         match = _FORM.fullmatch(metadata)
-        stamp = Stamp.parse(match[1]) if match is not None else None
+        stamp = OffsetMetadata.parse(match[1]) if match is not None else None
         if match is None or stamp is None or stamp.mode is not OwnershipMode.SINK:
             return None
-        content = Content(int(match[5]), int(match[6], 16))
-        return cls(offset, match[2], int(match[3]), int(match[4]), content, stamp.owner)
+        content = Content(int(match[5]), int(match[7], 16), of_keys=match[6] == "content")
+        return cls(
+            offset,
+            match[2],
+            int(match[3]),
+            int(match[4]),
+            content,
+            stamp.owner,
+            marks=int(match[8] or 0),
+            at_s=stamp.at_s,
+        )
 
 
 class Tally:
@@ -107,19 +130,21 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerStamp(Stamp):
+class LedgerStamp(OffsetMetadata):
     """A stamp that says what an entry says beyond its offset. The content is known only when it is written."""
 
     query: str = ""
     shards: int = 0
     was: int = 0
     tally: Tally = field(default_factory=Tally)
+    marks: int = 0
 
     def __str__(self) -> str:
         content = self.tally.content
         return (
-            f"{Stamp.__str__(self)} query={self.query} shards={self.shards} was={self.was} "
-            f"rows={content.rows} content={content.digest:016x}"
+            f"{OffsetMetadata.__str__(self)} query={self.query} shards={self.shards} was={self.was} "
+            f"rows={content.rows} {'content' if content.of_keys else 'digest'}={content.digest:016x}"
+            f"{f' marks={self.marks}' if self.marks else ''}"
         )
 
     @classmethod
@@ -138,6 +163,7 @@ class LedgerStamp(Stamp):
             shards=entry.shards,
             was=entry.was,
             tally=Tally(entry.content) if tally is None else tally,
+            marks=entry.marks,
         )
 
 
@@ -155,6 +181,7 @@ class BatchPlan:
         entries: per shard that is not, the entry that a write must find.
         was: nothing may be written before the entries are dealt anew; so many shards there were. 0: nothing to deal.
         unchecked: a person has said that what is done is accepted as it is.
+        marks: how many input partitions have a mark beside shard 0's entry.
     """
 
     query: str
@@ -164,11 +191,12 @@ class BatchPlan:
     entries: Mapping[int, LedgerEntry] = field(default_factory=dict)
     was: int = 0
     unchecked: bool = False
+    marks: int = 0
 
     @property
     def token(self) -> str:
         """What a person passes as ``adopt`` to decide for this batch of this query, and for no other."""
-        return f"{self.query}:{self.batch}"
+        return token_of(self.query, self.batch)
 
     @property
     def after(self) -> LedgerEntry:
@@ -185,7 +213,7 @@ class BatchPlan:
         """What a deal leaves in every entry."""
         return LedgerEntry(self.batch, self.query, self.shards)
 
-    def judge(self, shard: int, found: LedgerEntry | None) -> Verdict:
+    def judge(self, shard: int, found: LedgerEntry | None) -> LedgerVerdict:
         """Hold a shard's entry, read under its fence, against this plan.
 
         Raises:
@@ -194,18 +222,18 @@ class BatchPlan:
         expected = self.entries.get(shard)
         # The very same entry: one that says the same may be a step of another deal, which others have not agreed to.
         if expected is not None and expected == found:
-            return Verdict.WORK
+            return LedgerVerdict.WORK
         if self.after.is_said_by(found):
-            return Verdict.DONE
+            return LedgerVerdict.DONE
         raise LedgerChangedError(
             f"batch {self.batch}, shard {shard}: its ledger says {_shown(found)} now and said {_shown(expected)} when "
             "the batch was planned. Another driver works with this checkpoint or under this name. Fix: stop one of them"
         )
 
 
-def ledger_group(group: str, shard: int) -> str:
-    """The consumer group that holds a shard's entry. Access rules: Read on groups with the prefix ``<group>.ledger.``."""
-    return f"{group}.ledger.{shard}"
+def token_of(query: str, batch: int) -> str:
+    """What a person passes as ``adopt`` to decide for this batch of this query."""
+    return f"{query}:{batch}"
 
 
 def reach(first: LedgerEntry | None, shards: int) -> int:
@@ -226,6 +254,7 @@ def decide(
     *,
     where: str,
     adopt: str | None = None,
+    begun: str = "",
 ) -> BatchPlan:
     """What is left to do of a batch.
 
@@ -236,29 +265,35 @@ def decide(
         stored: the entries of the first `reach` shards, as far as there are any.
         where: the ledger's groups, for messages.
         adopt: what a refusal said to pass, if a person has decided so.
+        begun: what says that records of the query's first batch may be written, though there may be no entry; "" if
+            nothing does.
 
     Raises:
         LedgerError: ledger and batch do not belong together; nothing may be written or skipped.
     """
-    anew = BatchPlan(query, batch, shards, was=reach(stored.get(0), shards))
+    first = stored.get(0)
+    marks = first.marks if first is not None else 0
+    anew = BatchPlan(query, batch, shards, was=reach(first, shards), marks=marks)
     try:
-        plan = _decide(batch, query, shards, stored)
+        plan = _decide(batch, query, shards, stored, begun)
     except LedgerError as error:
         if adopt != anew.token:
             raise LedgerError(f"{where}: {error} {_adoption(anew)}") from None
         return replace(anew, unchecked=True)
-    return replace(plan, unchecked=adopt == anew.token)
+    return replace(plan, unchecked=adopt == anew.token, marks=marks)
 
 
-def _decide(batch: int, query: str, shards: int, stored: Mapping[int, LedgerEntry]) -> BatchPlan:
+def _decide(batch: int, query: str, shards: int, stored: Mapping[int, LedgerEntry], begun: str) -> BatchPlan:
     first = stored.get(0)
     if first is None:
-        if batch == 0 and not stored:
+        if batch == 0 and not stored and not begun:
             return BatchPlan(query, batch, shards, was=shards)
+        known = "is not the first" if batch else f"was begun before ({begun or 'another shard has an entry'})"
         raise LedgerError(
-            f"batch {batch} is not the first, but no entry of shard 0 says which batches are written. Its offset has "
+            f"batch {batch} {known}, but no entry of shard 0 says which batches are written. Its offset has "
             "expired (offsets.retention.minutes, 7 days by default, without a batch), or its group, or the topic that "
-            "it stands on, was deleted."
+            "it stood on, was deleted; or another sink has this name. Fix, if an output was taken away from this sink's: "
+            "name it again, the ledger may stand on it."
         )
     if first.query != query:
         raise LedgerError(
@@ -268,17 +303,17 @@ def _decide(batch: int, query: str, shards: int, stored: Mapping[int, LedgerEntr
         )
     if not batch <= first.next_batch <= next_offset(batch):
         _raise_misplaced(batch, 0, first)
-    known = [k for k in range(max(first.shards, first.was)) if k in stored]
-    begun = {k: stored[k] for k in known if _is_written(stored[k], batch, query)}
-    if begun:
-        return _unfinished(batch, query, stored, begun)
+    there = [k for k in range(max(first.shards, first.was)) if k in stored]
+    written = {k: stored[k] for k in there if _is_written(stored[k], batch, query)}
+    if written:
+        return _unfinished(batch, query, stored, written)
     # Whoever began to change the number of shards had found every one of the former number in its place; the very
     # first deal found none, and may have been interrupted.
     for k in range(first.was or first.shards):
         if k in stored or batch > 0 or not first.was:
             _require_at(batch, query, k, stored.get(k))
     settled = (
-        not first.was and {stored[k].shards for k in known} == {first.shards} and len(known) == first.shards
+        not first.was and {stored[k].shards for k in there} == {first.shards} and len(there) == first.shards
     )
     if settled and first.shards == shards:
         return BatchPlan(query, batch, shards, entries={k: stored[k] for k in range(shards)})
@@ -328,8 +363,9 @@ def _raise_misplaced(batch: int, shard: int, entry: LedgerEntry) -> None:
     direction = "goes back" if entry.next_batch > batch else "jumps"
     raise LedgerError(
         f"this is batch {batch}, but the next batch of shard {shard} is {entry.next_batch}: the number {direction}. The "
-        "checkpoint was restored from an older copy, files of it are missing, or two drivers use copies of one. Fix: "
-        "start with the checkpoint that was last in use."
+        "checkpoint was restored from an older copy, files of it are missing, two drivers use copies of one, or the sink was "
+        "not called for a batch (if not df.isEmpty(): …). Fix: start with the checkpoint that was last in use; call the sink "
+        "for each batch, also for an empty one."
     )
 
 

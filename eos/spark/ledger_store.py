@@ -10,21 +10,21 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import cast
 
 from eos.errors import ConfigError
-from eos.events import Listener, nobody
+from eos.events import Listener, ignore_event
+from eos.group.committed import committed_offsets, fresh_reader, partitions_of
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
-from eos.producer import TransactionalProducer
-from eos.readers import committed_offsets, fresh_reader
+from eos.producer.producer import ShardProducer
 from eos.settings import Settings
-from eos.shards import SinkShard, shard_prefix
+from eos.shards import SinkShard, ledger_group, shard_prefix
 from eos.spark.ledger import (
     BatchPlan,
     LedgerChangedError,
     LedgerEntry,
     LedgerStamp,
-    ledger_group,
 )
 
 AT_ONCE = 8  # each needs a client with threads of its own
@@ -40,12 +40,14 @@ class LedgerStore:
         group: the sink's group.
         topic: on whose partition 0 the entries stand, as offsets. It need not have so many records: Kafka takes any
             offset of a partition that exists (measured), and only of such.
+        inputs: the topics whose partitions have marks (`eos.spark.stream_input`), in the group of shard 0.
     """
 
     settings: Settings
     app: str
     group: str
     topic: str
+    inputs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"ledger {ledger_group(self.group, 0)}, … on {self.partition}"
@@ -54,6 +56,32 @@ class LedgerStore:
     def partition(self) -> Partition:
         """What the entries are offsets of."""
         return Partition(self.topic, 0)
+
+    def places(self, topics: Iterable[str]) -> dict[str, LedgerEntry]:
+        """On which of these topics an entry of shard 0 stands; on one, as a rule.
+
+        Raises:
+            UnavailableError: no answer, or a transaction stayed pending.
+        """
+        partitions = [Partition(topic, self.partition.number) for topic in topics]
+        with self.reader(0, stable=True) as reader:
+            stored = committed_offsets(reader, partitions, timeout_s=self.settings.open_deadline_s)
+        found = {p.topic: LedgerEntry.parse(one.offset, one.metadata) for p, one in stored.items()}
+        return {topic: entry for topic, entry in found.items() if entry is not None}
+
+    def marks(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, Committed]:
+        """The marks that are stored, of these partitions or of all of the inputs'.
+
+        Raises:
+            ConfigError: an input topic does not exist.
+            UnavailableError: no answer, or a transaction stayed pending.
+        """
+        within_s = self.settings.open_deadline_s
+        with self.reader(0, stable=True) as reader:
+            wanted = (
+                partitions_of(reader, self.inputs, timeout_s=within_s) if partitions is None else partitions
+            )
+            return committed_offsets(reader, wanted, timeout_s=within_s)
 
     def shard(self, number: int) -> SinkShard:
         """The unit of ownership of an output shard."""
@@ -96,8 +124,8 @@ class LedgerStore:
 
     @contextlib.contextmanager
     def owned(
-        self, shard: int, stamp: LedgerStamp, listener: Listener = nobody
-    ) -> Iterator[tuple[TransactionalProducer, Committed | None]]:
+        self, shard: int, stamp: LedgerStamp, listener: Listener = ignore_event
+    ) -> Iterator[tuple[ShardProducer, Committed | None]]:
         """Own a shard: older owners are fenced, what they left open is ended. Gives what is stored from then on.
 
         Args:
@@ -105,11 +133,10 @@ class LedgerStore:
             stamp: what is written with an entry.
             listener: told what happens.
         """
-        had = {
-            self.partition.topic: 0
-        }  # a ledger has one partition and does not tell a new one from a forgotten one
-        with TransactionalProducer(
-            self.settings, self.shard(shard), stamp=stamp, listener=listener, had=had
+        # Neither a ledger nor its marks tell a new partition from a forgotten one by its offsets.
+        had = dict.fromkeys((self.topic, *self.inputs), 0)
+        with ShardProducer(
+            self.settings, self.shard(shard), metadata=stamp, listener=listener, started_partitions=had
         ) as producer:
             stored = producer.take_over(ledger_group(self.group, shard), [self.partition])
             yield producer, stored.get(self.partition)
@@ -118,8 +145,24 @@ class LedgerStore:
         """What to commit for an entry, beside its stamp."""
         return OffsetVector({self.partition: entry.next_batch})
 
-    def replace(self, shard: int, expected: Committed | None, entry: LedgerEntry) -> Committed:
+    def replace(
+        self,
+        shard: int,
+        expected: Committed | None,
+        entry: LedgerEntry,
+        *,
+        empty: Iterable[str] = (),
+        marks: OffsetVector | None = None,
+    ) -> Committed:
         """Write an entry over the one that was read, and over no other.
+
+        Args:
+            shard: whose entry it is.
+            expected: what was read.
+            entry: what to write.
+            empty: topics on which no entry of shard 0 was found. Two drivers that name their outputs in another order
+                would begin the ledger in two places; but they own the shard in turn, and look once more.
+            marks: what to commit beside it.
 
         Returns:
             What is stored then.
@@ -136,22 +179,36 @@ class LedgerStore:
                     f"{ledger_group(self.group, shard)}: {found} is stored, no longer {expected}: another driver works "
                     "under this name. Fix: stop one of them"
                 )
+            if others := self.places(empty) if empty else {}:
+                raise LedgerChangedError(
+                    f"{self}: another driver has begun the ledger on {', '.join(sorted(others))} meanwhile. Fix: stop one of "
+                    "them"
+                )
             with producer.transaction() as txn:
-                txn.add_offsets(self.offsets(entry), reader.group_metadata())
-            return Committed(entry.next_batch, str(producer.owned_offsets(reader.group_id).stamp))
+                offsets = self.offsets(entry).merged(marks or OffsetVector())
+                txn.add_offsets(offsets, reader.group_metadata())
+            written = producer.owned_offsets(reader.group_id).stored([self.partition])[self.partition]
+            return cast("Committed", written)  # it was committed a moment ago
 
-    def deal(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
+    def deal(self, plan: BatchPlan, stored: Mapping[int, Committed], empty: Iterable[str]) -> None:
         """Rewrite every entry that a plan wants dealt; see `eos.spark.ledger` for the order and why.
+
+        Args:
+            plan: of the batch that the ledger begins with, or goes on from.
+            stored: the entries that the plan was made of.
+            empty: the topics on which no entry was found.
 
         Raises:
             LedgerChangedError: another driver has written the ledger meanwhile.
             EosError: what a commit met. The deal is begun anew then.
         """
-        begun = self.replace(0, stored.get(0), replace(plan.dealt, was=plan.was))
+        begun = self.replace(
+            0, stored.get(0), replace(plan.dealt, was=plan.was, marks=plan.marks), empty=empty
+        )
         others = plan.deal[1:]
         with ThreadPoolExecutor(min(AT_ONCE, max(1, len(others)))) as pool:
             list(pool.map(lambda k: self.replace(k, stored.get(k), plan.dealt), others))
-        self.replace(0, begun, plan.dealt)
+        self.replace(0, begun, replace(plan.dealt, marks=plan.marks))
 
 
 def entries_of(stored: Mapping[int, Committed], where: object) -> dict[int, LedgerEntry]:
@@ -162,7 +219,7 @@ def entries_of(stored: Mapping[int, Committed], where: object) -> dict[int, Ledg
     """
     found: dict[int, LedgerEntry] = {}
     for shard, committed in stored.items():
-        entry = LedgerEntry.parse(*committed)
+        entry = LedgerEntry.parse(committed.offset, committed.metadata)
         if entry is None:
             raise ConfigError(
                 f"{where}: shard {shard} holds the offset {committed.offset} with {committed.metadata or 'no stamp'!r}, "

@@ -18,6 +18,8 @@ from eos.spark.source import kafka_relation, ranges_by_task, relation_of, requir
 # Names of Spark's physical operators whose output rows stay in the task of their input row. A plan with an
 # exchange, a broadcast or a subquery is wrapped into AdaptiveSparkPlan, or has an operator that is not here:
 # a union puts a shard's rows into several tasks (8 of 8 shards, measured), coalesce puts several into one.
+# CollectMetricsExec keeps rows in their task and is left out: what runs in place is the RDD of the plan, and Spark gives an
+# observation its figures from a plan that ran (Observation.get waited for ever).
 _ROW_WISE = frozenset(
     {
         "WholeStageCodegenExec",
@@ -28,7 +30,6 @@ _ROW_WISE = frozenset(
         "GenerateExec",
         "SampleExec",
         "SortExec",  # without an exchange below it sorts inside the task
-        "CollectMetricsExec",
         "DeserializeToObjectExec",
         "MapElementsExec",
         "MapPartitionsExec",

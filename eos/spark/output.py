@@ -8,7 +8,7 @@ whichever try comes through.
 | value | BINARY or STRING | NULL is a tombstone |
 | key | BINARY or STRING | optional; decides the partition by murmur2, as in Java clients |
 | topic | STRING | optional if exactly one output is declared |
-| partition | INT | optional; overrides the key's choice |
+| partition | INT | optional; overrides the key's choice; NULL leaves it to the key |
 | headers | ARRAY<STRUCT<key: STRING, value: BINARY>> | optional |
 | timestamp | TIMESTAMP | optional, in milliseconds; NULL takes the client's clock |
 
@@ -17,7 +17,7 @@ Other columns are left out, as Spark's sink does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,8 @@ from pyspark.sql.types import (
 )
 
 from eos.errors import UsageError
-from eos.records import Headers, OutputBatch
+from eos.headers import Headers
+from eos.records import OutputBatch
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -81,8 +82,9 @@ class OutputColumns:
         """The output columns of a transformed DataFrame.
 
         Raises:
-            UsageError: a column is missing or has another type.
+            UsageError: a column is missing, there more than once, or has another type.
         """
+        require_once(frame, _COLUMNS)
         kinds = {field.name: field.dataType for field in frame.schema}
         if "value" not in kinds:
             raise UsageError(
@@ -91,8 +93,9 @@ class OutputColumns:
             )
         if "topic" not in kinds and len(outputs) != 1:
             raise UsageError(
-                f"several outputs are declared ({', '.join(outputs)}) and the transform returned no column 'topic'. "
-                f"Fix: .withColumn('topic', F.lit({outputs[0]!r}))"
+                f"several outputs are declared ({', '.join(outputs)}) and the transform returned no column 'topic', "
+                f"which says where each row goes. Fix: .withColumn('topic', F.lit({outputs[0]!r})); of what goes to "
+                "several topics, one frame: a.unionByName(b)"
             )
         names = tuple(name for name in _COLUMNS if name in kinds)
         for name in names:
@@ -141,6 +144,23 @@ class OutputColumns:
             column("timestamp"),
             column("partition"),
         )
+
+
+def require_once(frame: DataFrame, names: Iterable[str]) -> None:
+    """Refuse a frame in which one of these names stands for several columns, as Spark resolves names.
+
+    Raises:
+        UsageError: names the column.
+    """
+    is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    for name in names:
+        found = [one for one in frame.columns if one == name or (not is_exact and one.lower() == name)]
+        if len(found) > 1:
+            raise UsageError(
+                f"{len(found)} of the columns ({', '.join(frame.columns)}) have the name {name!r}, so it does not show which of "
+                f"them is meant. Fix: keep one, for example other.withColumnRenamed({name!r}, …) or other.drop({name!r}) "
+                "before a join with other, or joined.drop(other[…]) behind it"
+            )
 
 
 def headers_of(column: pa.Array) -> list[Headers] | None:

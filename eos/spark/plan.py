@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 from eos import retry
-from eos.admission import refuse_members, refuse_other_mode
-from eos.errors import OffsetGapError
-from eos.events import InputPlanned, Listener, StartPolicyApplied, nobody
-from eos.expiry import due_for_renewal, partitions_had
+from eos.errors import OffsetGapError, UsageError
+from eos.events import InputPlanned, Listener, StartPolicyApplied, ignore_event
+from eos.group.committed import fresh_reader, refuse_truncated
+from eos.group.expiry import count_started, due_for_renewal
+from eos.group.guards import refuse_foreign, refuse_members
+from eos.group.metadata import OwnershipMode
+from eos.group.topic_ids import TopicIds
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.config import client_config
+from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
 from eos.offsets import OffsetVector, Partition
-from eos.readers import fresh_reader
+from eos.session.start_policy import apply_start_policy, preview_start_policy
 from eos.settings import Settings
 from eos.shards import StartShard, shard_prefix
 from eos.spark.renewal import renew_offsets
-from eos.stamps import OwnershipMode
-from eos.start import apply_start_policy, preview_start_policy
 
 Commit = Literal["partition", "batch"]
 
 # A transaction should use half of its time, so that a slow moment does not end it.
 _ROOM = 0.5
+DELETED = "retention, DeleteRecords"
+SHORTER = "the topic was created anew, or its log was truncated"
 # Offsets are committed again daily; those that a run moves on anyway need it only if several runs in a row could not.
 _LEFT_TO_ITS_TASK_S = 3 * 86_400
 
@@ -35,12 +39,16 @@ _LEFT_TO_ITS_TASK_S = 3 * 86_400
 class OffsetRange:
     """The offsets [start, end) of one input partition; ``end`` is what will be committed.
 
-    Control records and aborted records take offsets too, so ``end - start`` is no count of records.
+    Control records and aborted records take offsets too, so ``end - start`` is no count of records. What names the log is
+    committed with ``end``: the leader's epoch when the log was seen to hold it, and the topic's id. Two ranges are equal
+    if their offsets are.
     """
 
     partition: Partition
     start: int
     end: int
+    epoch: int | None = field(default=None, compare=False)
+    topic_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,15 @@ class InputPlan:
         group: the group whose committed offsets the ranges start at.
         partitions: every partition of the input topics, sorted; a partition's place in it is its *shard* number.
         ranges: of the partitions that have new offsets, sorted by partition.
+        app: the name of the batch that it was made for.
+        commit: the unit of a transaction that it was made for.
     """
 
     group: str
     partitions: tuple[Partition, ...]
     ranges: tuple[OffsetRange, ...]
+    app: str
+    commit: Commit
 
     def __iter__(self) -> Iterator[OffsetRange]:
         return iter(self.ranges)
@@ -89,7 +101,7 @@ class InputPlan:
     @property
     def ends(self) -> OffsetVector:
         """What the group will have committed after the run, for the partitions that it reads."""
-        return OffsetVector({one.partition: one.end for one in self.ranges})
+        return ends_of(self.ranges)
 
     @property
     def identity(self) -> str:
@@ -114,7 +126,46 @@ class InputPlan:
     def only(self, partitions: Iterable[Partition]) -> InputPlan:
         """The plan of these partitions alone; shard numbers stay."""
         wanted = set(partitions)
-        return InputPlan(self.group, self.partitions, tuple(r for r in self.ranges if r.partition in wanted))
+        return replace(self, ranges=tuple(r for r in self.ranges if r.partition in wanted))
+
+    def refuse_other(self, app: str, group: str, inputs: Iterable[str], commit: Commit) -> None:
+        """Refuse a run that the plan was not made for: it was checked against that one's offsets alone.
+
+        Raises:
+            UsageError: says what differs.
+        """
+        made_for = {
+            "name": self.app,
+            "group": self.group,
+            "commit": self.commit,
+            "inputs": sorted({partition.topic for partition in self.partitions}),
+        }
+        wanted = {"name": app, "group": group, "commit": commit, "inputs": sorted(set(inputs))}
+        for what, mine in made_for.items():
+            if mine != wanted[what]:
+                raise UsageError(
+                    f"the plan was made for {what} = {mine!r}, and this run has {what} = {wanted[what]!r}: whether another run "
+                    f"is at work on those offsets was not asked. Fix: plan=batch.plan({commit!r}) of the batch that runs"
+                )
+
+
+def ends_of(ranges: Iterable[OffsetRange]) -> OffsetVector:
+    """What will be committed for these ranges."""
+    ranges = tuple(ranges)
+    return OffsetVector(
+        {one.partition: one.end for one in ranges},
+        {one.partition: one.epoch for one in ranges if one.epoch is not None},
+        {one.partition.topic: one.topic_id for one in ranges if one.topic_id},
+    )
+
+
+def gap(partition: Partition, committed: int, log: str, cause: str) -> OffsetGapError:
+    """The error for input that was to be read and is not in the log."""
+    return OffsetGapError(
+        f"{partition}: the committed offset is {committed}, and {log}: input is gone ({cause}). Nothing is skipped "
+        "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
+        "--reset-offsets while no run is at work"
+    )
 
 
 def limit_that_fits(lengths: Sequence[int], *, written: int | None, seconds: float, timeout_s: float) -> int:
@@ -138,7 +189,7 @@ def plan_input(
     *,
     app: str,
     commit: Commit,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
     preview: bool = False,
 ) -> InputPlan:
     """What a run of ``app`` reads now: per partition from the committed offset to the last stable offset.
@@ -166,22 +217,30 @@ def plan_input(
     """
     group = settings.group_for(app)
     mode = OwnershipMode(commit)
-    admin = Admin(settings.client_config())
+    admin = Admin(client_config(settings))
     refuse_members(admin, group, mode, within_s=settings.open_deadline_s)
     with fresh_reader(settings, group, stable=True) as reader:
-        listed, stored = _committed(settings, topics, reader, app, listener, preview=preview)
-        refuse_other_mode(settings, group, stored, mode)
+        # First: offsets and ends that are read later count in this topic, or the commit is refused.
+        topic_ids = _topic_ids(settings, topics)
+        listed, stored = _committed(settings, topics, reader, listener, app=app, mode=mode, preview=preview)
+        refuse_foreign(settings, group, stored, mode, app)
         partitions = tuple(sorted(listed))
+        positions = stored_positions(stored)
         # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
-        committed = {p: one.offset for p, one in stored.items()}
-        ranges = tuple(_ranges(settings, partitions, committed, admin))
-        due = _due_for_renewal(settings, partitions, stored, ranges, mode)
+        ranges = tuple(_ranges(settings, partitions, positions, topic_ids, admin))
+        refuse_truncated(settings, group, positions, timeout_s=settings.open_deadline_s)
+        due = _due_for_renewal(settings, partitions, stored, ranges, mode, app=app)
         if due and not preview:
-            had = partitions_had(stored)
+            had = count_started(stored)
             renew_offsets(settings, due, reader, app=app, mine=mode, had=had, listener=listener)
-    plan = InputPlan(group, partitions, ranges)
+    plan = InputPlan(group, partitions, ranges, app, commit)
     listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
     return plan
+
+
+def _topic_ids(settings: Settings, topics: Sequence[str]) -> dict[str, str]:
+    ids = TopicIds(settings)
+    return retry.ask(lambda timeout_s: ids.now(topics, timeout_s), within_s=settings.open_deadline_s)
 
 
 def _due_for_renewal(
@@ -190,21 +249,26 @@ def _due_for_renewal(
     stored: Mapping[Partition, Committed],
     ranges: Sequence[OffsetRange],
     mode: OwnershipMode,
+    *,
+    app: str,
 ) -> list[Partition]:
     """An old offset is left to the task that reads on from it, unless that has failed for days."""
     read = {one.partition for one in ranges}
-    everywhere = due_for_renewal({p: stored.get(p) for p in partitions}, mode, after_s=_LEFT_TO_ITS_TASK_S)
+    everywhere = due_for_renewal(
+        {p: stored.get(p) for p in partitions}, mode, app, after_s=_LEFT_TO_ITS_TASK_S
+    )
     idle = {p: stored.get(p) for p in partitions if p not in read}
-    return sorted(everywhere | due_for_renewal(idle, mode, after_s=settings.input.recommit_idle_after_s))
+    return sorted(everywhere | due_for_renewal(idle, mode, app, after_s=settings.input.recommit_idle_after_s))
 
 
 def _committed(
     settings: Settings,
     topics: Sequence[str],
     reader: ConsumerClient,
-    app: str,
     listener: Listener,
     *,
+    app: str,
+    mode: OwnershipMode,
     preview: bool,
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
     if preview:
@@ -214,13 +278,17 @@ def _committed(
         shard = StartShard(app, reader.group_id).transactional_id
         listener(StartPolicyApplied(shard, positions, settings.input.start))
 
-    return apply_start_policy(settings, topics, reader, app=app, tell=started)
+    return apply_start_policy(settings, topics, reader, app=app, mode=mode, on_first_offsets=started)
 
 
 def _ranges(
-    settings: Settings, partitions: Sequence[Partition], committed: Mapping[Partition, int], admin: Admin
+    settings: Settings,
+    partitions: Sequence[Partition],
+    committed: OffsetVector,
+    topic_ids: Mapping[str, str],
+    admin: Admin,
 ) -> Iterator[OffsetRange]:
-    def at(mark: Mark, wanted: Sequence[Partition]) -> dict[Partition, int]:
+    def at(mark: Mark, wanted: Sequence[Partition]) -> OffsetVector:
         return retry.ask(
             lambda timeout_s: admin.offsets_at(mark, wanted, timeout_s), within_s=settings.open_deadline_s
         )
@@ -234,17 +302,10 @@ def _ranges(
     for partition in partitions:
         start = committed.get(partition, first[partition])
         if start < first[partition]:
-            raise _gap(partition, start, f"the log begins at {first[partition]}", "retention, DeleteRecords")
+            raise gap(partition, start, f"the log begins at {first[partition]}", DELETED)
         if partition in high and start > high[partition]:
-            raise _gap(partition, start, f"the log ends at {high[partition]}", "the topic was created anew")
+            raise gap(partition, start, f"the log ends at {high[partition]}", SHORTER)
         end = stable[partition] if limit is None else min(stable[partition], start + limit)
         if start < end:
-            yield OffsetRange(partition, start, end)
-
-
-def _gap(partition: Partition, committed: int, log: str, cause: str) -> OffsetGapError:
-    return OffsetGapError(
-        f"{partition}: the committed offset is {committed}, and {log}: input is gone ({cause}). Nothing is skipped "
-        "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
-        "--reset-offsets while no run is at work"
-    )
+            topic_id = topic_ids.get(partition.topic, "")
+            yield OffsetRange(partition, start, end, stable.epoch_of(partition), topic_id)

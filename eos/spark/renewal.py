@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 
 from eos.events import Listener
-from eos.expiry import due_for_renewal
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.group.committed import log_span
+from eos.group.expiry import due_for_renewal
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
 from eos.offsets import OffsetVector, Partition
-from eos.producer import TransactionalProducer
-from eos.readers import log_span
+from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
-from eos.stamps import OwnershipMode, Stamp
+
+# As of a task's offsets, `<run>t<task>`: the verification tells Spark's owners from a loop's by it.
+_NO_TASK = "driver"
 
 
 def renew_offsets(
@@ -35,13 +39,18 @@ def renew_offsets(
         UnavailableError: the cluster did not answer in time.
     """
     group = reader.group_id
+    owner = f"{secrets.token_hex(6)}t{_NO_TASK}"
     for shard, owned in _shards(app, group, partitions, mine).items():
-        with TransactionalProducer(
-            settings, shard, stamp=Stamp(mine, str(shard)), listener=listener, had=had
+        with ShardProducer(
+            settings,
+            shard,
+            metadata=OffsetMetadata(mine, str(shard), owner),
+            listener=listener,
+            started_partitions=had,
         ) as producer:
             stored = producer.take_over(group, owned)
             due = due_for_renewal(
-                {p: stored.get(p) for p in owned}, mine, after_s=settings.input.recommit_idle_after_s
+                {p: stored.get(p) for p in owned}, mine, app, after_s=settings.input.recommit_idle_after_s
             )
             if due:
                 with producer.transaction() as transaction:
@@ -64,10 +73,9 @@ def _where_they_stand(
     stored: Mapping[Partition, Committed],
     reader: ConsumerClient,
 ) -> OffsetVector:
-    def offset_of(partition: Partition) -> int:
-        if partition in stored:
-            return stored[partition].offset
-        beginning, _ = log_span(reader, partition, timeout_s=settings.open_deadline_s)
-        return beginning
-
-    return OffsetVector({partition: offset_of(partition) for partition in partitions})
+    owned = set(partitions)
+    beginnings = {
+        partition: log_span(reader, partition, timeout_s=settings.open_deadline_s)[0]
+        for partition in owned - stored.keys()
+    }
+    return stored_positions({p: at for p, at in stored.items() if p in owned}).merged(beginnings)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
-from eos.kafka.version import librdkafka_version
+from eos.kafka.librdkafka import librdkafka_version
 from eos.settings import Settings
 
 log = logging.getLogger("eos.spark")

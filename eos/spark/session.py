@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from eos.errors import ConfigError
 from eos.settings import Settings, is_sensitive
+from eos.spark.java import java_client_options
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]
 _SPARKS_REDACTED = "(?i)secret|password|token|access[.]?key"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+TESTED_VERSIONS = ("4.0.0", "4.1.3", "4.2.0")  # of Spark; one of each line, oldest first
 _LOCAL = re.compile(r"local(\[\s*(?P<threads>\*|\d+)\s*(,\s*(?P<failures>\d+)\s*)?\])?")
 _DEFAULT_TASK_FAILURES = 4
 _DURATION = re.compile(r"\s*(-?\d+)\s*(s|sec|seconds|m|min|h|ms)?\s*", re.IGNORECASE)
@@ -110,7 +112,13 @@ def check_session(spark: SparkSession, settings: Settings) -> list[str]:
         )
     conf = _Conf(spark)
     _refuse_idle_kill(conf, settings)
-    return [*_retries(conf), *_speculation(conf, settings), *_memory(conf), *_shown_secrets(conf, settings)]
+    return [
+        *_untested(spark.version),
+        *_retries(conf),
+        *_speculation(conf, settings),
+        *_memory(conf),
+        *_shown_secrets(conf, settings),
+    ]
 
 
 def warn_of_session(spark: SparkSession, settings: Settings) -> None:
@@ -194,6 +202,17 @@ def _refuse_idle_kill(conf: _Conf, settings: Settings) -> None:
             )
 
 
+def _untested(version: str) -> Iterator[str]:
+    lines = {tuple(tested.split(".")[:2]) for tested in TESTED_VERSIONS}
+    if tuple(version.split(".")[:2]) not in lines:
+        # What a new line may change: the names in physical plans, by which eos sees that a shard is in one task.
+        yield (
+            f"Spark {version} is not tested with eos; {', '.join(TESTED_VERSIONS)} are. Fix: install one of these "
+            f"(pip install 'pyspark=={TESTED_VERSIONS[-1]}'), or test the job on {version} and check its outputs "
+            "with eos verify"
+        )
+
+
 def _retries(conf: _Conf) -> Iterator[str]:
     tries, fix = _task_tries(conf)
     if tries <= 1:
@@ -227,7 +246,7 @@ def _memory(conf: _Conf) -> Iterator[str]:
 
 
 def _shown_secrets(conf: _Conf, settings: Settings) -> Iterator[str]:
-    options = settings.java_client_options()
+    options = java_client_options(settings)
     patterns = [
         conf.get("spark.redaction.regex", _SPARKS_REDACTED),
         conf.get("spark.sql.redaction.options.regex"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Any, ClassVar
@@ -13,20 +13,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import FencedError, ReopenError, RetriableError, UsageError
+from eos.group.topic_ids import TopicIds, refuse_recreated
 from eos.kafka.consumer import Committed, ConsumerClient
+from eos.offsets import OffsetVector
 from eos.spark.endmarks import MARKS
 from eos.spark.failures import marked
-from eos.spark.ledger import BatchPlan, Content, LedgerChangedError, LedgerEntry, LedgerStamp, Tally, Verdict
+from eos.spark.ledger import (
+    BatchPlan,
+    Content,
+    LedgerChangedError,
+    LedgerEntry,
+    LedgerStamp,
+    LedgerVerdict,
+    Tally,
+)
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.output import OutputColumns
 from eos.spark.twins import twin_wait_s
 
-SHARD, HASH = "eos_shard", "eos_hash"
+SHARD, HASH, DIGEST = "eos_shard", "eos_hash", "eos_digest"
 
 _ASK_EVERY_S = 0.1
 
 
-class Outcome(StrEnum):
+class SinkOutcome(StrEnum):
     """What became of a shard's part of a batch in a task."""
 
     WRITTEN = "written"
@@ -35,7 +45,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ShardResult:
+class SinkResult:
     """What a task reports to the driver, as one row.
 
     Args:
@@ -49,7 +59,7 @@ class ShardResult:
     """
 
     shard: int
-    outcome: Outcome
+    outcome: SinkOutcome
     computed: Content
     written: Content
     seconds: float = 0.0
@@ -81,11 +91,11 @@ class ShardResult:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     @classmethod
-    def of_row(cls, row: Any) -> ShardResult:
+    def of_row(cls, row: Any) -> SinkResult:
         """From a row of `SCHEMA`."""
         return cls(
             row.shard,
-            Outcome(row.outcome),
+            SinkOutcome(row.outcome),
             Content(row.computed_rows, int(row.computed_digest, 16)),
             Content(row.written_rows, int(row.written_digest, 16)),
             row.seconds,
@@ -109,15 +119,16 @@ class _Rows:
         self._rest = self._checked(chain([first], others))
         self.shard: int = first.column(SHARD)[0].as_py()
         self.tally = Tally()
+        self._of_keys = Tally(Content(of_keys=True))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self._rest
 
-    def drain(self) -> Content:
-        """The content of all rows, of which the rest is read here."""
+    def drain(self, like: Content) -> Content:
+        """The content of all rows, of which the rest is read here; with a digest of the same kind as the other one's."""
         for _ in self:
             pass
-        return self.tally.content
+        return self._of_keys.content if like.of_keys else self.tally.content
 
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marks = 0
@@ -125,11 +136,12 @@ class _Rows:
             shards = pc.min_max(batch.column(SHARD)).as_py()
             if {*shards.values()} != {self.shard}:
                 raise UsageError(f"one task got rows of shard {shards['max']} beside those of {self.shard}")
-            hashes = batch.column(HASH)
-            marks += hashes.null_count
-            rows = batch.filter(pc.is_valid(hashes)) if hashes.null_count else batch
+            places = batch.column(HASH)
+            marks += places.null_count
+            rows = batch.filter(pc.is_valid(places)) if places.null_count else batch
             if rows.num_rows:
-                self.tally.add(rows.num_rows, pc.sum(rows.column(HASH)).as_py())  # it wraps, as a digest may
+                for tally, hashes in ((self.tally, DIGEST), (self._of_keys, HASH)):
+                    tally.add(rows.num_rows, pc.sum(rows.column(hashes)).as_py())  # it wraps, as a digest may
                 yield rows
         if marks < MARKS:
             raise RetriableError(
@@ -146,11 +158,13 @@ class SinkTask:
         store: the ledger.
         plan: what is left to do.
         columns: makes records of rows.
+        marks: where the batch's input ends, in which topics and logs.
     """
 
     store: LedgerStore
     plan: BatchPlan
     columns: OutputColumns
+    marks: OffsetVector
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the shard's part of the batch, unless it is written.
@@ -168,13 +182,17 @@ class SinkTask:
             except LedgerChangedError as error:
                 # As a row: as an exception, Spark would try again what no retry can help.
                 seen = rows.tally.content
-                result = ShardResult(rows.shard, Outcome.REFUSED, seen, seen, message=str(error))
+                result = SinkResult(rows.shard, SinkOutcome.REFUSED, seen, seen, message=str(error))
         yield result.as_arrow()
 
-    def _run(self, rows: _Rows) -> ShardResult:
+    def _run(self, rows: _Rows) -> SinkResult:
         shard = rows.shard
         if shard in self.plan.done:
-            return ShardResult(shard, Outcome.DONE, rows.drain(), self.plan.done[shard])
+            done = self.plan.done[shard]
+            return SinkResult(shard, SinkOutcome.DONE, rows.drain(done), done)
+        if shard not in self.plan.entries:  # only what is written is looked at
+            seen = rows.drain(Content())
+            return SinkResult(shard, SinkOutcome.DONE, seen, seen)
         with self.store.reader(shard, stable=False) as reader:
             # Asked before the init as well, which would fence a rightful owner: a task may begin long after its plan.
             if written := self._written(shard, self.store.stored(reader)):
@@ -195,7 +213,7 @@ class SinkTask:
                         return self._done(rows, written)
                 raise type(error)(f"{error}. {self._advice(rows)}", code=error.code) from error
 
-    def _write(self, rows: _Rows, reader: ConsumerClient) -> ShardResult:
+    def _write(self, rows: _Rows, reader: ConsumerClient) -> SinkResult:
         with self.store.owned(rows.shard, self._stamp(rows)) as (producer, found):
             if written := self._written(rows.shard, found):
                 return self._done(rows, written)
@@ -203,9 +221,21 @@ class SinkTask:
                 for batch in rows:
                     for output in self.columns.batches(batch):
                         txn.produce_batch(output.topic, output)
-                txn.add_offsets(self.store.offsets(self.plan.after), reader.group_metadata())
+                # All of the input is read by now: rows come here through a shuffle. Shard 0 writes the marks, and so asks again.
+                self._require_same_topics()
+                offsets = self.store.offsets(self.plan.after)
+                txn.add_offsets(
+                    offsets if rows.shard else offsets.merged(self.marks), reader.group_metadata()
+                )
         content = rows.tally.content
-        return ShardResult(rows.shard, Outcome.WRITTEN, content, content, txn.seconds, txn.commit_seconds)
+        return SinkResult(rows.shard, SinkOutcome.WRITTEN, content, content, txn.seconds, txn.commit_seconds)
+
+    def _require_same_topics(self) -> None:
+        if expected := self.marks.topic_ids:
+            within_s = self.store.settings.open_deadline_s
+            refuse_recreated(
+                expected.items(), TopicIds(self.store.settings).of(expected.keys(), within_s=within_s)
+            )
 
     def _wait_for_twin(self, shard: int, reader: ConsumerClient, error: FencedError) -> LedgerEntry:
         """Not fighting back: twins would fence each other until Spark gives up."""
@@ -222,14 +252,15 @@ class SinkTask:
 
     def _written(self, shard: int, found: Committed | None) -> LedgerEntry | None:
         """The entry of a shard that is written, None for one that is to be written."""
-        entry = None if found is None else LedgerEntry.parse(*found)
-        return entry if self.plan.judge(shard, entry) is Verdict.DONE else None
+        entry = None if found is None else LedgerEntry.parse(found.offset, found.metadata)
+        return entry if self.plan.judge(shard, entry) is LedgerVerdict.DONE else None
 
     def _stamp(self, rows: _Rows) -> LedgerStamp:
-        return LedgerStamp.of(self.plan.after, str(self.store.shard(rows.shard)), rows.tally)
+        entry = self.plan.after if rows.shard else replace(self.plan.after, marks=len(self.marks))
+        return LedgerStamp.of(entry, str(self.store.shard(rows.shard)), rows.tally)
 
-    def _done(self, rows: _Rows, written: LedgerEntry) -> ShardResult:
-        return ShardResult(rows.shard, Outcome.DONE, rows.drain(), written.content)
+    def _done(self, rows: _Rows, written: LedgerEntry) -> SinkResult:
+        return SinkResult(rows.shard, SinkOutcome.DONE, rows.drain(written.content), written.content)
 
     def _advice(self, rows: _Rows) -> str:
         settings = self.store.settings

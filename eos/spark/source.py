@@ -11,10 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos import retry
 from eos.errors import ConfigError, UnclassifiedError
+from eos.group.topic_ids import TopicIds, refuse_recreated
 from eos.kafka.admin import Admin, Mark
+from eos.kafka.config import client_config
 from eos.offsets import Partition
 from eos.settings import Settings
-from eos.spark.plan import InputPlan, OffsetRange
+from eos.spark.java import java_client_options
+from eos.spark.plan import DELETED, SHORTER, InputPlan, OffsetRange, gap
 
 SHARD = "shard"
 # One consumer per partition is made for each run, so what it does beside fetching counts.
@@ -23,6 +26,8 @@ _TUNED = {
     "auto.include.jmx.reporter": "false",  # hundreds of MBeans per consumer, which nobody could look at in time
     "enable.metrics.push": "false",  # KIP-714 asks the broker at the start and tells it at the end
 }  # the last two took a quarter of the processor time of reading 500 partitions with 200 records each
+# How long a task waits for a record that its log does not have any more. Spark's 120 s, times four tries, were 481 s.
+_POLL_MS = 30_000
 _KAFKA_RELATION = "org.apache.spark.sql.kafka010.KafkaRelation"
 _KAFKA_TASK = "org.apache.spark.sql.kafka010.KafkaSourceRDDPartition"
 
@@ -31,7 +36,7 @@ def read_input(spark: SparkSession, settings: Settings, plan: InputPlan) -> Data
     """The records of the plan's ranges: Spark's Kafka columns with headers, and ``shard``.
 
     One task per range, in offset order. A committed offset that has fallen off the log fails the query
-    (failOnDataLoss); :func:`first_gone` tells it from other failures.
+    (failOnDataLoss); :func:`refuse_gone` says whether that is why one failed.
 
     Raises:
         ConfigError: the plan is empty, no brokers are named, or the session lacks the Kafka connector.
@@ -52,7 +57,7 @@ def read_snapshot(spark: SparkSession, settings: Settings, topic: str) -> DataFr
         ConfigError: the topic does not exist, no brokers are named, or the session lacks the Kafka connector.
         UnavailableError: the cluster did not answer in time.
     """
-    admin = Admin(settings.client_config())
+    admin = Admin(client_config(settings))
     within_s = settings.open_deadline_s
     shapes = retry.ask(lambda timeout_s: admin.topics([topic], timeout_s), within_s=within_s)
     if topic not in shapes:
@@ -72,19 +77,33 @@ def read_snapshot(spark: SparkSession, settings: Settings, topic: str) -> DataFr
     return _read(spark, settings, one, f"snapshot-{topic}").where(F.lit(False))
 
 
-def first_gone(settings: Settings, plan: InputPlan) -> OffsetRange | None:
-    """The first range whose start is no longer in the log, if any.
+def refuse_gone(settings: Settings, plan: InputPlan) -> None:
+    """Refuse a plan whose records are not all in the log any more, or whose topics are others by now.
+
+    Spark would wait for records beyond the end of a log for minutes, task by task and try by try.
 
     Raises:
+        OffsetGapError: naming the first such partition or topic.
+        ConfigError: a topic does not exist any more.
         UnavailableError: the cluster did not answer in time.
     """
-    admin = Admin(settings.client_config())
+    within_s = settings.open_deadline_s
+    topics = {one.partition.topic for one in plan}
+    expected = {(one.partition.topic, one.topic_id) for one in plan}
+    refuse_recreated(expected, TopicIds(settings).of(topics, within_s=within_s))
+    admin = Admin(client_config(settings))
     partitions = [one.partition for one in plan]
-    begins = retry.ask(
-        lambda timeout_s: admin.offsets_at(Mark.START, partitions, timeout_s),
-        within_s=settings.open_deadline_s,
-    )
-    return next((one for one in plan if one.start < begins[one.partition]), None)
+
+    def at(mark: Mark) -> Mapping[Partition, int]:
+        return retry.ask(lambda timeout_s: admin.offsets_at(mark, partitions, timeout_s), within_s=within_s)
+
+    begins, high = at(Mark.START), at(Mark.HIGH_WATERMARK)
+    for one in plan:
+        if one.start < begins[one.partition]:
+            raise gap(one.partition, one.start, f"the log begins at {begins[one.partition]}", DELETED)
+        if one.end > high[one.partition]:
+            ends = f"the log, which ended at {one.end} or later when the run was planned, ends at {high[one.partition]}"
+            raise gap(one.partition, one.start, ends, SHORTER)
 
 
 def kafka_relation(frame: DataFrame) -> Any | None:
@@ -145,9 +164,10 @@ def _read(
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
+        "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
         "groupIdPrefix": group_prefix,
         **{f"kafka.{name}": value for name, value in _TUNED.items()},
-        **{f"kafka.{name}": value for name, value in settings.java_client_options().items()},
+        **{f"kafka.{name}": value for name, value in java_client_options(settings).items()},
         "kafka.isolation.level": "read_committed",
     }
     try:

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from eos.errors import AbortableError, ConfigError, EosError, FencedError, ReopenError, UsageError
-from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed, Listener, TransactionCommitted, nobody
-from eos.kafka.consumer import Committed
+from eos.errors import (
+    AbortableError,
+    ConfigError,
+    EosError,
+    FencedError,
+    OffsetGapError,
+    ReopenError,
+    UsageError,
+)
+from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed, Listener, ignore_event
+from eos.kafka.consumer import Committed, stored_positions
+from eos.offsets import OffsetVector
 from eos.settings import Settings
-from eos.spark.endmarks import MARKS
-from eos.spark.failures import from_spark
-from eos.spark.ledger import BatchPlan, LedgerChangedError, LedgerEntry, decide, different_content, reach
+from eos.shards import ledger_group
+from eos.spark.checkpoint import RunningQuery, running_query
+from eos.spark.ledger import (
+    BatchPlan,
+    LedgerChangedError,
+    LedgerEntry,
+    decide,
+    reach,
+)
 from eos.spark.ledger_store import AT_ONCE, LedgerStore, entries_of
 from eos.spark.output import OutputColumns
 from eos.spark.session import warn_of_session
-from eos.spark.sink_task import HASH, SHARD, Outcome, ShardResult, SinkTask
+from eos.spark.sink_write import BatchWrite
+from eos.spark.stream_input import checked_input, planned_offsets
+from eos.spark.stream_origin import require_running_batch
 
-_ORDER = "eos_order"
-# A local property of the thread that runs a query, which calls foreachBatch (StreamExecution.QUERY_ID_KEY). The id
-# is made with the checkpoint and kept in it.
-_QUERY_ID = "sql.streaming.queryId"
-_LAST = 2**63 - 1
 _DEALS = 3
+
+log = logging.getLogger("eos.spark")
 
 
 def exactly_once_sink(
@@ -35,9 +49,10 @@ def exactly_once_sink(
     *,
     name: str,
     outputs: Sequence[str],
+    inputs: Sequence[str] | None = None,
     shards: int | None = None,
     adopt: str | None = None,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
 ) -> ExactlyOnceSink:
     """A function for ``writeStream.foreachBatch`` that makes each batch's records visible exactly once.
 
@@ -51,6 +66,9 @@ def exactly_once_sink(
     sink, which for row-wise transforms is that of their input partition. Rows without a key go by their partition if
     they name one, else by their value.
 
+    A batch is written by one call. What goes to several topics is one frame, whose column ``topic`` says where each row
+    goes; or each part has a sink with a name of its own.
+
     What leads to the sink must be deterministic: the same input offsets must give the same rows. Spark's
     ``current_timestamp()`` is, before the sink: it is the batch's, kept in the checkpoint; ``rand``, ``uuid`` and a
     user's clock are not.
@@ -58,7 +76,11 @@ def exactly_once_sink(
     Args:
         settings: how to reach the cluster, the transaction's limits, table ``[spark]``.
         name: of the sink; with the group it makes the transactional.ids and names the ledger. One query at a time.
-        outputs: the topics that may be written; the ledger stands on the first one's partition 0.
+        outputs: the topics that may be written. A new ledger stands on the first one's partition 0, and stays there: it is
+            found on any of them.
+        inputs: the topics that the query reads on the cluster that it writes to; ``[]`` if it reads elsewhere. Of these it is
+            seen when a topic was deleted and created anew, or a log was truncated, and the query would go on from offsets
+            that count in another log. Not given: it is not seen, and a warning says so.
         shards: transactions that a batch is divided into; ``spark.sink_shards`` if not given. A change takes effect
             with the first batch that is not begun.
         adopt: what a refusal said to pass; it decides for one batch of one query and has no effect afterwards.
@@ -74,8 +96,16 @@ def exactly_once_sink(
         raise ConfigError(f"shards={count}: a batch is divided into at least 1")
     if isinstance(outputs, str) or not outputs:
         raise UsageError("outputs is a list of at least one topic")
-    store = LedgerStore(settings, name, group, outputs[0])
+    if isinstance(inputs, str) or set(inputs or ()) & set(outputs):
+        raise UsageError("inputs is a list of topics, none of which is written to")
+    store = LedgerStore(settings, name, group, outputs[0], tuple(inputs or ()))
     store.shard(count - 1)  # checks the names
+    if inputs is None:
+        log.warning(
+            "%s: exactly_once_sink does not know the query's input, so a topic that is deleted and created anew is not "
+            "seen. Fix: inputs=[…], the topics that it reads on this cluster; [] if there are none",
+            name,
+        )
     return ExactlyOnceSink(store, tuple(outputs), count, adopt, listener)
 
 
@@ -95,28 +125,38 @@ class ExactlyOnceSink:
         self._adopt = adopt
         self._listener = listener
         self._checked = False
+        self._empty: Sequence[str] | None = None  # topics on which no entry stands, once they were looked at
         self.failure: EosError | None = None
         self._one_at_a_time = threading.Lock()
         self._idle: threading.Timer | None = None
         self._last: LedgerEntry | None = None  # what this sink's last batch left
+        self._finished: tuple[str, int] | None = (
+            None  # the run and the batch of its last call that ended well
+        )
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch, or what is left of it.
 
         Args:
             frame: rows with Spark's columns for Kafka: ``topic`` (not needed with one output), ``key``, ``value``,
-                ``headers``, ``partition``, and ``timestamp``.
+                ``headers``, ``partition``, and ``timestamp``. It is made of the DataFrame that foreachBatch gives its
+                function, and of tables; to write nothing of a batch, it is ``frame.limit(0)`` of that one.
             batch: its number.
 
         Raises:
             LedgerError: ledger and checkpoint do not belong together; the message says what to do.
             LedgerChangedError: another driver works under the same name.
-            UsageError: the rows' columns are wrong, or this is not called by foreachBatch.
-            EosError: what kept the driver from its part; a task's errors come as Spark's.
+            UsageError: the rows' columns are wrong, the frame is not made of the batch that runs, or also of another one,
+                this is not called by foreachBatch, or it is the second call for a batch.
+            EosError: what kept the driver, or a task, from its part.
         """
         try:
+            query = running_query(frame)
             with self._one_at_a_time:
-                self._last = self._run(frame, batch).after
+                require_running_batch(frame, batch, query)
+                self._require_first_call(query, batch)
+                self._last = self._run(frame, batch, query).after
+                self._finished = (query.run, batch)
                 self._keep()
         except EosError as error:
             self.failure = error
@@ -134,6 +174,8 @@ class ExactlyOnceSink:
             EosError: the cluster did not answer, or what a commit met.
         """
         with self._one_at_a_time:
+            if self._empty is None:
+                self._locate()
             stored = self._read()
             entries = entries_of(stored, self._store)
             first = entries.get(0)
@@ -144,22 +186,71 @@ class ExactlyOnceSink:
             ours = {k: entry for k, entry in entries.items() if k < first.shards}
             if any(not first.is_said_by(entry) for entry in ours.values()):
                 return
+            # Marks that are gone are not forgotten: the entry goes on saying how many there were.
+            marks = stored_positions(self._store.marks()) if self._store.inputs else OffsetVector()
+            kept = first if self._store.inputs else replace(first, marks=0)
+            self._store.replace(0, stored[0], kept, marks=marks)
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(lambda k: self._store.replace(k, stored[k], ours[k]), ours))
+                list(pool.map(lambda k: self._store.replace(k, stored[k], ours[k]), ours.keys() - {0}))
             self._listener(LedgerRefreshed(self._store.prefix, first.next_batch))
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _run(self, frame: DataFrame, batch: int) -> BatchPlan:
-        query = _query_of(frame)
+    def _require_first_call(self, query: RunningQuery, batch: int) -> None:
+        """A replay is another run of the query, and a call that failed does not count."""
+        if self._finished == (query.run, batch):
+            raise UsageError(
+                f"this is the second call of this sink for batch {batch}: the rows of the first one are written, and none "
+                "of this one. Fix: one call with all rows (a.unionByName(b)), whose column 'topic' says where each goes; "
+                "or for each part a sink with a name of its own. The second way also writes what this batch lacks, because "
+                "a sink under a new name has not written it yet"
+            )
+
+    def _run(self, frame: DataFrame, batch: int, query: RunningQuery) -> BatchPlan:
         columns = OutputColumns.of(frame, self._outputs)
         if not self._checked:
             warn_of_session(frame.sparkSession, self._store.settings)
             self._require_topics()
             self._checked = True
-        plan = self._plan(batch, query)
-        if plan.entries or not plan.unchecked:
-            self._write(frame, columns, plan)
+        plan = self._begun(batch, query)
+        try:
+            marks = self._marks(plan, query)
+            if plan.entries or not plan.unchecked:
+                BatchWrite(self._store, frame, columns, marks, self._listener).run(plan)
+        except OffsetGapError as error:
+            what = str(error).partition(" Fix:")[0]
+            raise OffsetGapError(f"{self._store}: {what} {_way_out(plan, self._store)}") from error
+        return plan
+
+    def _marks(self, plan: BatchPlan, query: RunningQuery) -> OffsetVector:
+        """Where the batch ends, in topics and logs that are those of the batch before; unless a person accepts others."""
+        topics = self._store.inputs
+        if not topics:
+            return OffsetVector()
+        ends = planned_offsets(query.checkpoint, plan.batch, topics)
+        marked_with = plan.batch if 0 in plan.done else plan.batch - 1
+        is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
+        return checked_input(
+            self._store.settings,
+            ledger_group(self._store.group, 0),
+            ends,
+            lambda: self._store.marks(ends) if is_checked else {},
+            planned_offsets(query.checkpoint, marked_with, topics) if is_checked else (),
+        )
+
+    def _begun(self, batch: int, query: RunningQuery) -> BatchPlan:
+        """The plan of a batch; of the first one, noted in the checkpoint before anything is written.
+
+        The ledger alone cannot tell a first batch that was never begun from one whose entries are forgotten. That Spark
+        has planned the batch does not tell either: it does so before each call, and the call may have failed at once.
+        """
+        if batch:
+            return self._plan(batch, query.id)
+        name = f"eos-ledger-{self._store.prefix}begun"
+        if (begun := query.checkpoint.text(name)) is not None:
+            return self._plan(batch, query.id, begun=f"{query.checkpoint}/{name}: {begun}")
+        plan = self._plan(batch, query.id)
+        query.checkpoint.write(name, str(self._store))
         return plan
 
     def _keep(self) -> None:
@@ -184,19 +275,30 @@ class ExactlyOnceSink:
         with self._store.reader(0, stable=False) as reader:
             reader.partitions_of(self._outputs, self._store.settings.open_deadline_s)
 
-    def _plan(self, batch: int, query: str) -> BatchPlan:
+    def _locate(self) -> None:
+        """Find where the ledger stands: where it was begun, whatever the order of the outputs is now."""
+        places = self._store.places(self._outputs)
+        # Several: it was moved once, by an order to adopt; where it was committed last, it is.
+        topic = max(places, key=lambda one: places[one].at_s, default=self._outputs[0])
+        self._store = replace(self._store, topic=topic)
+        self._empty = [] if places else self._outputs
+
+    def _plan(self, batch: int, query: str, *, begun: str = "") -> BatchPlan:
         """Read the ledger once and decide; deal it where that is the first thing to do."""
         problem: EosError | None = None
         for _ in range(_DEALS):
+            if self._empty is None or problem is not None:
+                self._locate()
             stored = self._read()
             entries = entries_of(stored, self._store)
-            plan = decide(batch, query, self._shards, entries, where=str(self._store), adopt=self._adopt)
+            where = str(self._store)
+            plan = decide(batch, query, self._shards, entries, where=where, adopt=self._adopt, begun=begun)
             if not plan.was:
                 if plan.done:
                     self._listener(BatchResumed(self._store.prefix, batch, sorted(plan.done), plan.shards))
                 return plan
             try:
-                self._store.deal(plan, stored)
+                self._store.deal(plan, stored, self._empty or ())
             except (FencedError, AbortableError, ReopenError) as error:
                 problem = error  # of another driver, or of a commit: what is stored now tells
                 continue
@@ -220,91 +322,11 @@ class ExactlyOnceSink:
         needed = reach(entries_of(stored, self._store).get(0), self._shards)
         return stored | self._store.read(range(self._shards, needed))
 
-    def _write(self, frame: DataFrame, columns: OutputColumns, plan: BatchPlan) -> None:
-        tasks = _sharded(frame, columns, plan.shards).mapInArrow(
-            SinkTask(self._store, plan, columns), ShardResult.SCHEMA
-        )
-        try:
-            found = tasks.collect()
-        except PySparkException as error:
-            raise from_spark(error) from error
-        results = {result.shard: result for result in map(ShardResult.of_row, found)}
-        for result in results.values():
-            if result.outcome is Outcome.WRITTEN:
-                self._tell(result, plan)
-        refused = [result.message for result in results.values() if result.outcome is Outcome.REFUSED]
-        if refused:
-            raise LedgerChangedError("; ".join(refused))
-        differing = {
-            shard: (result.written, result.computed)
-            for shard, result in results.items()
-            if result.written != result.computed
-        }
-        if differing and not plan.unchecked:
-            raise different_content(plan, differing)
-        # Spark counts the batch as done when this returns, so it is looked at once more, from outside.
-        entries = entries_of(self._store.read(range(plan.shards)), self._store)
-        if unwritten := [k for k in range(plan.shards) if not plan.after.is_said_by(entries.get(k))]:
-            raise LedgerChangedError(
-                f"{self._store}: batch {plan.batch} ran, but the ledger does not say so of the shards {unwritten}. Is "
-                "another driver at work under this name? Fix: stop one of them"
-            )
 
-    def _tell(self, result: ShardResult, plan: BatchPlan) -> None:
-        self._listener(
-            TransactionCommitted(
-                self._store.shard(result.shard).transactional_id,
-                0,  # how many records of the input a shard's rows were made of is not known to who writes them
-                result.computed.rows,
-                self._store.offsets(plan.after),
-                result.seconds,
-                result.commit_seconds,
-            )
-        )
-
-
-def _query_of(frame: DataFrame) -> str:
-    try:
-        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    except Exception as error:
-        raise UsageError("exactly_once_sink works in a classic session, not through Spark Connect") from error
-    if not query:
-        raise UsageError(
-            "exactly_once_sink was called outside of a streaming query: give it to writeStream.foreachBatch, or call it "
-            "in the function that you give there, in the same thread"
-        )
-    return str(query)
-
-
-def _sharded(frame: DataFrame, columns: OutputColumns, shards: int) -> DataFrame:
-    """The rows of each shard in a task of its own, in the order of the frame's tasks, with end marks behind them.
-
-    With repartitionById a task's number is its shard's; `repartition` would hash the number once more. The marks
-    (see `eos.spark.endmarks`) are rows without a hash.
-    """
-    names = set(columns.names)
-    whose = ["topic"] if "topic" in names else []
-    by_content = F.xxhash64(*whose, "value")
-    if "partition" in names:
-        by_content = F.when(F.isnotnull("partition"), F.xxhash64(*whose, "partition")).otherwise(by_content)
-    if "key" in names:
-        by_content = F.when(F.isnotnull("key"), F.xxhash64("key")).otherwise(by_content)
-    rows = columns.select(frame).withColumn(HASH, by_content)
-    numbered = rows.select(
-        "*",
-        F.pmod(F.col(HASH), F.lit(shards)).cast("int").alias(SHARD),
-        F.monotonically_increasing_id().alias(_ORDER),
-    )
-    own = {SHARD: F.floor(F.col("id") / MARKS).cast("int"), _ORDER: F.lit(_LAST)}
-    marks = frame.sparkSession.range(0, MARKS * shards, 1, 1).select(
-        *(
-            own.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
-            for field in numbered.schema.fields
-        )
-    )
+def _way_out(plan: BatchPlan, store: LedgerStore) -> str:
     return (
-        numbered.unionByName(marks)
-        .repartitionById(shards, F.col(SHARD))
-        .sortWithinPartitions(_ORDER)
-        .drop(_ORDER)
+        "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
+        "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
+        f"processed, pass once: adopt={plan.token!r}; if the id of the former topic still stands in the ledger, take it "
+        f"away before: kafka-consumer-groups.sh --delete-offsets --group {ledger_group(store.group, 0)} --topic … (the input)"
     )

@@ -15,9 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eos.errors import UnclassifiedError, UsageError
-from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, nobody
+from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, ignore_event
 from eos.job import check_name, checked_topics
+from eos.references import code_of_the_job
 from eos.settings import Settings
+from eos.settings.binding import own_settings
 from eos.spark.script import run_submitted
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
 from eos.spark.stream_source import read_stream
@@ -34,7 +36,7 @@ class StreamJob:
     Args:
         name: letters, digits, '_' and '-'; the app part of every transactional.id, and the default group.
         inputs: the topics that are read, from a checkpoint on.
-        outputs: every topic that the transform writes to; the ledger stands on the first one's partition 0.
+        outputs: every topic that the transform writes to; a new ledger stands on the first one's partition 0.
         transform: a *factory*, called once per start with the settings; returns the function from Spark's Kafka
             columns to the output columns, see `exactly_once_sink`.
         settings: a pydantic model of the job's own settings (table ``[job]``).
@@ -100,7 +102,7 @@ def start_stream(
     available_now: bool = False,
     max_offsets_per_batch: int | None = None,
     adopt: str | None = None,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
 ) -> StreamRun:
     """Start a job's query, from its checkpoint if there is one.
 
@@ -118,13 +120,15 @@ def start_stream(
         ConfigError: a setting is wrong, nothing says where to start, or the session has no Kafka connector. What else
             is wrong with the session comes from `StreamRun.wait`.
     """
-    if job.settings is not None:
-        settings.job_settings(job.settings)
-    sink = exactly_once_sink(settings, name=job.name, outputs=job.outputs, adopt=adopt, listener=listener)
+    own_settings(job, settings)
+    sink = exactly_once_sink(
+        settings, name=job.name, outputs=job.outputs, inputs=job.inputs, adopt=adopt, listener=listener
+    )
     records = read_stream(
         spark, settings, job.inputs, checkpoint=checkpoint, max_offsets_per_batch=max_offsets_per_batch
     )
-    writer = job.transform(settings)(records).writeStream.foreachBatch(sink)
+    with code_of_the_job(f"StreamJob {job.name!r}: its transform"):
+        writer = job.transform(settings)(records).writeStream.foreachBatch(sink)
     writer = writer.queryName(job.name).option("checkpointLocation", checkpoint)
     if available_now:
         writer = writer.trigger(availableNow=True)
@@ -161,7 +165,9 @@ def _parsed(job: StreamJob, arguments: Sequence[str] | None) -> argparse.Namespa
     parser.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps its place")
     parser.add_argument("--config", "-c", type=Path, metavar="FILE", help="TOML file of settings")
     parser.add_argument(
-        "--start", choices=("earliest", "latest"), help="once: where a query without a checkpoint begins"
+        "--start",
+        choices=("earliest", "latest"),
+        help="once: where a query begins whose checkpoint has no batch yet",
     )
     parser.add_argument(
         "--available-now", action="store_true", help="end when all present input is processed"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import ConfigError
 from eos.settings import Settings
+from eos.spark.checkpoint import Checkpoint
+from eos.spark.java import java_client_options
 from eos.spark.source import SHARD
 
 # Small batches otherwise wait 0.5 s per task for the broker to gather more.
@@ -29,7 +30,7 @@ def read_stream(
     ``shard`` is the partition's number. It is there so that transforms for batches work here too; the sink divides
     its output by other means.
 
-    Where the query stands is in its checkpoint; ``input.start`` is for the first start alone, which has none. A
+    Where the query stands is in its checkpoint once that has a batch; ``input.start`` is for the first start alone. A
     checkpoint that is lost later is found by the sink, whose ledger knows the query.
 
     Args:
@@ -44,10 +45,11 @@ def read_stream(
     """
     start = settings.input.start
     if start == "fail":
-        if not has_checkpoint(spark, checkpoint):
+        if not Checkpoint(spark, checkpoint).has_batches():
             raise ConfigError(
-                f"there is no checkpoint at {checkpoint!r}, and nothing says where to start. Fix, for the first start: "
-                "--start earliest (all input) or --start latest (only new input); or name the checkpoint that was used"
+                f"the checkpoint {checkpoint!r} has no batch yet, and nothing says where to start. Fix, for the first "
+                "start, and again if that one failed: --start earliest (all input) or --start latest (only new input); "
+                "or name the checkpoint that was used"
             )
         start = "earliest"  # without effect: the checkpoint says where
     options = {
@@ -57,7 +59,7 @@ def read_stream(
         "failOnDataLoss": "true",
         "groupIdPrefix": f"{'-'.join(topics)}-spark",
         "kafka.fetch.max.wait.ms": str(_FETCH_MAX_WAIT_MS),
-        **{f"kafka.{name}": value for name, value in settings.java_client_options().items()},
+        **{f"kafka.{name}": value for name, value in java_client_options(settings).items()},
         "kafka.isolation.level": "read_committed",
     }
     if max_offsets_per_batch is not None:
@@ -72,19 +74,3 @@ def read_stream(
                 "this Spark session has no Kafka connector. Fix: its jars in spark.jars (`eos spark jars` prints them)"
             ) from error
         raise
-
-
-def has_checkpoint(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether a query has begun there: Spark writes the query's id first.
-
-    Raises:
-        ConfigError: Spark cannot look there.
-    """
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to its file systems
-    try:
-        path = jvm.org.apache.hadoop.fs.Path(checkpoint, "metadata")
-        return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))  # noqa: SLF001
-    except Exception as error:
-        raise ConfigError(
-            f"the checkpoint {checkpoint!r} cannot be looked at: {type(error).__name__}: {error}"
-        ) from error

@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from eos.errors import ConfigError
 from eos.events import Event, RecordDeadLettered
-from eos.job import BoundTransform, Job
+from eos.headers import Headers
+from eos.job import Job
 from eos.poison import PoisonFilter
-from eos.records import Headers, InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.settings import Settings
+from eos.settings.binding import bind
 from eos.spark.failures import marked
 from eos.spark.output import headers_of
 from eos.spark.source import SHARD
@@ -84,6 +85,10 @@ class ArrowInputBatch(InputBatch):
         super().__init__(())
         self._rows = rows
 
+    def as_received(self) -> ArrowInputBatch:
+        """The same records with columns of its own."""
+        return ArrowInputBatch(self._rows)
+
     def __len__(self) -> int:
         return int(self._rows.num_rows)
 
@@ -124,8 +129,7 @@ class ArrowInputBatch(InputBatch):
         return found
 
     @cached_property
-    def headers(self) -> list[Headers]:
-        """Headers as tuples of (name, value)."""
+    def _headers(self) -> list[Headers]:
         return headers_of(self._rows.column("headers")) or [()] * len(self)
 
     def _column(self, name: str) -> list[Any]:
@@ -137,18 +141,7 @@ class ArrowInputBatch(InputBatch):
 
 
 def _filter(job: Job, settings: Settings) -> PoisonFilter:
-    return PoisonFilter(_bound(job, settings), settings.poison.policy, shard=job.name, listener=_log_poison)
-
-
-def _bound(job: Job, settings: Settings) -> BoundTransform:
-    if job.settings is not None:
-        return job.bound(settings.job_settings(job.settings))
-    if settings.job:
-        raise ConfigError(
-            f"[job] has {', '.join(sorted(settings.job))}, but job {job.name!r} declares no settings. "
-            "Fix: remove them, or Job(settings=…)"
-        )
-    return job.bound()
+    return PoisonFilter(bind(job, settings), settings.poison.policy, shard=job.name, listener=_log_poison)
 
 
 def _log_poison(event: Event) -> None:

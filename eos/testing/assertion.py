@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from eos.check import VerificationReport, verify
 from eos.job import Job
 from eos.settings import Settings
 from eos.testing.cluster import KafkaCluster
+from eos.verifier.report import VerificationReport
+from eos.verifier.verify import verify
 
 _DEADLINE_S = 60.0
 
@@ -16,11 +17,14 @@ def assert_exactly_once(
     *,
     records: int | None = None,
     deadline_s: float = _DEADLINE_S,
+    order: bool | None = None,
 ) -> VerificationReport:
     """Fail unless, for each input partition, committed offset = c ⇔ the output is exactly f(input[0:c]).
 
-    Everything is read from outside, by ``eos.check``, which shares nothing with the loop but the transform. The job
-    has ended, or rests; open transactions are waited for.
+    Each output must be in the partition that it names, or that its key's hash chooses, and in order.
+
+    Everything is read from outside, by ``eos.verify``, which shares nothing with the loop but the transform. The job
+    has ended, or runs without new input; open transactions are waited for.
 
     Args:
         job: the job; its transform must be deterministic.
@@ -28,6 +32,8 @@ def assert_exactly_once(
         records: how many input records must have been processed; default: at least one, because nothing compared
             with nothing is equal, too.
         deadline_s: seconds for settling and reading.
+        order: False where the job orders its outputs itself (a batch function that returns several batches for one
+            topic); see ``eos.verify``.
 
     Returns:
         What was compared.
@@ -35,12 +41,12 @@ def assert_exactly_once(
     Raises:
         AssertionError: with the report's figures and the first differences.
         UnavailableError: the output did not settle in time.
-        OffsetGapError, ConfigError, UsageError: as ``eos.check.verify``.
+        OffsetGapError, ConfigError, UsageError: as ``eos.verify``.
     """
     __tracebackhide__ = True  # pytest shows the test's line
     settings = where.settings(job) if isinstance(where, KafkaCluster) else where
-    report = verify(job, settings, deadline_s=deadline_s)
-    if not report.exactly_once:
+    report = verify(job, settings, deadline_s=deadline_s, order=order)
+    if report.differs:
         raise AssertionError(f"job {job.name!r} is not exactly-once:\n{_text(report)}")
     if records is None and not report.records:
         raise AssertionError(

@@ -1,4 +1,4 @@
-"""What a test cluster needs of whatever runs its brokers, processes or containers."""
+"""The interface of what runs the brokers of a test cluster, processes or containers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Backend(Protocol):
         """SIGTERM: leaders are moved first."""
 
     def pause_broker(self, broker_id: int) -> None:
-        """Connections stay open and nobody answers."""
+        """Connections stay open and the broker does not answer."""
 
     def resume_broker(self, broker_id: int) -> None:
         """End a pause."""

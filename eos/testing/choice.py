@@ -52,7 +52,7 @@ def choose(wanted: str = Kind.AUTO, image: str | None = None) -> Choice:
             engine lacks it; without a name, the official image or eos's own is taken if it is there.
 
     Raises:
-        ConfigError: ``docker`` was asked for and is not to be had, or the word is unknown. It names the fix.
+        ConfigError: ``docker`` was asked for and no engine or image is there, or the word is unknown. It names the fix.
     """
     try:
         kind = Kind(wanted)

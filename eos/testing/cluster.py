@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from eos.check.reading import LogReader
 from eos.errors import ConfigError, EosError, UsageError
 from eos.job import Declaration, Job
 from eos.kafka import topics
-from eos.kafka.plain import produce_plain
+from eos.kafka.config import client_config
+from eos.kafka.topics import produce_plain
 from eos.offsets import OffsetVector
 from eos.records import InputRecord, OutputRecord
 from eos.settings import Settings
@@ -23,6 +23,7 @@ from eos.testing.backend import Backend
 from eos.testing.choice import Choice, Kind, choose
 from eos.testing.processes import ProcessKafka
 from eos.testing.running import RunningJob
+from eos.verifier.logs import LogReader
 
 _DEADLINE_S = 60.0
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -32,8 +33,8 @@ _MAX_NAME = 100  # characters of a topic's name that a test's name may give
 class KafkaCluster:
     """One broker, or three with 3 replicas of which 2 must be in sync. Use it as a context manager.
 
-    Brokers have the ids 1, 2, 3. Ports are published on 127.0.0.1 only and hold over restarts. Whatever was
-    started ends with the block, and with this process, however that ends.
+    Brokers have the ids 1, 2, 3. Ports are published on 127.0.0.1 only and hold over restarts. What was
+    started ends with the block, and with this process, also if that is killed.
 
     Args:
         brokers: 1 or 3.
@@ -47,7 +48,7 @@ class KafkaCluster:
         backend: the brokers themselves, ``eos.local.LocalKafka`` for example; nothing is chosen then.
 
     Raises:
-        ConfigError: what was asked for is not to be had here. The message names the fix.
+        ConfigError: this machine lacks what was asked for. The message names the fix.
     """
 
     def __init__(
@@ -193,8 +194,7 @@ class KafkaCluster:
             UnavailableError: a transaction stays open until the deadline. The message names the partition.
         """
         with self._reader(unique("reader"), deadline_s) as reader:
-            ranges = reader.settled_ranges(reader.partitions(names))
-            return sorted(reader.records(ranges, lambda _done, _total: None), key=lambda one: one[:3])
+            return sorted(reader.records(reader.settled(reader.partitions(names))), key=lambda one: one[:3])
 
     def committed(
         self, group: str | Declaration, *names: str, deadline_s: float = _DEADLINE_S
@@ -211,7 +211,8 @@ class KafkaCluster:
         else:
             wanted, group_id = list(names or group.inputs), self.group_of(group)
         with self._reader(group_id, deadline_s) as reader:
-            return reader.committed_offsets(reader.partitions(wanted)) if wanted else OffsetVector()
+            found = reader.committed(reader.partitions(wanted)) if wanted else {}
+        return OffsetVector({partition: committed.offset for partition, committed in found.items()})
 
     # -- jobs
 
@@ -259,7 +260,7 @@ class KafkaCluster:
         self._mark(down=broker_id)
 
     def pause_broker(self, broker_id: int) -> None:
-        """Its connections stay open and nobody answers, as in a long garbage collection or a frozen machine."""
+        """Its connections stay open and it does not answer, as in a long garbage collection or a frozen machine."""
         self._backend.pause_broker(broker_id)
         self._paused.add(broker_id)
 
@@ -290,7 +291,7 @@ class KafkaCluster:
         self._paused -= {down, up}
 
     def _client(self) -> dict[str, object]:
-        return self.settings().client_config()
+        return client_config(self.settings())
 
     def _reader(self, group: str, deadline_s: float) -> LogReader:
         return LogReader(self.settings(), group, time.monotonic() + deadline_s)

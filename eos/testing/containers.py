@@ -16,13 +16,11 @@ from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.network import Network
 
 from eos.errors import ConfigError, RetriableError, UsageError
-from eos.local import metadata
-from eos.local.former import controller_only
 from eos.local.ports import HOST, free_port
 from eos.local.properties import check_extra, small_cluster
+from eos.local.readiness import wait_until_ready
 from eos.local.storage import new_cluster_id
 from eos.local.waiting import Deadline
-from eos.testing.former import command
 from eos.testing.reaper import Reaper, remove_labelled
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 LABEL = "eos-kafka.testing"  # its value is unique per cluster
 _START_TIMEOUT_S = 90.0  # 4 s for one broker, 15 s for three on two cores; a loaded machine needs more
 _STOP_GRACE_S = 10
-_ANSWER_TIMEOUT_S = 2.0
 _PORT_ATTEMPTS = 3
 _PORT_TAKEN = ("port is already allocated", "address already in use")
 _INSIDE, _OUTSIDE, _CONTROLLER = 9092, 19092, 9093  # in the container
@@ -89,7 +86,7 @@ class ContainerKafka:
         """Start what is not running, and wait until it serves clients. A pull of the image comes on top.
 
         Raises:
-            ConfigError: the image is not to be had, or a broker ended while starting. It shows its last lines.
+            ConfigError: the image is not there and cannot be pulled, or a broker ended while starting. It shows its last lines.
             RetriableError: the brokers were not ready in time.
         """
         with self._mutex:
@@ -141,7 +138,7 @@ class ContainerKafka:
         container.stop(timeout=_STOP_GRACE_S)
 
     def pause_broker(self, broker_id: int) -> None:
-        """Freeze every process of the container: its connections stay open and nobody answers."""
+        """Freeze every process of the container: its connections stay open and it does not answer."""
         with _explained(broker_id, "paused"):
             self._known(broker_id).pause()
 
@@ -187,7 +184,7 @@ class ContainerKafka:
                     remove_labelled("=".join(self._label), networks=False)
                 else:
                     return
-        except BaseException as error:  # Ctrl-C too: whatever happens, nothing half-started stays
+        except BaseException as error:  # Ctrl-C too: nothing half-started stays
             remove_labelled("=".join(self._label), networks=False)
             self.stop()
             if isinstance(error, APIError):
@@ -228,9 +225,6 @@ class ContainerKafka:
         )
         # with_bind_ports takes no address, and without one a port would be open to the whole network.
         container.ports[f"{_OUTSIDE}/tcp"] = (HOST, self._ports[broker_id])  # type: ignore[assignment] # docker's own form
-        if len(self._ids) == 1:
-            alone = controller_only(f"CONTROLLER://localhost:{_CONTROLLER}")
-            container.with_command(command(_LOGS, {_variable(name): one for name, one in alone.items()}))
         if self._network is not None:
             container.with_network(self._network).with_network_aliases(self._host(broker_id))
         return container
@@ -257,29 +251,16 @@ class ContainerKafka:
         }
 
     def _wait_until_ready(self, broker_ids: Iterable[int], deadline: Deadline) -> None:
-        waiting = set(broker_ids)
-        # Only these: another broker may be paused and fenced, and stay so.
-        expected = {broker_id: self._ports[broker_id] for broker_id in waiting}
-
-        def all_ready() -> bool:
-            for broker_id in sorted(waiting):
-                seen = metadata.ask(HOST, expected[broker_id], _ANSWER_TIMEOUT_S)
-                if seen is None or seen.cluster_id != self._cluster_id:
-                    if self._status(broker_id) != "running":
-                        raise ConfigError(
-                            f"broker {broker_id} ended while starting. {self._last_words(broker_id)}"
-                        )
-                    return False
-                if not expected.items() <= seen.ports.items():
-                    return False
-                waiting.discard(broker_id)
-            return True
-
-        if not deadline.wait_for(all_ready):
-            broker_id = min(waiting)
+        ports = {broker_id: self._ports[broker_id] for broker_id in broker_ids}
+        late = wait_until_ready(ports, self._cluster_id, check_alive=self._check_alive, deadline=deadline)
+        if late is not None:
             raise RetriableError(
-                f"broker {broker_id} does not answer at {HOST}:{expected[broker_id]}. {self._last_words(broker_id)}"
+                f"broker {late} does not answer at {HOST}:{ports[late]}. {self._last_words(late)}"
             )
+
+    def _check_alive(self, broker_id: int) -> None:
+        if self._status(broker_id) != "running":
+            raise ConfigError(f"broker {broker_id} ended while starting. {self._last_words(broker_id)}")
 
     def _last_words(self, broker_id: int) -> str:
         lines = self._containers[broker_id].logs(tail=_SHOWN_LINES).decode(errors="replace").splitlines()

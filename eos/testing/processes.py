@@ -45,11 +45,11 @@ class ProcessKafka(LocalKafka):
         )
 
     def start(self, timeout_s: float = _START_TIMEOUT_S) -> Self:
-        """As LocalKafka's, in a directory that nobody else may look into."""
+        """As LocalKafka's, in a directory that other users can't read."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return super().start(timeout_s)
 
     def stop(self, grace_s: float = 0.0) -> None:
-        """End every broker and remove the directory. At once: nobody reads the log again."""
+        """End every broker and remove the directory. At once: its log is not read again."""
         super().stop(grace_s)
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 _END_S = 30.0
-_ALL_GONE = b"all gone"  # told by an owner that has removed everything itself
+_ALL_GONE = b"all gone"  # sent by an owner that has removed everything itself
 
 
 class Reaper:
@@ -61,7 +61,7 @@ def remove_labelled(label: str, *, networks: bool = True) -> None:
 
 def _main(label: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # whoever ends the owner's whole session must not end this
+        signal.signal(number, signal.SIG_IGN)  # a signal for the owner's whole session must not end this
     if sys.stdin.buffer.read() != _ALL_GONE:
         remove_labelled(label)
 

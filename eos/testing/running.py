@@ -9,10 +9,10 @@ from typing import Any
 from eos.errors import UnavailableError
 from eos.events import Event, LagMeasured, LoopTurned, TransactionCommitted
 from eos.job import Job
+from eos.runner.worker import run
 from eos.settings import Settings
-from eos.worker import run_shards
 
-_UNTOLD = (LoopTurned, LagMeasured)  # several a second
+_TOO_FREQUENT = (LoopTurned, LagMeasured)  # several a second
 _STEP_S = 0.02
 _SHOWN_EVENTS = 3
 
@@ -75,12 +75,12 @@ class RunningJob:
 
     def _run(self, job: Job, settings: Settings, until_caught_up: Any) -> None:
         try:
-            run_shards(job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen)
-        except BaseException as error:  # noqa: BLE001 - raised to the test, whatever it is
+            run(job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen)
+        except BaseException as error:  # noqa: BLE001 - raised to the test
             self._error = error
 
     def _listen(self, event: Event) -> None:
-        if not isinstance(event, _UNTOLD):
+        if not isinstance(event, _TOO_FREQUENT):
             self.events.append(event)
 
     def _raise_error(self) -> None:

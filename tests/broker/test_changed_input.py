@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented, the package only lacks __all__
@@ -13,8 +14,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
 )
 
 from eos.errors import ConfigError
-from eos.events import PartitionsAssigned, SessionOpened, TransactionCommitted
-from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
+from eos.events import PartitionsAssigned, SessionOpened, ShardsOwned, TransactionCommitted
+from eos.settings import Settings
+from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
 
 pytestmark = pytest.mark.broker
@@ -87,7 +89,9 @@ def test_running_job_reads_partitions_that_were_added_after_the_next_refresh(boo
 def test_deleted_input_topic_ends_the_job_with_its_name(
     bootstrap: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eos.consumer._LOOK_EVERY_S", 3.0)  # of 30 s, which is the bound under assign()
+    monkeypatch.setattr(
+        "eos.session.input_topics._ASK_EVERY_S", 3.0
+    )  # of 30 s, which is the bound under assign()
     job = fault_job(bootstrap, inputs=2)
     for topic in job.inputs:
         load(bootstrap, topic, 2, "a")
@@ -102,14 +106,84 @@ def test_deleted_input_topic_ends_the_job_with_its_name(
             run.wait(25)
 
 
-def test_instance_that_owns_no_partition_says_so_and_ends(
-    bootstrap: str, caplog: pytest.LogCaptureFixture
+def by_instances(bootstrap: str, instances: int, ordinal: int) -> Settings:
+    return settings_for(
+        bootstrap, ownership__mode="partition", ownership__instances=instances, ownership__ordinal=ordinal
+    )
+
+
+def wait_records(runs: Sequence[Running], count: int, timeout_s: float = 20) -> None:
+    """Until so many records are committed by all of them together."""
+    deadline = time.monotonic() + timeout_s
+    while (
+        sum(e.records_in for run in runs for e in run.events if isinstance(e, TransactionCommitted)) < count
+    ):
+        assert time.monotonic() < deadline, [run.events[-3:] for run in runs]
+        time.sleep(0.05)
+
+
+def test_instances_take_up_partitions_that_were_added_each_its_own(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also an instance that had none before: it waits for some."""
+    monkeypatch.setattr("eos.runner.worker._LOOK_EVERY_S", 1.0)  # of 30 s
+    job = fault_job(bootstrap)
+    source = job.inputs[0]
+    load(bootstrap, source, 2, "a")
+    with ExitStack() as stack, caplog.at_level(logging.WARNING):
+        runs = [stack.enter_context(in_thread(job, by_instances(bootstrap, 3, n))) for n in range(3)]
+        wait_records(runs, 100)
+        assert "owns no partition" in caplog.text
+        grow(bootstrap, source, 5)
+        load(bootstrap, source, 5, "b")
+        wait_records(runs, 200)
+        for run in runs:
+            run.stop()
+    owned = [{e.transactional_ids for e in run.events if isinstance(e, ShardsOwned)} for run in runs]
+    by_number = [f"{job.name}.{job.group}.p.{source}.{n}" for n in range(5)]
+    assert max(owned[0], key=len) == (by_number[0], by_number[3])
+    assert max(owned[1], key=len) == (by_number[1], by_number[4])
+    assert max(owned[2], key=len) == (by_number[2],)
+    assert f"takes up {source}[4] (p mod 3 = 1)" in caplog.text
+    assert job.check(bootstrap).processed == 200
+
+
+def test_instance_with_a_list_says_once_which_added_partitions_it_does_not_read(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("eos.runner.worker._LOOK_EVERY_S", 0.3)
+    job = fault_job(bootstrap)
+    source = job.inputs[0]
+    settings = settings_for(bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:1"])
+    with in_thread(job, settings) as run, caplog.at_level(logging.WARNING):
+        run.told(PartitionsAssigned)
+        grow(bootstrap, source, 3)
+        deadline = time.monotonic() + 20
+        while f"input partitions were added: {source}[2]" not in caplog.text:
+            assert time.monotonic() < deadline, caplog.text
+            time.sleep(0.05)
+        looks = len(run.told(ShardsOwned))
+        run.told(ShardsOwned, count=looks + 3)
+        run.stop()
+    assert caplog.text.count("were added") == 1
+    assert "Fix: add each to the list of one instance" in caplog.text
+
+
+@pytest.mark.parametrize("until_caught_up", [True, False])
+def test_instance_that_owns_no_partition_says_so_and_ends_only_if_it_is_to_catch_up(
+    bootstrap: str, caplog: pytest.LogCaptureFixture, until_caught_up: bool
 ) -> None:
     job = fault_job(bootstrap)
-    settings = settings_for(
-        bootstrap, ownership__mode="partition", ownership__instances=3, ownership__ordinal=2
-    )
-    with caplog.at_level(logging.WARNING), in_thread(job, settings) as run:
-        run.wait(10)
+    with (
+        caplog.at_level(logging.WARNING),
+        in_thread(job, by_instances(bootstrap, 3, 2), until_caught_up=until_caught_up) as run,
+    ):
+        if until_caught_up:
+            run.wait(10)
+        else:
+            run.told(ShardsOwned)
+            with pytest.raises(TimeoutError):
+                run.wait(1)
+            run.stop()
     assert "owns no partition" in caplog.text
     assert "ownership.instances is 3" in caplog.text

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # it has no annotations
+import psutil
 import pytest
+from confluent_kafka import Producer
 
 from eos.exits import ExitCode
 from eos.local.ports import free_port
@@ -138,6 +139,72 @@ def test_a_run_until_caught_up_is_done_and_exact_and_verify_agrees(eos: Eos, wor
     assert f"unexpected: {workplace.outputs[0]}" in shown
 
 
+def test_verify_of_a_group_that_has_processed_nothing_does_not_say_exactly_once(
+    eos: Eos, workplace: Workplace
+) -> None:
+    """Nothing compared with nothing is equal: of a mistyped group, too."""
+    workplace.load(10)
+    with eos("verify", _JOB) as child:
+        shown = _ends_with(child, ExitCode.NOT_EXACTLY_ONCE)
+    assert "has processed no record" in shown
+    assert "yes" not in shown.split()
+
+
+def test_input_behind_another_writers_open_transaction_ends_a_run_with_its_name(
+    eos: Eos, workplace: Workplace, names: Callable[[str], str]
+) -> None:
+    """Done would be a lie: what is committed behind it was not processed."""
+    workplace.load(5)
+    name = names("writer")
+    writer = Producer({"bootstrap.servers": workplace.bootstrap, "transactional.id": name, "log_level": 0})
+    writer.init_transactions(_END_S)
+    writer.begin_transaction()
+    writer.produce(workplace.topic, b"open", partition=0)
+    writer.flush(_END_S)
+    workplace.load(100, first=5)
+    arguments = ("run", _JOB, "--until-caught-up", "--start", "earliest")
+    with eos(*arguments, "--set", "input.held_back_deadline_ms=1000") as child:
+        shown = _ends_with(child, ExitCode.UNAVAILABLE)
+    assert f"{workplace.topic}[0]: " in shown
+    assert "offsets are held back. The last stable offset has stood at " in shown
+    assert f"are held back by the open transaction of '{name}' (producer id " in shown
+    with eos(*arguments) as child:
+        workplace.wait_committed(1)
+        writer.commit_transaction(_END_S)
+        _ends_with(child, ExitCode.DONE)
+    workplace.assert_exact(106)
+
+
+@pytest.mark.timeout(240)  # seven processes are started
+def test_verify_names_what_holds_input_back_and_complete_asks_for_all_of_it(
+    eos: Eos, workplace: Workplace, names: Callable[[str], str]
+) -> None:
+    workplace.load(200)
+    with eos("run", _JOB, "--until-caught-up", "--start", "earliest") as child:
+        _ends_with(child, ExitCode.DONE)
+    another = names("another")
+    producer = Producer({"bootstrap.servers": workplace.bootstrap, "transactional.id": another})
+    producer.init_transactions(_END_S)
+    producer.begin_transaction()
+    producer.produce(workplace.topic, b"open", partition=0)
+    producer.flush(_END_S)
+    observer.produce_plain(workplace.bootstrap, workplace.topic, [PlainRecord(b"later", b"k", 0)] * 10)
+    with eos("verify", _JOB) as child:
+        shown = " ".join(_ends_with(child, ExitCode.DONE).split())
+    assert "11 offsets of " in shown
+    assert another in shown
+    assert "for what is committed, yes; but not all of the input is processed" in shown
+    with eos("verify", _JOB, "--complete") as child:
+        _ends_with(child, ExitCode.UNAVAILABLE)
+    producer.abort_transaction(_END_S)
+    with eos("verify", _JOB, "--complete") as child:
+        assert "not processed" in _ends_with(child, ExitCode.UNAVAILABLE)
+    with eos("run", _JOB, "--until-caught-up") as child:
+        _ends_with(child, ExitCode.DONE)
+    with eos("verify", _JOB, "--complete") as child:
+        assert _ends_with(child, ExitCode.DONE).split()[-1] == "yes"
+
+
 def test_the_start_policy_has_to_be_said_once(eos: Eos, workplace: Workplace) -> None:
     workplace.load(10)
     with eos("run", _JOB, "--until-caught-up") as child:
@@ -179,11 +246,12 @@ def test_what_is_wrong_before_the_start_is_named(
     assert "Traceback" not in shown
 
 
-def test_a_poison_record_stops_the_job_and_is_named(eos: Eos, workplace: Workplace) -> None:
+@pytest.mark.parametrize(
+    "value", [jobs_for_tests.POISON, jobs_for_tests.POISON_AS_A_FENCE], ids=["ValueError", "FencedError"]
+)
+def test_a_poison_record_stops_the_job_and_is_named(eos: Eos, workplace: Workplace, value: bytes) -> None:
     workplace.load(20)
-    (poison,) = observer.produce_plain(
-        workplace.bootstrap, workplace.topic, [PlainRecord(jobs_for_tests.POISON, b"k1")]
-    )
+    (poison,) = observer.produce_plain(workplace.bootstrap, workplace.topic, [PlainRecord(value, b"k1")])
     with eos("run", _JOB, "--until-caught-up", "--start", "earliest") as child:
         shown = _ends_with(child, ExitCode.POISON)
     assert f"{workplace.topic}[{poison.partition}] offset {poison.offset}" in shown
@@ -193,7 +261,7 @@ def test_a_poison_record_stops_the_job_and_is_named(eos: Eos, workplace: Workpla
         _ends_with(child, ExitCode.DONE)
     assert workplace.committed() == 21
     (letter,) = observer.read_committed(workplace.bootstrap, f"{workplace.topic}.dlq")
-    assert letter.value == jobs_for_tests.POISON
+    assert letter.value == value
 
 
 def test_the_one_who_was_replaced_exits_as_fenced(eos: Eos, workplace: Workplace) -> None:

@@ -10,10 +10,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from eos.consumer import ReadCommittedConsumer
 from eos.errors import ConfigError, FencedError, OffsetGapError, UsageError
 from eos.events import LagMeasured, PartitionsAssigned, TransactionCommitted
 from eos.offsets import Partition
+from eos.session.consumer import ShardConsumer
 from tests.conftest import NewTopic
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
@@ -119,19 +119,6 @@ def test_open_transaction_of_another_writer_holds_the_job_back_until_it_ends(
     assert job.check(bootstrap).processed == 3
 
 
-def test_run_that_catches_up_ends_at_the_lso(bootstrap: str, writer: Producer) -> None:
-    job = fault_job(bootstrap, partitions=1)
-    produce_plain(bootstrap, job.inputs[0], [b"before"])
-    writer.begin_transaction()
-    write(writer, job.inputs[0], "pending")
-
-    run_to_end(job, settings_for(bootstrap), timeout_s=20)
-
-    assert offset_of(bootstrap, job) == 1
-    writer.abort_transaction(WAIT_S)
-    assert job.check(bootstrap).processed == 1
-
-
 def test_input_deleted_before_it_was_processed_is_an_error_and_nothing_is_skipped(bootstrap: str) -> None:
     """auto.offset.reset would jump to the end or the beginning without a word."""
     job = fault_job(bootstrap, partitions=1)
@@ -198,7 +185,7 @@ def test_lag_counts_to_the_lso_and_from_there_to_the_end(bootstrap: str, writer:
     produce_plain(bootstrap, source, [b"%d" % i for i in range(10)])
     writer.begin_transaction()
     write(writer, source, "p1", "p2", "p3")
-    with ReadCommittedConsumer(settings, job.inputs, group=job.group) as consumer:
+    with ShardConsumer(settings, job.inputs, group=job.group) as consumer:
         lag = LagMeasured("")
         deadline = time.monotonic() + WAIT_S
         while not lag.to_lso:
@@ -227,8 +214,10 @@ def test_idle_partition_commits_its_offset_again_before_kafka_forgets_it(bootstr
     with in_thread(job, settings) as run:
         again = run.told(TransactionCommitted, count=3, timeout_s=10)
         run.stop()
-    assert [event.records_in for event in again[:3]] == [1, 0, 0]
-    assert [dict(event.offsets) for event in again[:3]] == [{Partition(job.inputs[0], 0): 1}] * 3
+    claim, first, renewed = again[:3]
+    assert [event.records_in for event in (claim, first, renewed)] == [0, 1, 0]
+    offsets = [event.offsets[Partition(job.inputs[0], 0)] for event in (claim, first, renewed)]
+    assert offsets == [0, 1, 1]
     assert job.check(bootstrap).processed == 1
 
 
@@ -240,7 +229,7 @@ def test_consumer_alone_reads_committed_records_and_commits_nothing(
     write(writer, source, "aborted")
     writer.abort_transaction(WAIT_S)
     produce_plain(bootstrap, source, [b"1", b"2"])
-    with ReadCommittedConsumer(settings_for(bootstrap), [source], group=group) as consumer:
+    with ShardConsumer(settings_for(bootstrap), [source], group=group) as consumer:
         values: list[bytes | None] = []
         deadline = time.monotonic() + WAIT_S
         while len(values) < 2:
@@ -256,14 +245,14 @@ def test_consumer_alone_reads_committed_records_and_commits_nothing(
 
 
 def test_consumer_that_is_not_open_says_so(bootstrap: str) -> None:
-    consumer = ReadCommittedConsumer(settings_for(bootstrap), ["any"], group="any")
+    consumer = ShardConsumer(settings_for(bootstrap), ["any"], group="any")
     with pytest.raises(UsageError, match="not open"):
         consumer.fetch(1, 0.1)
 
 
 def test_missing_topic_is_named(bootstrap: str, topic: NewTopic) -> None:
     there = topic()
-    consumer = ReadCommittedConsumer(settings_for(bootstrap), [there, "not-there"], group=unique("g"))
+    consumer = ShardConsumer(settings_for(bootstrap), [there, "not-there"], group=unique("g"))
     with pytest.raises(ConfigError, match="'not-there' does not exist"):
         consumer.open()
 

@@ -21,11 +21,13 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from eos.errors import ConfigError, UsageError
-from eos.local import QUICK_START, LocalKafka, metadata
+from eos.kafka import brokers
+from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
 from eos.local.waiting import Deadline
+from tests.support.hold_proxy import HoldProxy
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -143,10 +145,10 @@ def test_broker_restarted_by_a_short_lived_thread_stays(kafka: LocalKafka) -> No
 def test_paused_broker_does_not_answer_until_it_is_resumed(kafka: LocalKafka) -> None:
     port = kafka.brokers[0].port
     kafka.pause_broker(1)
-    assert metadata.ask(HOST, port, 0.5) is None
+    assert brokers.ask(HOST, port, 0.5) is None
     assert kafka.running
     kafka.resume_broker(1)
-    assert Deadline(30).wait_for(lambda: metadata.ask(HOST, port, 2) is not None)
+    assert Deadline(30).wait_for(lambda: brokers.ask(HOST, port, 2) is not None)
 
 
 def test_stop_leaves_no_process_and_the_next_start_has_the_records(kafka: LocalKafka, topic: str) -> None:
@@ -173,8 +175,9 @@ def test_wiped_cluster_has_no_topics_and_another_id(kafka: LocalKafka, topic: st
 
 
 def test_proxied_listener_is_advertised_at_the_proxys_port(kafka: LocalKafka, advertised_port: int) -> None:
-    direct = metadata.ask(HOST, kafka.brokers[0].port, 5)
-    proxied = metadata.ask(*kafka.proxied_listener_address, 5)
+    direct = brokers.ask(HOST, kafka.brokers[0].port, 5)
+    with HoldProxy(advertised_port, kafka.proxied_listener_address):
+        proxied = brokers.ask(*kafka.proxied_listener_address, 5)
     assert direct is not None
     assert direct.ports == {1: kafka.brokers[0].port}
     assert proxied is not None
@@ -185,7 +188,7 @@ def test_tools_of_kafka_run_on_the_same_jars(kafka: LocalKafka, topic: str) -> N
     _create(kafka, topic)
     _produce(kafka, topic, "a", "b")
     log = kafka.data_dir(1) / f"{topic}-0" / "00000000000000000000.log"
-    shown = kafka.tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(log), "--print-data-log")
+    shown = kafka.tool("kafka.tools.DumpLogSegments", "--files", str(log), "--print-data-log")
     assert shown.returncode == 0, shown.stderr
     assert "payload: b" in shown.stdout
     listed = kafka.tool(

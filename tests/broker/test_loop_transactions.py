@@ -266,7 +266,13 @@ def test_fence_every_transaction_opens_a_producer_for_each_and_stays_exact(boots
 
     events = run_to_end(
         job,
-        settings_for(bootstrap, transaction__fence_every="transaction", transaction__max_records=30),
+        settings_for(
+            bootstrap,
+            transaction__fence_every="transaction",
+            transaction__max_records=30,
+            transaction__interval_ms=4_000,  # however long the fetches take, 30 records end a transaction
+            input__fetch_records=4,
+        ),
     )
 
     assert job.check(bootstrap).processed == 90

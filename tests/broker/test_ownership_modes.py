@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from eos.errors import ConfigError, FencedError
 from eos.events import PartitionsAssigned, SessionOpened, TransactionCommitted
 from eos.offsets import Partition
-from eos.worker import shards_of
+from eos.runner.worker import shards_of
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -63,9 +65,9 @@ def test_partitions_by_list_are_owned_by_a_shard_each_and_no_others_are_read(boo
     offsets = committed_offsets(bootstrap, job.group, [(source, p) for p in range(4)])
     assert [offset for offset, _ in offsets.values()] == [0, 10, 0, 10]
     assert [re.sub("owner=.*", "", stamp) for _, stamp in offsets.values()] == [
-        "eos1 mode=start shard=start ",
+        "eos1 mode=partition shard=start ",
         f"eos1 mode=partition shard={source}[1] ",
-        "eos1 mode=start shard=start ",
+        "eos1 mode=partition shard=start ",
         f"eos1 mode=partition shard={source}[3] ",
     ]
     assert job.check(bootstrap).processed == 20
@@ -241,15 +243,14 @@ def test_several_shards_of_a_process_that_is_killed_are_taken_over_by_other_proc
     assert job.check(bootstrap).processed == 4_000
 
 
-def test_group_reads_offsets_that_a_partition_owner_never_touched(bootstrap: str) -> None:
-    """The start policy's own offsets belong to no mode."""
+def test_group_reads_offsets_that_an_older_start_policy_has_committed(bootstrap: str) -> None:
+    """They said no mode: both take them over."""
     job = fault_job(bootstrap, partitions=2)
     source = job.inputs[0]
-    with in_thread(
-        job, settings_for(bootstrap, ownership__mode="partition", ownership__partitions=[f"{source}:0"])
-    ) as run:
-        run.told(PartitionsAssigned)
-        run.stop()
+    older = f"eos1 mode=start shard=start owner=abcdef commit=1 at={int(time.time())} had=2"
+    plain = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
+    plain.commit(offsets=[TopicPartition(source, p, 0, older) for p in range(2)], asynchronous=False)
+    plain.close()
     produce_plain(bootstrap, source, spread(10, 2))
 
     events = run_to_end(job, settings_for(bootstrap))

@@ -10,6 +10,7 @@ import pytest
 from eos.job import Job
 from eos.local.java import find_java
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.verifier.placement import partition_of
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
 
@@ -88,6 +89,9 @@ def test_keys_of_all_kinds_land_on_the_partitions_of_the_java_client(kafka: Loca
     assert len(set(java.values())) == PARTITIONS
     assert eos_partitions(kafka.bootstrap_servers, batch=False) == java
     assert eos_partitions(kafka.bootstrap_servers, batch=True) == java
+    assert {key: partition_of(key or b"", PARTITIONS) for key in java} == java, (
+        "and the verification knows it"
+    )
 
 
 def test_records_without_a_key_go_anywhere_and_none_is_missing(bootstrap: str) -> None:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eos.check import TransactionsView, preflight
+from eos.check.preflight import preflight
+from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, UnavailableError
 from eos.job import Job
 from eos.kafka.admin import Admin
 from eos.offsets import Partition
 from eos.settings import Settings
 from tests.conftest import NewTopic
-from tests.support.observer import create_topics, unique
+from tests.support.observer import broker_config, create_topics, unique
 
 pytestmark = pytest.mark.broker
 
@@ -92,6 +93,14 @@ def test_a_compacted_output_gets_a_warning(bootstrap: str, job: Job) -> None:
         Job(name="j", inputs=job.inputs, outputs=[compacted], transform=lambda _: []), settings(bootstrap)
     )
     assert any(one.startswith(f"{compacted}: compacted") for one in warnings)
+
+
+def test_a_broker_that_does_not_verify_transactions_gets_a_warning(bootstrap: str, job: Job) -> None:
+    assert not any("verification" in one for one in preflight(job, settings(bootstrap)))
+    with broker_config(bootstrap, "transaction.partition.verification.enable", "false"):
+        warnings = preflight(job, settings(bootstrap))
+    (of_late_requests,) = [one for one in warnings if "verification" in one]
+    assert "arrives late" in of_late_requests
 
 
 def joined(bootstrap: str, group: str, job: Job, protocol: str = "classic") -> Consumer:

@@ -1,6 +1,6 @@
 """The transaction block of a producer on its own: what its end makes visible, and what misuse gets.
 
-The rules are those of TransactionalProducer and Transaction: leaving the block commits, an exception
+The rules are those of ShardProducer and Transaction: leaving the block commits, an exception
 aborts and goes on untouched, AbortTransaction aborts quietly, and misuse is a UsageError at once.
 """
 
@@ -14,20 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer
 
-from eos import (
-    AbortableError,
-    AbortTransaction,
-    GroupMetadata,
-    OffsetVector,
-    OrdinalShard,
-    Partition,
-    ProducerState,
-    Settings,
-    TransactionalProducer,
-    TransactionState,
-    UsageError,
-)
+from eos import AbortableError, AbortTransaction, OffsetVector, Partition, Settings, UsageError
 from eos.events import Event, TransactionAborted, TransactionCommitted
+from eos.kafka.consumer import GroupMetadata
+from eos.producer.producer import ProducerState, ShardProducer
+from eos.producer.transaction import TransactionState
+from eos.shards import OrdinalShard
 from tests.support.observer import (
     committed_offsets,
     lso,
@@ -56,13 +48,13 @@ def told() -> list[Event]:
 
 
 @pytest.fixture
-def producer(settings: Settings, told: list[Event]) -> Iterator[TransactionalProducer]:
+def producer(settings: Settings, told: list[Event]) -> Iterator[ShardProducer]:
     shard = OrdinalShard(unique("block"), "group", 0)
 
     def tell(event: Event) -> None:
         told.append(event)
 
-    with TransactionalProducer(settings, shard, listener=tell) as one:
+    with ShardProducer(settings, shard, listener=tell) as one:
         yield one
 
 
@@ -91,7 +83,7 @@ def visible(bootstrap: str, topic: str) -> list[bytes | None]:
 
 
 def test_leaving_the_block_makes_records_visible_and_not_before(
-    producer: TransactionalProducer, bootstrap: str, out: str, told: list[Event]
+    producer: ShardProducer, bootstrap: str, out: str, told: list[Event]
 ) -> None:
     with producer.transaction() as txn:
         txn.produce(out, b"a")
@@ -109,7 +101,7 @@ def test_leaving_the_block_makes_records_visible_and_not_before(
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
 def test_exception_aborts_and_goes_on_untouched(
-    producer: TransactionalProducer, bootstrap: str, out: str, error: BaseException, told: list[Event]
+    producer: ShardProducer, bootstrap: str, out: str, error: BaseException, told: list[Event]
 ) -> None:
     with pytest.raises(type(error)) as raised, producer.transaction() as txn:
         txn.produce(out, b"never")
@@ -125,7 +117,7 @@ def test_exception_aborts_and_goes_on_untouched(
 
 
 def test_generator_that_is_closed_inside_the_block_aborts(
-    producer: TransactionalProducer, bootstrap: str, out: str
+    producer: ShardProducer, bootstrap: str, out: str
 ) -> None:
     def steps() -> Iterator[None]:
         with producer.transaction() as txn:
@@ -143,7 +135,7 @@ def test_generator_that_is_closed_inside_the_block_aborts(
 
 
 def test_asked_abort_is_quiet_and_nothing_is_visible(
-    producer: TransactionalProducer, bootstrap: str, out: str
+    producer: ShardProducer, bootstrap: str, out: str
 ) -> None:
     with producer.transaction() as txn:
         txn.produce(out, b"never")
@@ -153,7 +145,7 @@ def test_asked_abort_is_quiet_and_nothing_is_visible(
 
 
 def test_aborted_offsets_are_not_committed(
-    producer: TransactionalProducer,
+    producer: ShardProducer,
     bootstrap: str,
     out: str,
     group_metadata: Callable[[str], GroupMetadata],
@@ -168,7 +160,7 @@ def test_aborted_offsets_are_not_committed(
 
 
 def test_records_and_offsets_are_visible_together(
-    producer: TransactionalProducer,
+    producer: ShardProducer,
     bootstrap: str,
     topic: NewTopic,
     out: str,
@@ -187,7 +179,7 @@ def test_records_and_offsets_are_visible_together(
 
 
 def test_offsets_only_transaction_commits_them(
-    producer: TransactionalProducer,
+    producer: ShardProducer,
     bootstrap: str,
     topic: NewTopic,
     group_metadata: Callable[[str], GroupMetadata],
@@ -201,7 +193,7 @@ def test_offsets_only_transaction_commits_them(
 
 
 def test_empty_transaction_asks_the_broker_nothing_and_the_next_one_works(
-    producer: TransactionalProducer, bootstrap: str, out: str
+    producer: ShardProducer, bootstrap: str, out: str
 ) -> None:
     with producer.transaction() as txn:
         pass
@@ -215,7 +207,7 @@ def test_empty_transaction_asks_the_broker_nothing_and_the_next_one_works(
 
 
 def test_nested_block_is_refused_and_the_outer_one_commits(
-    producer: TransactionalProducer, bootstrap: str, out: str
+    producer: ShardProducer, bootstrap: str, out: str
 ) -> None:
     with producer.transaction() as txn:
         txn.produce(out, b"outer")
@@ -226,9 +218,7 @@ def test_nested_block_is_refused_and_the_outer_one_commits(
     assert visible(bootstrap, out) == [b"outer"]
 
 
-def test_used_block_is_refused_a_second_time(
-    producer: TransactionalProducer, bootstrap: str, out: str
-) -> None:
+def test_used_block_is_refused_a_second_time(producer: ShardProducer, bootstrap: str, out: str) -> None:
     with producer.transaction() as txn:
         txn.produce(out, b"once")
     began = time.monotonic()
@@ -248,9 +238,7 @@ def test_used_block_is_refused_a_second_time(
     assert visible(bootstrap, out) == [b"once"]
 
 
-def test_record_before_the_block_is_refused(
-    producer: TransactionalProducer, bootstrap: str, out: str
-) -> None:
+def test_record_before_the_block_is_refused(producer: ShardProducer, bootstrap: str, out: str) -> None:
     txn = producer.transaction()
     with pytest.raises(UsageError, match="the transaction is new"):
         txn.produce(out, b"early")
@@ -260,7 +248,7 @@ def test_record_before_the_block_is_refused(
 
 
 def test_second_add_offsets_is_refused_and_the_first_holds(
-    producer: TransactionalProducer,
+    producer: ShardProducer,
     bootstrap: str,
     out: str,
     group_metadata: Callable[[str], GroupMetadata],
@@ -281,7 +269,7 @@ def test_offsets_of_an_unknown_partition_abort_the_transaction_before_it_expires
     settings = Settings.load(
         overrides={"kafka.bootstrap_servers": bootstrap, "transaction.timeout_ms": 4000}, environ={}
     )
-    with TransactionalProducer(settings, OrdinalShard(unique("unknown"), "group", 0)) as producer:
+    with ShardProducer(settings, OrdinalShard(unique("unknown"), "group", 0)) as producer:
         with pytest.raises(AbortableError, match="UNKNOWN_TOPIC_OR_PART"), producer.transaction() as txn:
             txn.produce(out, b"never")
             txn.add_offsets(OffsetVector({Partition(out, 99): 5}), group_metadata(unique("unknown")))
@@ -293,7 +281,7 @@ def test_offsets_of_an_unknown_partition_abort_the_transaction_before_it_expires
 
 
 def test_closed_inside_a_block_aborts_at_once_and_frees_the_readers(
-    producer: TransactionalProducer, bootstrap: str, out: str
+    producer: ShardProducer, bootstrap: str, out: str
 ) -> None:
     """close() of the client leaves the transaction open; readers would wait for transaction.timeout.ms."""
     txn = producer.transaction()
@@ -314,7 +302,7 @@ def test_closed_inside_a_block_aborts_at_once_and_frees_the_readers(
 
 
 def test_producer_closed_before_its_block_is_entered_is_a_usage_error(
-    producer: TransactionalProducer,
+    producer: ShardProducer,
 ) -> None:
     txn = producer.transaction()
     producer.close()
@@ -323,7 +311,7 @@ def test_producer_closed_before_its_block_is_entered_is_a_usage_error(
 
 
 def test_interrupt_while_the_commit_waits_is_answered_and_the_commit_is_not_torn(
-    producer: TransactionalProducer,
+    producer: ShardProducer,
     bootstrap: str,
     out: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -347,7 +335,7 @@ def test_interrupt_while_the_commit_waits_is_answered_and_the_commit_is_not_torn
 
 
 def test_second_interrupt_in_that_chance_leaves_it_to_the_reopen(
-    producer: TransactionalProducer, bootstrap: str, out: str, monkeypatch: pytest.MonkeyPatch
+    producer: ShardProducer, bootstrap: str, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import (
-    OrdinalShard,
-    OutputBatch,
-    OutputRecord,
-    Settings,
-    TransactionalProducer,
-    UsageError,
-)
+from eos import OutputBatch, OutputRecord, RecordRefusedError, Settings, UsageError
+from eos.producer.producer import ShardProducer
+from eos.shards import OrdinalShard
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
 
 if TYPE_CHECKING:
@@ -26,21 +21,21 @@ A_TIME_MS = 1_700_000_000_123
 
 
 @pytest.fixture
-def producer(bootstrap: str) -> Iterator[TransactionalProducer]:
+def producer(bootstrap: str) -> Iterator[ShardProducer]:
     settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
-    with TransactionalProducer(settings, OrdinalShard(unique("records"), "group", 0)) as one:
+    with ShardProducer(settings, OrdinalShard(unique("records"), "group", 0)) as one:
         yield one
 
 
 def test_tombstones_null_keys_headers_timestamps_and_partitions_arrive(
-    producer: TransactionalProducer, bootstrap: str, topic: NewTopic
+    producer: ShardProducer, bootstrap: str, topic: NewTopic
 ) -> None:
     out = topic(partitions=2)
     headers = [("h", b"v"), ("none", None), ("h", b"again")]
     with producer.transaction() as txn:
         txn.produce(out, None, key=b"k", partition=0)
         txn.produce(out, b"no key", partition=0)
-        txn.produce(out, b"", key=b"", partition=0, headers=headers, timestamp=A_TIME_MS)
+        txn.produce(out, b"", key=b"", partition=0, headers=headers, timestamp_ms=A_TIME_MS)
         txn.produce(out, "text", key="ké", partition=1, headers={"m": b"1"})
     seen = read_committed(bootstrap, out)
     assert [(r.partition, r.key, r.value) for r in seen] == [
@@ -54,8 +49,44 @@ def test_tombstones_null_keys_headers_timestamps_and_partitions_arrive(
     assert seen[3].headers == (("m", b"1"),)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("timestamp_ms", 0, "timestamp 0 cannot be written"),
+        ("timestamp_ms", -1, "timestamp -1 cannot be written"),
+        ("partition", -1, "partition -1 does not exist"),
+    ],
+)
+@pytest.mark.parametrize("how", ["produce", "produce_batch", "produce_records"])
+def test_value_that_the_client_takes_for_none_is_refused_and_not_replaced(
+    producer: ShardProducer,
+    bootstrap: str,
+    topic: NewTopic,
+    how: str,
+    field: str,
+    value: int,
+    says: str,
+) -> None:
+    out = topic(partitions=2)
+    with (
+        pytest.raises(RecordRefusedError, match=rf"{out}: record \d of \d: {says}.*Fix: "),
+        producer.transaction() as txn,
+    ):
+        if how == "produce":
+            txn.produce(out, b"v", key=b"k", **{field: value})  # type: ignore[arg-type] # one of two names
+        elif how == "produce_batch":
+            txn.produce_batch(out, [{"value": b"first"}, {"value": b"v", field: value}])
+        else:
+            one = OutputRecord(out, b"v", **{field: value})  # type: ignore[arg-type] # as above
+            txn.produce_records([OutputRecord(out, b"first"), one])
+    with producer.transaction() as txn:
+        txn.produce(out, b"next", timestamp_ms=1, partition=0)
+    (seen,) = read_committed(bootstrap, out)
+    assert (seen.value, seen.partition, seen.timestamp_ms) == (b"next", 0, 1)
+
+
 def test_batch_of_dicts_and_output_batch_arrive_alike(
-    producer: TransactionalProducer, bootstrap: str, topic: NewTopic
+    producer: ShardProducer, bootstrap: str, topic: NewTopic
 ) -> None:
     first, second = topic(partitions=4), topic(partitions=4)
     keys: list[bytes | None] = [b"a", b"b", b"c", b"d"]
@@ -72,7 +103,7 @@ def test_batch_of_dicts_and_output_batch_arrive_alike(
 
 
 def test_output_batch_with_partitions_lands_on_them(
-    producer: TransactionalProducer, bootstrap: str, topic: NewTopic
+    producer: ShardProducer, bootstrap: str, topic: NewTopic
 ) -> None:
     """The client's batch call ignores partitions, though it documents them: such records go one by one."""
     out = topic(partitions=3)
@@ -85,7 +116,7 @@ def test_output_batch_with_partitions_lands_on_them(
 
 
 def test_output_batch_with_headers_and_timestamps_keeps_both(
-    producer: TransactionalProducer, bootstrap: str, topic: NewTopic
+    producer: ShardProducer, bootstrap: str, topic: NewTopic
 ) -> None:
     out = topic()
     batch = OutputBatch(
@@ -106,7 +137,7 @@ def test_output_batch_with_headers_and_timestamps_keeps_both(
 
 
 def test_batch_of_dicts_keeps_everything_and_refuses_what_nobody_knows(
-    producer: TransactionalProducer, bootstrap: str, topic: NewTopic
+    producer: ShardProducer, bootstrap: str, topic: NewTopic
 ) -> None:
     """The client's own batch call drops headers and partitions without a word; ours must not."""
     out = topic(partitions=2)
@@ -121,7 +152,7 @@ def test_batch_of_dicts_keeps_everything_and_refuses_what_nobody_knows(
             out,
             [
                 {"value": b"a", "partition": 1},
-                {"value": b"b", "partition": 0, "headers": {"h": b"v"}, "timestamp": A_TIME_MS},
+                {"value": b"b", "partition": 0, "headers": {"h": b"v"}, "timestamp_ms": A_TIME_MS},
             ],
         )
     first, second = read_committed(bootstrap, out)
@@ -135,7 +166,7 @@ def test_batch_of_dicts_keeps_everything_and_refuses_what_nobody_knows(
 
 
 def test_order_per_partition_holds_across_every_way_to_produce(
-    bootstrap: str, producer: TransactionalProducer
+    bootstrap: str, producer: ShardProducer
 ) -> None:
     """The first records go out before the client knows the topic's partitions: they must not be overtaken."""
     out = unique("order")
@@ -179,7 +210,7 @@ def test_order_per_partition_holds_across_every_way_to_produce(
 
 
 def test_transactional_and_plain_writers_interleave_and_both_arrive_in_order(
-    bootstrap: str, topic: NewTopic, producer: TransactionalProducer
+    bootstrap: str, topic: NewTopic, producer: ShardProducer
 ) -> None:
     out = topic()
     for turn in range(3):
@@ -193,7 +224,7 @@ def test_transactional_and_plain_writers_interleave_and_both_arrive_in_order(
 
 
 def test_keys_and_topics_mixed_in_one_batch_of_records_go_where_they_belong(
-    bootstrap: str, topic: NewTopic, producer: TransactionalProducer
+    bootstrap: str, topic: NewTopic, producer: ShardProducer
 ) -> None:
     first, second = topic("first"), topic("second")
     records = [

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eos import (
-    AbortableError,
-    ConfigError,
-    OrdinalShard,
-    OutputBatch,
-    ProducerState,
-    RecordRefusedError,
-    Settings,
-    TransactionalProducer,
-    TransactionState,
-    UsageError,
-)
+from eos import AbortableError, ConfigError, OutputBatch, RecordRefusedError, Settings, UsageError
+from eos.producer.producer import ProducerState, ShardProducer
+from eos.producer.transaction import TransactionState
+from eos.shards import OrdinalShard
 from tests.support.observer import create_topics, lso, read_committed, read_uncommitted, unique
 
 if TYPE_CHECKING:
@@ -33,10 +25,10 @@ BROKER_LIMIT_BYTES = 5_000
 
 
 @pytest.fixture
-def open_producer(bootstrap: str) -> Iterator[Callable[..., TransactionalProducer]]:
-    opened: list[TransactionalProducer] = []
+def open_producer(bootstrap: str) -> Iterator[Callable[..., ShardProducer]]:
+    opened: list[ShardProducer] = []
 
-    def make(options: dict[str, Any] | None = None, **transaction: object) -> TransactionalProducer:
+    def make(options: dict[str, Any] | None = None, **transaction: object) -> ShardProducer:
         overrides: dict[str, Any] = {
             "kafka.bootstrap_servers": bootstrap,
             "kafka.producer": options or {},
@@ -44,7 +36,7 @@ def open_producer(bootstrap: str) -> Iterator[Callable[..., TransactionalProduce
             **{f"transaction.{name}": value for name, value in transaction.items()},
         }
         settings = Settings.load(overrides=overrides, environ={})
-        producer = TransactionalProducer(settings, OrdinalShard(unique("refused"), "group", 0))
+        producer = ShardProducer(settings, OrdinalShard(unique("refused"), "group", 0))
         opened.append(producer)
         producer.open()
         return producer
@@ -60,7 +52,7 @@ def visible(bootstrap: str, topic: str) -> list[bytes | None]:
 
 @pytest.mark.parametrize("batch", [False, True], ids=["produce", "produce_batch"])
 def test_record_larger_than_the_client_allows_aborts_and_names_topic_and_fix(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic, *, batch: bool
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic, *, batch: bool
 ) -> None:
     out, producer = topic(), open_producer({"message.max.bytes": CLIENT_LIMIT_BYTES})
     large = b"x" * CLIENT_LIMIT_BYTES
@@ -90,7 +82,7 @@ def test_record_larger_than_the_client_allows_aborts_and_names_topic_and_fix(
     ids=["value", "header", "timestamp"],
 )
 def test_record_of_a_wrong_type_inside_a_batch_cannot_be_swallowed(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic, odd: dict[str, Any]
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic, odd: dict[str, Any]
 ) -> None:
     """Those before it are queued: a commit would be a torn batch."""
     out, producer = topic(), open_producer({})
@@ -105,7 +97,7 @@ def test_record_of_a_wrong_type_inside_a_batch_cannot_be_swallowed(
 
 
 def test_record_refused_inside_a_batch_cannot_be_swallowed(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     """The client goes on behind the refused record: a commit would be a batch with a hole."""
     out, producer = topic(), open_producer({"message.max.bytes": CLIENT_LIMIT_BYTES})
@@ -118,7 +110,7 @@ def test_record_refused_inside_a_batch_cannot_be_swallowed(
 
 
 def test_record_larger_than_the_topic_allows_aborts_and_names_topic_and_fix(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str
+    open_producer: Callable[..., ShardProducer], bootstrap: str
 ) -> None:
     out, producer = unique("small"), open_producer()
     create_topics(bootstrap, {out: 1}, config={"max.message.bytes": str(BROKER_LIMIT_BYTES)})
@@ -136,7 +128,7 @@ def test_record_larger_than_the_topic_allows_aborts_and_names_topic_and_fix(
 
 
 def test_missing_topic_aborts_in_bounded_time_and_is_named(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     """How long: topic.metadata.propagation.max.ms, 30 s unless set (the topic may just have been created)."""
     out, missing = topic(), unique("missing")
@@ -153,7 +145,7 @@ def test_missing_topic_aborts_in_bounded_time_and_is_named(
 
 
 def test_missing_partition_aborts_and_is_named(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     out, producer = topic(), open_producer({"topic.metadata.propagation.max.ms": 1000})
     with pytest.raises(RecordRefusedError, match="partition does not exist"), producer.transaction() as txn:
@@ -164,7 +156,7 @@ def test_missing_partition_aborts_and_is_named(
 
 
 def test_full_queue_is_waited_out_and_keeps_the_order(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     out, producer = topic(), open_producer({"queue.buffering.max.messages": 50})
     with producer.transaction() as txn:
@@ -176,7 +168,7 @@ def test_full_queue_is_waited_out_and_keeps_the_order(
 
 
 def test_batch_over_the_queues_bytes_is_waited_out_and_keeps_the_order(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     """Only the number of records can be known before: the queue's bytes fill up in the middle of a batch."""
     out, producer = topic(), open_producer({"queue.buffering.max.kbytes": 64, "linger.ms": 100})
@@ -187,7 +179,7 @@ def test_batch_over_the_queues_bytes_is_waited_out_and_keeps_the_order(
 
 
 def test_full_queue_of_a_stuck_topic_aborts_at_the_transactions_deadline(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     missing, out = unique("missing"), topic()
     producer = open_producer(
@@ -204,7 +196,7 @@ def test_full_queue_of_a_stuck_topic_aborts_at_the_transactions_deadline(
 
 
 def test_anothers_open_transaction_holds_the_readers_back_but_not_our_commits(
-    open_producer: Callable[..., TransactionalProducer], bootstrap: str, topic: NewTopic
+    open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     out, slow, quick = topic(), open_producer(), open_producer()
     go_on = threading.Event()
@@ -234,7 +226,7 @@ def test_anothers_open_transaction_holds_the_readers_back_but_not_our_commits(
 
 
 def test_timeout_above_the_brokers_maximum_is_a_config_error_that_names_it(
-    open_producer: Callable[..., TransactionalProducer],
+    open_producer: Callable[..., ShardProducer],
 ) -> None:
     with pytest.raises(ConfigError, match=r"transaction\.max\.timeout\.ms"):
         open_producer(timeout_ms=900_001)

@@ -12,19 +12,17 @@ import pytest
 from eos import (
     CommitOutcomeUnknownError,
     FencedError,
-    OrdinalShard,
-    ProducerState,
     RecordRefusedError,
     ReopenError,
     Settings,
-    Shard,
-    TransactionalProducer,
-    TransactionState,
     UnavailableError,
     UsageError,
 )
 from eos.events import ProducerOpened, ProducerSuspect
-from eos.ownership import Outcome
+from eos.producer.last_commit import Outcome
+from eos.producer.producer import ProducerState, ShardProducer
+from eos.producer.transaction import TransactionState
+from eos.shards import OrdinalShard, Shard
 from tests.support.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.kafka_frames import ApiKey
 from tests.support.observer import create_topics, read_committed, unique
@@ -83,7 +81,7 @@ def test_commit_without_an_answer_that_has_happened_is_not_passed_over(
         world.commit(producer, b"first", 1)
     proxy.clear_rules()
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"it has happened.*Fix: ask reopen"):
+        with pytest.raises(UsageError, match=r"it has happened.*Fix: call reopen"):
             world.commit(producer, b"first", 1)
     assert producer.reopen() is Outcome.COMMITTED
     assert producer.reopen() is Outcome.ABORTED  # of what came after it: nothing
@@ -203,7 +201,7 @@ def test_asked_reopen_of_an_undisturbed_producer_changes_nothing(world: OneShard
 def test_producer_that_was_never_open_cannot_be_reopened(bootstrap: str, shard: Shard) -> None:
     settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
     with pytest.raises(UsageError, match="not open"):
-        TransactionalProducer(settings, shard).reopen()
+        ShardProducer(settings, shard).reopen()
 
 
 def test_fenced_producer_cannot_be_reopened_over_the_new_owner(world: OneShard) -> None:
@@ -225,7 +223,7 @@ def test_offsets_call_that_never_returns_is_given_up_with_its_instance(
     world: OneShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a timeout of its own, which librdkafka does not always keep (issue 5511)."""
-    monkeypatch.setattr("eos.transaction._OVERDUE_S", 0.2)
+    monkeypatch.setattr("eos.producer.uninterrupted._OVERDUE_S", 0.2)
     producer = world.open(timeout_ms=2000)
     world.commit(producer, b"first", 1)
     hung, client = threading.Event(), producer._client

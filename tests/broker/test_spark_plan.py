@@ -15,13 +15,14 @@ from confluent_kafka.cimpl import NewPartitions
 
 from eos.errors import ConfigError, OffsetGapError
 from eos.events import Event, InputPlanned, PartitionsAssigned, StartPolicyApplied
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.config import client_config
 from eos.kafka.consumer import offsets_reader
 from eos.offsets import OffsetVector, Partition
-from eos.producer import TransactionalProducer
+from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.spark.plan import Commit, InputPlan, OffsetRange, plan_input
-from eos.stamps import OwnershipMode, Stamp
 from tests.conftest import NewTopic
 from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
 from tests.support.observer import (
@@ -54,9 +55,9 @@ def commit_in_mode(
 ) -> None:
     """As a run of that mode does, without any output."""
     shard = BatchShard(app, app) if mode is OwnershipMode.BATCH else PartitionShard(app, app, partition)
-    with TransactionalProducer(settings, shard, stamp=Stamp(mode, str(shard))) as producer:
+    with ShardProducer(settings, shard, metadata=OffsetMetadata(mode, str(shard))) as producer:
         producer.take_over(app, [partition])
-        reader = offsets_reader(settings.client_config(), app, stable=True)
+        reader = offsets_reader(client_config(settings), app, stable=True)
         with producer.transaction() as txn:
             txn.add_offsets(OffsetVector({partition: offset}), reader.group_metadata())
         reader.close()

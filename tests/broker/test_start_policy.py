@@ -13,10 +13,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
+from eos.group.committed import fresh_reader
+from eos.group.metadata import OwnershipMode
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.readers import fresh_reader
-from eos.start import apply_start_policy
+from eos.session import start_policy
+from eos.session.start_policy import apply_start_policy
 from tests.support.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.kafka_frames import ApiKey
@@ -186,11 +188,47 @@ def test_twelve_instances_that_start_at_the_same_moment_all_come_to_read(bootstr
 
     def start(_number: int) -> dict[Partition, Committed]:
         with fresh_reader(settings, job.group, stable=True) as reader:
-            _, stored = apply_start_policy(settings, topics, reader, app=job.name, tell=told.append)
+            _, stored = apply_start_policy(
+                settings, topics, reader, app=job.name, mode=OwnershipMode.GROUP, on_first_offsets=told.append
+            )
             return stored
 
     with ThreadPoolExecutor(12) as pool:
         found = list(pool.map(start, range(12)))
+
+    assert all({p: one.offset for p, one in stored.items()} == dict(told[0]) for stored in found)
+    assert len(told) == 1
+
+
+def test_nine_instances_whose_machine_is_slow_come_to_an_end_as_well(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one takes 1.5 s from its init to its commit, the eight others must not all come in between, again and again."""
+    offset_of = start_policy._first_offset
+
+    def slow(partition: Partition, *arguments: Any) -> int:
+        time.sleep(0.75)
+        return offset_of(partition, *arguments)
+
+    monkeypatch.setattr(start_policy, "_first_offset", slow)
+    job = fault_job(bootstrap, partitions=2)
+    settings = settings_for(bootstrap, input__start="earliest", transaction__timeout_ms=20_000)
+    told: list[OffsetVector] = []
+
+    def start(_number: int) -> dict[Partition, Committed]:
+        with fresh_reader(settings, job.group, stable=True) as reader:
+            _, stored = apply_start_policy(
+                settings,
+                job.inputs,
+                reader,
+                app=job.name,
+                mode=OwnershipMode.GROUP,
+                on_first_offsets=told.append,
+            )
+            return stored
+
+    with ThreadPoolExecutor(9) as pool:
+        found = list(pool.map(start, range(9)))
 
     assert all({p: one.offset for p, one in stored.items()} == dict(told[0]) for stored in found)
     assert len(told) == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.dump_log import Kind, dump_log
+from tests.support.dump_log import EntryKind, dump_log
 from tests.support.exactly_once import Output, SeenRecord
 from tests.support.hold_proxy import Edge, HoldProxy
 from tests.support.kafka_frames import ApiKey
@@ -202,9 +202,9 @@ def test_process_can_be_killed_at_either_edge_of_a_request(
     write(successor, out, "from the heir")
     successor.commit_transaction(WAIT_S)
 
-    log = dump_log(kafka.tool, kafka.data_dir(1), out, 0)
-    ended = Kind.COMMIT_MARKER if visible else Kind.ABORT_MARKER
-    assert [entry.kind for entry in log] == [Kind.DATA, ended, Kind.DATA, Kind.COMMIT_MARKER]
+    log = dump_log(kafka.tool, kafka.data_dir(1), (out, 0))
+    ended = EntryKind.COMMIT_MARKER if visible else EntryKind.ABORT_MARKER
+    assert [entry.kind for entry in log] == [EntryKind.DATA, ended, EntryKind.DATA, EntryKind.COMMIT_MARKER]
     epochs = [entry.producer_epoch for entry in log]
     assert epochs == sorted(epochs)
     assert epochs[0] < epochs[2]

@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eos.check import Kind, VerificationReport, verify
 from eos.errors import ConfigError, OffsetGapError, UnavailableError, UsageError
 from eos.job import Job
 from eos.offsets import Partition
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.settings import Settings
+from eos.verifier.report import Difference, VerificationReport
+from eos.verifier.verify import verify
 from tests.conftest import NewTopic
 from tests.support.observer import (
     PlainRecord,
@@ -83,6 +84,7 @@ class House(NamedTuple):
                 "bootstrap.servers": self.bootstrap,
                 "transactional.id": unique("by-hand"),
                 "transaction.timeout.ms": transaction_timeout_ms,
+                "partitioner": "murmur2_random",
                 "log_level": 0,
             }
         )
@@ -132,7 +134,7 @@ def house(bootstrap: str, topic: NewTopic, names: Callable[[str], str]) -> House
     return House(bootstrap, job, names("group"))
 
 
-def kinds(report: VerificationReport) -> dict[Kind, int]:
+def kinds(report: VerificationReport) -> dict[Difference, int]:
     return {kind: count for kind, count in report.differences.items() if count}
 
 
@@ -191,10 +193,12 @@ def test_aborted_input_is_no_input(house: House) -> None:
     assert report.records == 7
 
 
-def test_an_idle_job_with_no_output_has_nothing_to_differ(house: House) -> None:
+def test_a_group_that_has_processed_nothing_is_not_called_exactly_once(house: House) -> None:
     house.load(5)
     report = house.verified()
-    assert report.exactly_once
+    assert not report.differs
+    assert not report.exactly_once
+    assert "no record" in report.verdict
     assert report.records == report.found == 0
     assert [one.committed for one in report.inputs] == [None, None]
 
@@ -204,7 +208,9 @@ def test_a_transaction_without_its_outputs_is_lost(house: House) -> None:
     house.process(records[:10])
     house.commit([], {0: 10, 1: 10})
     report = house.verified()
-    assert kinds(report) == {Kind.LOST: len([out for one in records[10:] for out in house.outputs(one)])}
+    assert kinds(report) == {
+        Difference.LOST: len([out for one in records[10:] for out in house.outputs(one)])
+    }
 
 
 def test_a_transaction_without_its_offsets_is_duplicated_by_its_retry(house: House) -> None:
@@ -212,7 +218,7 @@ def test_a_transaction_without_its_offsets_is_duplicated_by_its_retry(house: Hou
     house.process(records)
     house.commit([out for one in records[-4:] for out in house.outputs(one)], {})
     report = house.verified()
-    assert kinds(report) == {Kind.DUPLICATED: sum(len(house.outputs(one)) for one in records[-4:])}
+    assert kinds(report) == {Difference.DUPLICATED: sum(len(house.outputs(one)) for one in records[-4:])}
 
 
 def test_output_ahead_of_the_offsets_is_unexpected(house: House) -> None:
@@ -220,8 +226,8 @@ def test_output_ahead_of_the_offsets_is_unexpected(house: House) -> None:
     house.process(records[:12])
     house.commit([out for one in records[12:14] for out in house.outputs(one)], {})
     report = house.verified()
-    assert Kind.UNEXPECTED in kinds(report)
-    assert Kind.LOST not in kinds(report)
+    assert Difference.UNEXPECTED in kinds(report)
+    assert Difference.LOST not in kinds(report)
 
 
 def test_part_of_a_transaction_is_torn(house: House) -> None:
@@ -230,7 +236,7 @@ def test_part_of_a_transaction_is_torn(house: House) -> None:
     audit = house.job.outputs[1]
     house.commit([out for out in outputs if out.topic != audit], {0: 3, 1: 3})
     report = house.verified()
-    assert kinds(report) == {Kind.LOST: 6, Kind.TORN: 6}
+    assert kinds(report) == {Difference.LOST: 6, Difference.TORN: 6}
     assert {one.partition.topic for one in report.examples} == {house.source}
 
 
@@ -238,7 +244,7 @@ def test_outputs_in_the_wrong_order_are_reordered(house: House) -> None:
     records = house.load(40)
     outputs = [out for one in records for out in house.outputs(one)]
     house.commit(outputs[::-1], {0: 20, 1: 20})
-    assert kinds(house.verified()).keys() == {Kind.REORDERED}
+    assert kinds(house.verified()).keys() == {Difference.REORDERED}
 
 
 def test_a_dead_letter_that_is_not_there_is_lost(house: House) -> None:
@@ -246,15 +252,17 @@ def test_a_dead_letter_that_is_not_there_is_lost(house: House) -> None:
     outputs = [out for one in records for out in house.outputs(one)]
     house.commit([out for out in outputs if out.topic != house.job.dead_letters], {0: 7, 1: 7})
     report = house.verified()
-    assert kinds(report) == {Kind.LOST: 2}
-    assert {one.topic: one.lost for one in report.outputs}[house.job.dead_letters or ""] == 2
+    assert kinds(report) == {Difference.LOST: 2}
+    assert {one.topic: one.differences[Difference.LOST] for one in report.outputs}[
+        house.job.dead_letters or ""
+    ] == 2
 
 
 def test_the_policy_stop_makes_poison_below_the_offset_a_failure(house: House) -> None:
     records = house.load(8)
     house.process(records)
     report = house.verified(policy="stop")
-    assert kinds(report) == {Kind.FAILED: 1, Kind.UNEXPECTED: 1}
+    assert kinds(report) == {Difference.FAILED: 1, Difference.UNEXPECTED: 1}
     assert "ValueError" in str(report.examples[-1])
 
 
@@ -381,16 +389,16 @@ def test_timestamps_of_the_broker_are_not_compared(house: House, names: Callable
     assert stamping.verified().exactly_once
 
 
-def test_progress_is_told_to_the_end(house: House) -> None:
+def test_progress_is_reported_to_the_end(house: House) -> None:
     house.process(house.load(50))
-    told: dict[str, tuple[int, int]] = {}
+    seen: dict[str, tuple[int, int]] = {}
 
-    def progress(stage: str, done: int, total: int) -> None:
-        told[stage] = (done, total)
+    def on_progress(stage: str, done: int, total: int) -> None:
+        seen[stage] = (done, total)
 
-    verify(house.job, house.settings(), deadline_s=WAIT_S, progress=progress)
-    assert list(told) == ["input", "output", "compare"]
-    assert all(done == total > 0 for done, total in told.values())
+    verify(house.job, house.settings(), deadline_s=WAIT_S, on_progress=on_progress)
+    assert list(seen) == ["input", "output", "compare"]
+    assert all(done == total > 0 for done, total in seen.values())
 
 
 def delete(bootstrap: str, before: TopicPartition) -> None:

@@ -7,7 +7,10 @@ has lost its ground.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # the package only lacks __all__
 
 from tests.support.hold_proxy import HoldProxy
 from tests.support.kafka_frames import ApiKey
 from tests.support.observer import create_topics, lso, read_committed, unique
 from tests.support.processes import running
+from tests.support.raw_headers import produce_with_names
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -349,3 +354,60 @@ def test_statistics_tell_producer_id_and_epoch(bootstrap: str) -> None:
     (first, first_epoch), (second, second_epoch) = found
     assert first == second
     assert second_epoch == first_epoch + 1
+
+
+def test_name_of_a_header_that_is_not_utf8_fails_once_and_is_a_null_pointer_after(
+    bootstrap: str, topic: NewTopic
+) -> None:
+    """`eos.headers`: what it makes of the rest rests on this; `_unreadable` can go once the client raises every time."""
+    source = topic()
+    produce_with_names(bootstrap, source, [(b"v", [(b"good", b"1"), (b"bad\xff", b"2")])])
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": unique("canary"), "log_level": 0})
+    consumer.assign([TopicPartition(source, 0, 0)])
+    try:
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        with pytest.raises(SystemError) as raised:
+            message.headers()
+        assert isinstance(raised.value.__cause__, UnicodeDecodeError)
+        assert raised.value.__cause__.object == b"bad\xff"
+        headers = message.headers()
+        assert isinstance(headers, list)
+        good, bad = headers
+        assert good == ("good", b"1")
+        assert (gc.get_referents(bad), len(bad), bad[1]) == ([b"2"], 2, b"2")
+    finally:
+        consumer.close()
+
+
+def test_offsets_that_were_asked_for_in_vain_are_answered_as_invalid_without_an_error(
+    proxy: HoldProxy, out: str
+) -> None:
+    """eos.kafka.admin takes a negative offset for no answer."""
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap_servers})
+    question = {TopicPartition(out, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]  # not annotated
+    (future,) = admin.list_offsets(question, request_timeout=WAIT_S).values()
+    assert future.result(WAIT_S).offset == 0
+    held = proxy.hold(ApiKey.LIST_OFFSETS)
+    (future,) = admin.list_offsets(question, request_timeout=1.0).values()
+    assert future.result(WAIT_S).offset == OFFSET_INVALID
+    held.release()
+
+
+ASKS_WITHOUT_TIME = """
+import sys
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
+for _ in range(5_000):
+    (future,) = admin.list_offsets({TopicPartition(sys.argv[2], 0): OffsetSpec.latest()}, request_timeout=0.0).values()
+    future.exception()
+"""
+
+
+def test_offsets_that_are_asked_for_without_time_corrupt_the_heap(bootstrap: str, out: str) -> None:
+    """eos.kafka.admin gives such a question a second at least."""
+    command = [sys.executable, "-c", ASKS_WITHOUT_TIME, bootstrap, out]
+    ends = (subprocess.run(command, check=False, capture_output=True, timeout=60) for _ in range(5))
+    assert any(one.returncode < 0 for one in ends)

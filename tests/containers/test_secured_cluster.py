@@ -22,10 +22,11 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from eos.check import TransactionsView, preflight
-from eos.check.transactions import TransactionState
+from eos.check.preflight import preflight
+from eos.check.transactions import TransactionDescription, TransactionsView
 from eos.errors import ConfigError, UnavailableError
 from eos.job import Job
+from eos.kafka.config import client_config
 from eos.settings import Settings
 from eos.shards import OrdinalShard
 from jobs import refunds
@@ -66,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
 @pytest.fixture(scope="module")
 def ungranted(cluster: SecuredCluster) -> str:
     """A topic that nobody has been granted anything on."""
-    admin = AdminClient(cluster.settings("admin").client_config())
+    admin = AdminClient(client_config(cluster.settings("admin")))
     admin.create_topics([NewTopic(UNGRANTED, 1)])[UNGRANTED].result(ASK_S)
     return UNGRANTED
 
@@ -108,7 +109,7 @@ def wait_committed(child: Child, records: int) -> None:
         time.sleep(0.1)
 
 
-def stop_inside_transaction(view: TransactionsView, child: Child, worker: int) -> TransactionState:
+def stop_inside_transaction(view: TransactionsView, child: Child, worker: int) -> TransactionDescription:
     """SIGSTOP the worker at a moment when the coordinator knows its transaction as open."""
     for _ in range(TRIES):
         os.kill(worker, signal.SIGSTOP)
@@ -201,7 +202,7 @@ def answers_ready(port: int) -> bool:
 
 def lag(cluster: SecuredCluster) -> dict[int, int]:
     """Input that is not committed yet, by partition, as the administrator sees it."""
-    config = {**cluster.settings("admin").client_config(), "group.id": "refunds"}
+    config = {**client_config(cluster.settings("admin")), "group.id": "refunds"}
     consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": "read_committed"})
     try:
         partitions = [TopicPartition(refunds.SETTLEMENTS, number) for number in range(4)]
@@ -241,11 +242,11 @@ def produced(config: Mapping[str, Any], topic: str) -> KafkaError | None:
 def test_the_jobs_user_is_refused_on_a_topic_that_it_was_not_granted(
     cluster: SecuredCluster, ungranted: str, mtls: bool
 ) -> None:
-    refused = produced(cluster.settings("refunds", mtls=mtls).client_config(), ungranted)
+    refused = produced(client_config(cluster.settings("refunds", mtls=mtls)), ungranted)
     assert refused is not None
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     # The topic is there, and takes records from whom they are allowed.
-    assert produced(cluster.settings("admin", mtls=mtls).client_config(), ungranted) is None
+    assert produced(client_config(cluster.settings("admin", mtls=mtls)), ungranted) is None
 
 
 def test_a_job_with_an_output_that_was_not_granted_does_not_start(

@@ -11,10 +11,10 @@ import yaml
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from eos.check import verify
 from eos.kafka.topics import create_topics
 from eos.settings import Settings
 from eos.spark.session import session_conf
+from eos.verifier.verify import verify
 from jobs import refunds
 from jobs.settlements import settlements
 from tests.support import observer

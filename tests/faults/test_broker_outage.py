@@ -13,11 +13,11 @@ import pytest
 from eos.errors import UnavailableError
 from eos.events import LoopTurned, TransactionCommitted
 from eos.exits import ExitCode
+from eos.group.committed import committed_offsets, fresh_reader
 from eos.local import QUICK_START, LocalKafka
 from eos.local.ports import free_port
 from eos.offsets import Partition
-from eos.producer import TransactionalProducer
-from eos.readers import committed_offsets, fresh_reader
+from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import (
     FaultJob,
@@ -61,9 +61,10 @@ def wait_for_commits(run: Running, records: int, timeout_s: float) -> None:
         time.sleep(0.05)
 
 
-def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka) -> None:
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, *, own_loop: bool) -> None:
     """Longer than the session timeout, so the member is gone as well."""
-    job = fault_job(own.bootstrap_servers, pause_ms=1)
+    job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=own_loop)
     load(own, job, "a", 4_000)
     settings = settings_for(own.bootstrap_servers, ownership__session_timeout_ms=2_000)
     with in_thread(job, settings) as run:
@@ -107,8 +108,27 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
 
 
 @pytest.mark.slow
-def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka) -> None:
-    job = fault_job(own.bootstrap_servers)
+def test_loop_of_ones_own_survives_a_broker_that_is_paused_inside_its_blocks(own: LocalKafka) -> None:
+    """Longer than the session, and than the transaction: it expires while its commit has no answer."""
+    job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=True)
+    load(own, job, "a", 4_000)
+    with in_thread(job, settings_for(own.bootstrap_servers, transaction__timeout_ms=10_000)) as run:
+        wait_for_commits(run, 500, 20)
+        own.pause_broker(BROKER)
+        try:
+            time.sleep(15)
+        finally:
+            own.resume_broker(BROKER)
+        load(own, job, "b", 1_000)
+        wait_for_commits(run, 5_000, 60)
+        run.stop()
+    assert job.check(own.bootstrap_servers).processed == 5_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka, *, own_loop: bool) -> None:
+    job = fault_job(own.bootstrap_servers, own_loop=own_loop)
     load(own, job, "a", 100)
     with in_thread(job, settings_for(own.bootstrap_servers)) as run:
         wait_for_commits(run, 100, 20)
@@ -166,7 +186,7 @@ def test_clients_that_connect_quickly_do_not_storm_a_broker_that_is_gone(own: Lo
     create_topics(own.bootstrap_servers, {topic: 1})
     with (
         fresh_reader(settings, unique("quiet"), stable=True) as reader,
-        TransactionalProducer(settings, OrdinalShard("quiet", "quiet", 0)),
+        ShardProducer(settings, OrdinalShard("quiet", "quiet", 0)),
     ):
         committed_offsets(reader, [Partition(topic, 0)], timeout_s=20)
         own.kill_broker(BROKER)

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import (
-    EosError,
-    FencedError,
-    OrdinalShard,
-    ProducerState,
-    ReopenError,
-    TransactionExpiredError,
-    TransactionState,
-)
+from eos import EosError, FencedError, ReopenError, TransactionExpiredError
 from eos.events import TransactionExpired
+from eos.producer.producer import ProducerState
+from eos.producer.transaction import TransactionState
+from eos.shards import OrdinalShard
 from tests.support.observer import lso, unique, watermarks
 from tests.support.one_shard import OneShard
 

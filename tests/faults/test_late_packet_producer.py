@@ -16,23 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer
 
-from eos import (
-    AbortableError,
-    AbortTransaction,
-    GroupMetadata,
-    OffsetVector,
-    Partition,
-    PartitionShard,
-    ReopenError,
-    Settings,
-    Transaction,
-    TransactionalProducer,
-)
+from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Settings, Transaction
 from eos.events import Event, ProducerOpened, ProducerSuspect
-from eos.ownership import Outcome
-from tests.support.hold_proxy import Hold, HoldProxy, ends_with
+from eos.kafka.consumer import GroupMetadata
+from eos.producer.last_commit import Outcome
+from eos.producer.producer import ShardProducer
+from eos.shards import PartitionShard
+from tests.support.hold_proxy import Edge, Hold, HoldProxy, ends_with
 from tests.support.kafka_frames import ApiKey
-from tests.support.observer import committed_offsets, read_committed, unique
+from tests.support.observer import broker_config, committed_offsets, read_committed, unique
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -59,7 +51,7 @@ class Owner:
         self.group = unique("late")
         shard = PartitionShard(unique("late"), self.group, Partition(source, 0))
         settings = Settings.load(overrides=overrides, environ={})
-        self.producer = TransactionalProducer(settings, shard, listener=self._tell)
+        self.producer = ShardProducer(settings, shard, listener=self._tell)
         self.member = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group, "log_level": 0})
 
     def _tell(self, event: Event) -> None:
@@ -131,7 +123,7 @@ def owner(
 def rebuilt(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether suspect producers are rebuilt, as they should be."""
     if not request.param:
-        monkeypatch.setattr(TransactionalProducer, "_suspect", lambda *_: None)
+        monkeypatch.setattr(ShardProducer, "_suspect", lambda *_: None)
     return bool(request.param)
 
 
@@ -210,6 +202,34 @@ def test_late_offsets_do_not_overwrite_those_of_the_next_transaction(
     seen, offset = owner.seen()
     assert seen == [(0, b"first"), (0, b"second")]
     assert offset == (20 if rebuilt else 10)  # 10: the second record's input would be read again
+
+
+@pytest.mark.parametrize("verified", [True, False], ids=["verified", "not verified"])
+def test_late_record_of_an_aborted_transaction_is_refused_by_a_broker_that_verifies(
+    proxy: HoldProxy, bootstrap: str, owner: Owner, *, verified: bool
+) -> None:
+    """A leader that has not seen the next epoch yet takes the old one's record, unless it asks the coordinator (KIP-890).
+
+    What the next transaction commits is whatever its producer id has written to the partition by then.
+    """
+    with broker_config(bootstrap, "transaction.partition.verification.enable", str(verified).lower()):
+        late = proxy.hold(ApiKey.PRODUCE, reset_client=True)
+        with owner.producer.transaction() as txn:
+            txn.produce(owner.out, b"aborted", partition=0)
+            late.wait_held(WAIT_S)
+            proxy.cut(ApiKey.PRODUCE, Edge.REQUEST, times=1000)
+            raise AbortTransaction
+        proxy.clear_rules()
+        with owner.producer.transaction() as txn:
+            owner.write(txn, 1, b"b")
+            late.release()
+            late.wait_answer(WAIT_S)
+            owner.write(txn, 0, b"a")
+            owner.add_offset(txn, 1)
+        assert owner.count(ProducerOpened) == 2
+    seen, offset = owner.seen()
+    assert seen == [*([] if verified else [(0, b"aborted")]), (0, b"a"), (1, b"b")]
+    assert offset == 1
 
 
 @pytest.mark.parametrize("owner", [2500], indirect=True)

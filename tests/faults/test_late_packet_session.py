@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eos import DeliveryError, OrdinalShard, OutputRecord, Partition, PartitionShard, Settings, Shard
+from eos import DeliveryError, OutputRecord, Partition, Settings
 from eos.events import Event, ProducerOpened, ProducerSuspect
-from eos.session import Session
+from eos.session.pipeline import PipelinedSession
+from eos.shards import OrdinalShard, PartitionShard, Shard
 from tests.support.hold_proxy import Hold, HoldProxy, ends_with
 from tests.support.kafka_frames import ApiKey
 from tests.support.observer import SeenRecord, assert_exactly_once, produce_plain, unique
+from tests.support.sessions import session_for
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -35,7 +37,7 @@ HOLDS: dict[str, Callable[[HoldProxy], Hold]] = {
 }
 
 
-def session_of(address: str, mode: str, group: str, source: str, told: list[Event]) -> Session:
+def session_of(address: str, mode: str, group: str, source: str, told: list[Event]) -> PipelinedSession:
     overrides: dict[str, Any] = {
         "kafka.bootstrap_servers": address,
         "group": group,
@@ -51,10 +53,10 @@ def session_of(address: str, mode: str, group: str, source: str, told: list[Even
     def tell(event: Event) -> None:
         told.append(event)
 
-    return Session(Settings.load(overrides=overrides, environ={}), shard, [source], listener=tell)
+    return session_for(Settings.load(overrides=overrides, environ={}), shard, [source], listener=tell)
 
 
-def fill(session: Session, out: str) -> None:
+def fill(session: PipelinedSession, out: str) -> None:
     """Put the next half into the transaction, and wait until the broker has it."""
     left, deadline = HALF, time.monotonic() + WAIT_S
     while left:
@@ -72,7 +74,7 @@ def fill(session: Session, out: str) -> None:
         time.sleep(0.005)
 
 
-def commit(session: Session) -> None:
+def commit(session: PipelinedSession) -> None:
     session.commit_soon()
     session.join(WAIT_S)
 

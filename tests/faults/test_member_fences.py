@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from eos import FencedError, OrdinalShard
+from eos import FencedError
 from eos.events import (
     CallRetried,
     PartitionsAssigned,
@@ -21,10 +21,12 @@ from eos.events import (
     ProducerOpened,
     TransactionCommitted,
 )
+from eos.kafka.config import consumer_config
 from eos.offsets import Partition
-from eos.session import Session
+from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, settings_for
 from tests.support.observer import PlainRecord, produce_plain
+from tests.support.sessions import session_for
 
 pytestmark = pytest.mark.broker
 
@@ -50,7 +52,7 @@ def stranger(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
     """A member under the job's name that opens no producer; when it ends, the name stays until its session is over."""
     inputs = [Partition(job.inputs[0], 0), Partition(job.inputs[0], 1)]
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
-    member = Consumer(settings.consumer_config(job.group, 0, inputs) | {"log_level": 0})
+    member = Consumer(consumer_config(settings, job.group, 0, inputs) | {"log_level": 0})
     assigned: list[object] = []
     member.subscribe(list(job.inputs), on_assign=lambda _, partitions: assigned.append(partitions))
     deadline = time.monotonic() + 10
@@ -67,10 +69,11 @@ def fences_of_the_member(run: Running) -> list[CallRetried]:
     return [e for e in run.events if isinstance(e, CallRetried) and "FENCED_INSTANCE_ID" in e.error]
 
 
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 def test_member_fenced_by_what_nobody_keeps_alive_joins_again_and_output_is_exactly_once(
-    bootstrap: str,
+    bootstrap: str, *, own_loop: bool
 ) -> None:
-    job = fault_job(bootstrap, pause_ms=1)
+    job = fault_job(bootstrap, pause_ms=1, own_loop=own_loop)
     load(bootstrap, job, "a", 1_000)
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     with in_thread(job, settings) as run:
@@ -86,8 +89,11 @@ def test_member_fenced_by_what_nobody_keeps_alive_joins_again_and_output_is_exac
     assert job.check(bootstrap).processed == 1_500
 
 
-def test_member_fenced_by_one_that_lives_stops_although_no_producer_shows_a_rival(bootstrap: str) -> None:
-    job = fault_job(bootstrap)
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_member_fenced_by_one_that_lives_stops_although_no_producer_shows_a_rival(
+    bootstrap: str, *, own_loop: bool
+) -> None:
+    job = fault_job(bootstrap, own_loop=own_loop)
     load(bootstrap, job, "a", 100)
     with in_thread(job, settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)) as run:
         wait_for_commits(run, 100)
@@ -106,9 +112,9 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
     """A reopen would: its init fences the replacement, and the comparison finds nothing new."""
     job = fault_job(bootstrap)
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
-    zombie = Session(settings, OrdinalShard(job.name, job.group, 0), job.inputs)
+    zombie = session_for(settings, OrdinalShard(job.name, job.group, 0), job.inputs)
     with zombie:
-        while not zombie.consumer.assignment:
+        while not zombie._consumer.assignment:
             zombie.fetch(1, 0.1, 0.0)
         zombie._producer._suspect("a test")
         with in_thread(job, settings) as replacement:
@@ -127,9 +133,12 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
     assert job.check(bootstrap).processed == 100
 
 
-def test_zombie_that_reads_on_never_commits_what_the_replacement_has(bootstrap: str) -> None:
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_zombie_that_reads_on_never_commits_what_the_replacement_has(
+    bootstrap: str, *, own_loop: bool
+) -> None:
     """Both run the same loop; the older one ends as fenced, and every output is there once."""
-    job = fault_job(bootstrap, pause_ms=1)
+    job = fault_job(bootstrap, pause_ms=1, own_loop=own_loop)
     load(bootstrap, job, "a", 2_000)
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     with in_thread(job, settings) as older:
@@ -146,7 +155,7 @@ def test_zombie_that_reads_on_never_commits_what_the_replacement_has(bootstrap: 
 def test_same_name_for_other_input_is_another_member() -> None:
     settings = settings_for("nowhere:1")
     names = {
-        settings.consumer_config("g", 0, inputs)["group.instance.id"]
+        consumer_config(settings, "g", 0, inputs)["group.instance.id"]
         for inputs in (
             [Partition("a", 0)],
             [Partition("a", 0), Partition("a", 1)],

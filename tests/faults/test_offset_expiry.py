@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from eos.check import preflight
+from eos.check.preflight import preflight
 from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, TransactionCommitted
+from eos.group.metadata import OwnershipMode
 from eos.local import QUICK_START, LocalKafka
 from eos.spark.plan import plan_input
-from eos.stamps import OwnershipMode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 from tests.support.offset_ages import by_partition, offsets_of, store, store_plain, three_partitions
@@ -42,7 +42,7 @@ def test_partition_whose_offset_alone_was_forgotten_is_not_processed_again(
     before = offsets_of(bootstrap, job)
     settings = by_partition(bootstrap, job)
 
-    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[{gone}\]: .*Kafka has forgotten it.*Fix: "):
+    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[{gone}\]: .*the offset has expired.*Fix: "):
         if who == "loop":
             run_to_end(job, settings)
         else:
@@ -56,7 +56,7 @@ def test_long_rest_is_remembered_by_those_who_begin_first(bootstrap: str) -> Non
     job = three_partitions(bootstrap)
     store(bootstrap, job, {0: 1, 1: 1}, days_ago=6, had=2)
     run_to_end(job, by_partition(bootstrap, job, 0))
-    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[2\]: .*Kafka has forgotten it"):
+    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[2\]: .*the offset has expired"):
         run_to_end(job, by_partition(bootstrap, job, 2))
     assert offsets_of(bootstrap, job) == [1, 1, None]
 
@@ -103,7 +103,7 @@ def test_forgotten_offset_is_refused_beside_a_topic_that_starts_anew(bootstrap: 
     job = three_partitions(bootstrap, inputs=2)
     store(bootstrap, job, {1: 1, 2: 1})
     settings = by_partition(bootstrap, job)
-    with pytest.raises(ConfigError, match="Kafka has forgotten it"):
+    with pytest.raises(ConfigError, match="the offset has expired"):
         if who == "loop":
             run_to_end(job, settings)
         else:
@@ -115,7 +115,7 @@ def test_offset_that_is_missing_beside_those_that_somebody_has_set_is_refused(bo
     """Nothing tells how old they are, or whether there were more."""
     job = three_partitions(bootstrap)
     store_plain(bootstrap, job, {0: (1, ""), 1: (1, "eos1 of some other form")})
-    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[2\]: .*Kafka has forgotten it"):
+    with pytest.raises(ConfigError, match=rf"{job.inputs[0]}\[2\]: .*the offset has expired"):
         run_to_end(job, by_partition(bootstrap, job))
 
 
@@ -125,7 +125,7 @@ def test_forgotten_offset_of_somebody_elses_partition_is_not_in_the_way(bootstra
     store(bootstrap, job, {1: 1, 2: 0})
     run_to_end(job, by_partition(bootstrap, job, 1, 2))
     assert offsets_of(bootstrap, job) == [None, 1, 1]
-    with pytest.raises(ConfigError, match="Kafka has forgotten it"):
+    with pytest.raises(ConfigError, match="the offset has expired"):
         run_to_end(job, by_partition(bootstrap, job, 0))
 
 
@@ -176,7 +176,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory, kafka: LocalKafka) -> It
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(forgetful: str) -> None:
-    """What `eos.expiry` and `eos.admission` rest on. An offset is committed again after 40 s, and looked at after 75."""
+    """What `eos.group.expiry` and `eos.group.guards` rest on. An offset is committed again after 40 s, and looked at after 75."""
     source = unique("in")
     create_topics(forgetful, {source: 2})
     groups = {}
@@ -226,7 +226,7 @@ def test_partition_whose_owner_is_away_for_too_long_is_not_processed_again(forge
         others.told(TransactionCommitted, count=2)
         time.sleep(FORGOTTEN_S)
         assert offsets_of(forgetful, job) == [1, 1, None]
-        with pytest.raises(ConfigError, match="Kafka has forgotten it"):
+        with pytest.raises(ConfigError, match="the offset has expired"):
             run_to_end(job, by_partition(forgetful, job, 2, input__start="fail"))
         others.stop()
     assert offsets_of(forgetful, job) == [1, 1, None]

@@ -16,7 +16,7 @@ from tests.support.observer import PlainRecord, produce_plain
 pytestmark = pytest.mark.broker
 
 
-# Seconds between two accidents: a member learns of a rebalance by a heartbeat, each second here under the classic
+# Seconds between two accidents: a member learns of a rebalance by a heartbeat, each 500 ms under the classic
 # protocol; the broker's 5 s hold under KIP-848.
 @pytest.mark.parametrize(
     ("protocol", "count", "pause_s"),

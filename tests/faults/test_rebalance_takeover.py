@@ -39,11 +39,12 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield cluster
 
 
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 def test_replacement_under_kip_848_owns_the_partitions_once_the_session_of_the_dead_is_over(
-    quick: LocalKafka,
+    quick: LocalKafka, *, own_loop: bool
 ) -> None:
     """A static member could not even join until then (UNRELEASED_INSTANCE_ID, fatal for the client)."""
-    job = fault_job(quick.bootstrap_servers, partitions=4)
+    job = fault_job(quick.bootstrap_servers, partitions=4, pause_ms=5, own_loop=own_loop)
     settings: dict[str, Any] = {
         "ownership__protocol": "consumer",
         "ownership__static_membership": False,

@@ -97,12 +97,15 @@ def owned(run: Running) -> set[Partition]:
     return held
 
 
-def test_commit_that_fails_while_partitions_come_is_done_again(bootstrap: str, proxy: HoldProxy) -> None:
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_commit_that_fails_while_partitions_come_is_done_again(
+    bootstrap: str, proxy: HoldProxy, *, own_loop: bool
+) -> None:
     """The generation moves on under a commit in flight, and the callback of the rebalance finds it failed.
 
     Its input must be read again, although nothing was revoked and no fetch has failed.
     """
-    job = fault_job(bootstrap)
+    job = fault_job(bootstrap, own_loop=own_loop)
     source = job.inputs[0]
     quick = settings_for(proxy.bootstrap_servers, ownership__session_timeout_ms=3_000)
     with in_thread(job, quick) as run:

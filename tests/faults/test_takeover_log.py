@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from eos import (
-    GroupMetadata,
-    OrdinalShard,
-    OutputRecord,
-    Partition,
-    Settings,
-    TransactionalProducer,
-)
-from eos.kafka.consumer import Committed
-from eos.session import Session
-from tests.support.dump_log import Kind, dump_log
+from eos import OutputRecord, Partition, Settings
+from eos.kafka.consumer import Committed, GroupMetadata
+from eos.producer.producer import ShardProducer
+from eos.session.pipeline import PipelinedSession
+from eos.shards import OrdinalShard
+from tests.support.dump_log import EntryKind, dump_log
 from tests.support.observer import (
     SeenRecord,
     assert_exactly_once,
@@ -32,6 +27,7 @@ from tests.support.observer import (
     read_uncommitted,
     unique,
 )
+from tests.support.sessions import session_for
 
 if TYPE_CHECKING:
     from eos.local import LocalKafka
@@ -52,7 +48,7 @@ def settings_of(bootstrap: str, **more: object) -> Settings:
     return Settings.load(overrides=overrides, environ={})
 
 
-def write_and_leave_open(producer: TransactionalProducer, out: str) -> None:
+def write_and_leave_open(producer: ShardProducer, out: str) -> None:
     """What a killed process leaves: the records are at the broker, the end never comes."""
     txn = producer.transaction()
     txn.begin()
@@ -68,18 +64,23 @@ def test_takeover_aborts_at_once_and_the_epochs_rise(
     """Log: data, the fence's abort marker, data of the new owner, its commit marker; one producer id."""
     out, shard = topic(), OrdinalShard(unique("takeover"), "g", 0)
     settings = settings_of(bootstrap)
-    former = TransactionalProducer(settings, shard)
+    former = ShardProducer(settings, shard)
     former.open()
     write_and_leave_open(former, out)
     began = time.monotonic()
-    with TransactionalProducer(settings, shard) as heir:
+    with ShardProducer(settings, shard) as heir:
         assert read_committed(bootstrap, out, timeout_s=WAIT_S) == []
         assert time.monotonic() - began < 5  # the transaction's timeout is 60 s
         with heir.transaction() as txn:
             txn.produce(out, b"of the heir")
     former.close()
-    log = dump_log(kafka.tool, kafka.data_dir(1), out, 0)
-    assert [entry.kind for entry in log] == [Kind.DATA, Kind.ABORT_MARKER, Kind.DATA, Kind.COMMIT_MARKER]
+    log = dump_log(kafka.tool, kafka.data_dir(1), (out, 0))
+    assert [entry.kind for entry in log] == [
+        EntryKind.DATA,
+        EntryKind.ABORT_MARKER,
+        EntryKind.DATA,
+        EntryKind.COMMIT_MARKER,
+    ]
     assert len({entry.producer_id for entry in log}) == 1
     data, abort, new_data, commit = (entry.producer_epoch for entry in log)
     assert data < abort < new_data == commit
@@ -116,11 +117,11 @@ def test_random_id_leaves_readers_waiting_until_the_timeout(
     assert time.monotonic() - began < SHORT_TIMEOUT_MS / 1000
     assert lso(bootstrap, out) == {0: 0}
     assert read_committed(bootstrap, out, settled=False) == []
-    kinds = [entry.kind for entry in dump_log(kafka.tool, kafka.data_dir(1), out, 0)]
-    assert kinds[:3] == [Kind.DATA, Kind.DATA, Kind.COMMIT_MARKER]
+    kinds = [entry.kind for entry in dump_log(kafka.tool, kafka.data_dir(1), (out, 0))]
+    assert kinds[:3] == [EntryKind.DATA, EntryKind.DATA, EntryKind.COMMIT_MARKER]
     assert [record.value for record in read_committed(bootstrap, out, timeout_s=WAIT_S)] == [b"of the heir"]
-    log = dump_log(kafka.tool, kafka.data_dir(1), out, 0)
-    assert [entry.kind for entry in log[2:]] == [Kind.COMMIT_MARKER, Kind.ABORT_MARKER]
+    log = dump_log(kafka.tool, kafka.data_dir(1), (out, 0))
+    assert [entry.kind for entry in log[2:]] == [EntryKind.COMMIT_MARKER, EntryKind.ABORT_MARKER]
     assert log[0].producer_id == log[3].producer_id != log[1].producer_id
 
 
@@ -159,7 +160,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     produce_plain(bootstrap, source, [b"%d" % n for n in range(30)])
     timeout_ms = SHORT_TIMEOUT_MS if end == "never ends it" else 60_000
     settings = settings_of(bootstrap, group=group, transaction__timeout_ms=timeout_ms)
-    former = TransactionalProducer(settings, OrdinalShard(app, group, 1))
+    former = ShardProducer(settings, OrdinalShard(app, group, 1))
     former.open()
     txn = former.transaction()
     txn.begin()
@@ -169,7 +170,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     assert client is not None
     assert client._producer.flush(WAIT_S) == 0
     with joined(bootstrap, group, source) as metadata:
-        client.send_offsets({Partition(source, 0): Committed(10, str(former._stamp))}, metadata, WAIT_S)
+        client.send_offsets({Partition(source, 0): Committed(10, str(former._metadata))}, metadata, WAIT_S)
     assert len(read_uncommitted(bootstrap, out)) == 10
     assert read_committed(bootstrap, out, settled=False) == []
 
@@ -181,7 +182,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     if end == "commits late":
         late.start()
     began = time.monotonic()
-    with Session(settings_of(bootstrap, group=group), OrdinalShard(app, group, 0), [source]) as heir:
+    with session_for(settings_of(bootstrap, group=group), OrdinalShard(app, group, 0), [source]) as heir:
         waited = run_to_the_end(heir, out, began)
     if end == "commits late":
         late.join(WAIT_S)
@@ -195,7 +196,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 30
 
 
-def run_to_the_end(session: Session, out: str, began: float) -> float:
+def run_to_the_end(session: PipelinedSession, out: str, began: float) -> float:
     """Process the input to its end; returns the seconds from ``began`` to the first record."""
     first_at = None
     deadline = time.monotonic() + WAIT_S
@@ -207,6 +208,6 @@ def run_to_the_end(session: Session, out: str, began: float) -> float:
             session.produce()
             session.commit_soon()
             session.join(WAIT_S)
-        elif first_at is not None and session.consumer.caught_up:
+        elif first_at is not None and session._consumer.caught_up:
             return first_at - began
     pytest.fail("the input was not read to its end")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eos.check import preflight
+from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
 from eos.events import TransactionCommitted
 from eos.local import QUICK_START, LocalKafka

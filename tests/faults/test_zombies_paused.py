@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eos import EosError, OrdinalShard, OutputRecord, Partition, PartitionShard, Settings, Shard
-from eos.session import Session
+from eos import EosError, OutputRecord, Partition, Settings, UnprovenFenceError
+from eos.offsets import OffsetVector
+from eos.session.pipeline import PipelinedSession, Work
+from eos.shards import OrdinalShard, PartitionShard, Shard
 from tests.support.observer import (
     SeenRecord,
     assert_exactly_once,
@@ -23,6 +25,7 @@ from tests.support.observer import (
     unique,
 )
 from tests.support.processes import running
+from tests.support.sessions import session_for
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -55,14 +58,16 @@ def settings_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: 
     return Settings.load(overrides=overrides, environ={})
 
 
-def session_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000) -> Session:
+def session_of(
+    bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000
+) -> PipelinedSession:
     shard: Shard = OrdinalShard("paused", group, 0)
     if mode == "partition":
         shard = PartitionShard("paused", group, Partition(source, 0))
-    return Session(settings_of(bootstrap, mode, group, source, timeout_ms), shard, [source])
+    return session_for(settings_of(bootstrap, mode, group, source, timeout_ms), shard, [source])
 
 
-def fill(session: Session, out: str) -> None:
+def fill(session: PipelinedSession, out: str) -> None:
     """Put the next records into a transaction, and leave it open."""
     left, deadline = STEP, time.monotonic() + PROCESS_S
     while left:
@@ -74,7 +79,7 @@ def fill(session: Session, out: str) -> None:
     session.produce()
 
 
-def deliver(session: Session) -> None:
+def deliver(session: PipelinedSession) -> None:
     """Wait until the broker has the records of the open transaction."""
     client = session._producer._client
     assert client is not None
@@ -84,7 +89,7 @@ def deliver(session: Session) -> None:
         time.sleep(0.01)
 
 
-def commit(session: Session) -> None:
+def commit(session: PipelinedSession) -> None:
     session.commit_soon()
     session.join(PROCESS_S)
 
@@ -110,7 +115,8 @@ def be_an_owner(
         try:
             if not session.filling:
                 # Without a fetch, which would show the member of a group that it is fenced.
-                session.stage([OutputRecord(out, b"of the zombie")], 1)
+                behind = OffsetVector({Partition(source, 0): 2 * STEP})
+                session._staged = [Work([OutputRecord(out, b"of the zombie")], 1, behind)]
                 session.produce()
             commit(session)
             print("committed", flush=True)  # noqa: T201
@@ -149,7 +155,8 @@ def test_zombie_that_wakes_up_is_fenced_and_the_new_owner_goes_on(
                 commit(owner)
             assert zombie.wait(PROCESS_S) == 0
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
-    assert said == ["FencedError", "ended by FencedError"] * 3
+    first = "UnprovenFenceError" if where == "inside a transaction" else "FencedError"
+    assert said == [first, *["ended by FencedError", "FencedError"] * 2, "ended by FencedError"]
     assert_every_input_once(bootstrap, group, source, out, 5 * STEP)
 
 
@@ -179,6 +186,36 @@ def test_zombie_whose_transaction_also_expired_is_fenced_by_the_comparison(
             commit(owner)
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
     assert said[:2] == ["TransactionExpiredError", "ended by FencedError"]
+    assert "committed" not in said
+    assert_every_input_once(bootstrap, group, source, out, 4 * STEP)
+
+
+def test_zombie_that_wakes_up_before_the_new_owner_has_committed_does_not_end_it(
+    bootstrap: str, topic: NewTopic, tmp_path: Path
+) -> None:
+    """No commit shows the zombie its successor, so it opens the shard anew; but the group has given its name to another."""
+    source, out, group = topic("in"), topic("out"), unique("paused")
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(4 * STEP)])
+    go_on = tmp_path / "go-on"
+    with running(
+        OWNER, bootstrap, "group", group, source, out, "inside a transaction", "60000", str(go_on)
+    ) as zombie:
+        zombie.wait_line("ready", PROCESS_S)
+        zombie.pause()
+        with session_of(bootstrap, "group", group, source) as owner:
+            fill(owner, out)
+            zombie.resume()
+            go_on.touch()
+            zombie.wait_line("recovered", PROCESS_S)
+            with pytest.raises(UnprovenFenceError) as fence:
+                commit(owner)
+            owner.recover(fence.value)
+            for _ in range(3):
+                fill(owner, out)
+                commit(owner)
+            assert zombie.wait(PROCESS_S) == 0
+    said = zombie.lines[zombie.lines.index("ready") + 1 :]
+    assert said[:2] == ["UnprovenFenceError", "recovered"]
     assert "committed" not in said
     assert_every_input_once(bootstrap, group, source, out, 4 * STEP)
 

@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import (
-    FencedError,
-    Partition,
-    PartitionShard,
-    ProducerState,
-    TransactionalProducer,
-)
+from eos import FencedError, Partition
 from eos.events import Fenced, ProducerOpened
+from eos.producer.producer import ProducerState, ShardProducer
+from eos.shards import PartitionShard
 from tests.support.observer import unique
 from tests.support.one_shard import OneShard
 
@@ -39,7 +35,7 @@ def world(bootstrap: str, topic: NewTopic) -> Iterator[OneShard]:
         yield world
 
 
-def assert_fenced_for_good(owner: TransactionalProducer) -> None:
+def assert_fenced_for_good(owner: ShardProducer) -> None:
     began = time.monotonic()
     for use in (owner.transaction, owner.reopen, owner.transaction):
         with pytest.raises(FencedError):
@@ -157,7 +153,7 @@ def test_rival_between_the_comparison_and_the_init_is_found_by_the_comparison_af
     world.commit(first, b"first", 1)
     first._suspect("a test")
     init = first._init
-    rivals: list[TransactionalProducer] = []
+    rivals: list[ShardProducer] = []
 
     def init_behind_a_rival(reason: str) -> None:
         rivals.append(world.open())

@@ -13,6 +13,15 @@ from tests.support.mock_shard import MockShard
 
 NewShard = Callable[..., MockShard]
 
+
+@pytest.fixture(autouse=True)
+def _topics_without_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mock has no controller, whom librdkafka asks for the ids of topics; brokers before 2.8 have none either."""
+    monkeypatch.setattr(
+        "eos.group.topic_ids.TopicIds.now", lambda _, topics, _timeout_s: dict.fromkeys(topics, "")
+    )
+
+
 _ordinals = itertools.count()
 
 

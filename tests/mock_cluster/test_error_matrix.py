@@ -20,8 +20,8 @@ from eos.errors import (
     RebalancedError,
     ReopenError,
 )
-from eos.producer import ProducerState
-from eos.transaction import TransactionState
+from eos.producer.producer import ProducerState
+from eos.producer.transaction import TransactionState
 from tests.mock_cluster.conftest import NewShard
 from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster

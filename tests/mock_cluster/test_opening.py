@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from eos.errors import ConfigError, EosError, FencedError, UnavailableError
 from eos.events import CallRetried, Fenced, ProducerOpened
-from eos.producer import ProducerState
+from eos.producer.producer import ProducerState
 from eos.settings import Settings
 from tests.mock_cluster.conftest import NewShard
 from tests.support.kafka_frames import ApiKey

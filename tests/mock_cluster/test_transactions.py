@@ -19,11 +19,12 @@ from eos.errors import (
     RebalancedError,
     RecordRefusedError,
     ReopenError,
+    TransactionExpiredError,
 )
 from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionAborted, TransactionCommitted
-from eos.ownership import Outcome
-from eos.producer import ProducerState
-from eos.transaction import Transaction, TransactionState
+from eos.producer.last_commit import Outcome
+from eos.producer.producer import ProducerState
+from eos.producer.transaction import Transaction, TransactionState
 from tests.mock_cluster.conftest import NewShard
 from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
@@ -113,7 +114,7 @@ def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(
     shard = new_shard(on=slow_cluster)
     shard.cluster.push_error_rtts(ONLY, PRODUCE, (E.INVALID_RECORD, 150))
     shard.cluster.push_error_rtts(ONLY, ADD_OFFSETS, (0, 500))
-    with pytest.raises(AbortableError):
+    with pytest.raises(RecordRefusedError):
         shard.run(offset=5)
     assert shard.run().state is TransactionState.COMMITTED
 
@@ -231,7 +232,7 @@ def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
-    ours = shard.producer.owned_offsets(shard.group).stamp
+    ours = shard.producer.owned_offsets(shard.group).metadata
     shard.store(5, by=str(replace(ours, owner="rival")))
     inits = len(shard.cluster.requests(INIT))
     with pytest.raises(FencedError):
@@ -272,6 +273,22 @@ def test_fence_is_raised_at_once_and_at_every_later_use(api: ApiKey, code: int, 
     shard.producer.close()
     assert time.monotonic() - began < PROMPT_S
     assert not shard.cluster.requests(INIT)
+
+
+def test_fence_after_the_machine_was_suspended_inside_the_transaction_is_an_expiry(
+    shard: MockShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a machine is suspended, CLOCK_MONOTONIC stands still, and the coordinator's time goes on."""
+    asleep_s, clock_gettime = 0.0, time.clock_gettime
+    monkeypatch.setattr(
+        time,
+        "clock_gettime",
+        lambda clock: clock_gettime(clock) + (asleep_s if clock == time.CLOCK_BOOTTIME else 0.0),
+    )
+    shard.cluster.push_errors(END, E.INVALID_PRODUCER_EPOCH)
+    with pytest.raises(TransactionExpiredError), shard.producer.transaction() as transaction:
+        transaction.produce("out", b"v")
+        asleep_s = 3600.0
 
 
 def test_fence_is_seen_by_the_block_that_still_produces(shard: MockShard) -> None:

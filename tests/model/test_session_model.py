@@ -25,18 +25,21 @@ from eos.errors import (
     RebalancedError,
     ReopenError,
     RetriableError,
+    UnprovenFenceError,
     UsageError,
 )
+from eos.group.fenced_member import FENCED_MEMBER
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.admin import GroupShape, TopicShape
 from eos.kafka.consumer import Committed, Fetched, GroupMetadata, RebalanceListener
+from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
-from eos.producer import ProducerState
+from eos.producer.producer import ProducerState
 from eos.records import InputRecord, OutputRecord, _RecordAsMessage
-from eos.rejoin import FENCED_MEMBER
-from eos.session import Session
+from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.shards import OrdinalShard
-from eos.stamps import OwnershipMode, Stamp
 
 PARTITIONS = [Partition("in", number) for number in range(3)]
 LENGTH = 1_000  # of each input partition; its records are the numbers from 0
@@ -44,8 +47,10 @@ SHARD = OrdinalShard("app", "g", 0)
 SETTINGS = Settings.load(
     overrides={
         "kafka.bootstrap_servers": "nowhere:1",
+        "group": "g",
         "transaction.timeout_ms": 5000,
         "input.start": "earliest",
+        "input.stall_timeout_ms": 2_000_000_000,  # no real client is made to ask
     },
     environ={},
 )
@@ -74,6 +79,8 @@ class World:
     violations: list[str] = field(default_factory=list)
     next_offsets_meet: str = ""
     next_commit_meets: str = ""
+    interrupts_in_commit: list[str] = field(default_factory=list)  # "before" or "after" it happens
+    next_question_fails: bool = False  # for the committed offsets
     helper: tuple[Future[None], Callable[[], None]] | None = None
     living: frozenset[str] = frozenset()
     member: FakeConsumer | None = None  # the one that has joined
@@ -89,7 +96,9 @@ class World:
         """Another member, to which the group has dealt the partition, goes on from where the group stands."""
         start = self.committed(partition)
         made = [Made(partition.number, offset) for offset in range(start, start + count)]
-        self.commit(made, {partition: Committed(start + count, str(Stamp(OwnershipMode.GROUP, shard)))})
+        self.commit(
+            made, {partition: Committed(start + count, str(OffsetMetadata(OwnershipMode.GROUP, shard)))}
+        )
 
     # As the executor's thread: it runs when it is waited for, or when the model says so.
 
@@ -139,18 +148,26 @@ class World:
     def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
         return self.living
 
+    def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
+        return dict.fromkeys(names, TopicShape(len(PARTITIONS), 1, "id"))
+
+    def group_shape(self, group: str, timeout_s: float) -> GroupShape:
+        return GroupShape(sorted(self.living), is_classic=True)
+
 
 class FakeProducer:
     """TransactionalClient on the world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, doubt: FenceDoubt) -> None:
         self._world = world
+        self._doubt = doubt
         self._state = "new"
         self._epoch = -1
         self._made: list[Made] = []
         self._offsets: dict[Partition, Committed] = {}
         self.suspicion = ""
         self.expired = False
+        self._happened = False
 
     def init(self, timeout_s: float) -> None:
         self._allowed("init", "new")
@@ -199,7 +216,16 @@ class FakeProducer:
 
     def commit(self, timeout_s: float) -> None:
         self._allowed("commit", "open")
+        if self._happened:  # and is resumed after an interrupt
+            self._happened = False
+            self._state = "ready"
+            return
         self._fence("commit")
+        if self._world.interrupts_in_commit:
+            if self._world.interrupts_in_commit.pop(0) == "after":
+                self._world.commit(self._made, self._offsets)
+                self._happened = True
+            raise KeyboardInterrupt
         fault, self._world.next_commit_meets = self._world.next_commit_meets, ""
         if fault == "abortable":
             self._state = "failed"
@@ -237,7 +263,8 @@ class FakeProducer:
     def _fence(self, call: str) -> None:
         if self._epoch < self._world.epoch:
             self._state = "fatal"
-            raise FencedError(f"{call}: fenced", code="_FENCED")
+            kind = UnprovenFenceError if self._doubt.reason else FencedError
+            raise kind(f"{call}: fenced", code="_FENCED")
 
 
 class FakeReader:
@@ -251,6 +278,9 @@ class FakeReader:
     def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
         if self._stable and self._world.helper is not None:
             raise RetriableError("a transaction is pending on the offsets", code="_TIMED_OUT")
+        if self._world.next_question_fails:
+            self._world.next_question_fails = False
+            raise RebalancedError("the group moved on")
         return {p: self._world.stored[p] for p in partitions if p in self._world.stored}
 
     def stable_watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
@@ -273,6 +303,9 @@ class FakeConsumer(FakeReader):
         self._read: set[Partition] = set()  # those that position() knows
         self._listener: RebalanceListener | None = None
         self.broken: FencedError | None = None
+        self.fenced_in_consume = False  # in the background, once the records are taken
+        self.interrupt = ""  # where the exception of a signal handler leaves the next consume
+        self._called = False  # whether a callback assigned anything, or took it back
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         self._listener = listener
@@ -280,17 +313,42 @@ class FakeConsumer(FakeReader):
         self._world.generation += 1
         self._world.events = [("assigned", list(PARTITIONS))]
 
-    def consume(self, max_records: int, timeout_s: float, linger_s: float) -> Fetched:
+    def raise_event(self) -> None:
         if self.broken is not None:
             raise self.broken
+
+    def consume(self, max_records: int, timeout_s: float, linger_s: float) -> Fetched:
+        self.raise_event()
         self._world.now_s += 0.001
         messages = self._take(max_records // 2)  # a rebalance may come in the middle of a fetch
         while self._world.events:
             kind, partitions = self._world.events.pop(0)
             assert self._listener is not None
-            getattr(self._listener, kind)(partitions)
+            self._called = False
+            if self.interrupt != "callback":
+                getattr(self._listener, kind)(partitions)
+            if not self._called:
+                self._rebalance_by_itself(kind, partitions)
+            self._interrupted("callback")
         messages += self._take(max_records - len(messages))
+        self._interrupted("polled")
+        if self.fenced_in_consume:
+            self.fenced_in_consume = False
+            self._world.generation += 1
+            self.break_by_fence()
         return Fetched(messages, [p for p, offset in self.owned.items() if offset >= LENGTH])
+
+    def _interrupted(self, where: str) -> None:
+        if self.interrupt == where:
+            self.interrupt = ""
+            raise KeyboardInterrupt
+
+    def _rebalance_by_itself(self, kind: str, partitions: list[Partition]) -> None:
+        """As confluent-kafka does where a callback has not called it."""
+        if kind == "assigned":
+            self.incremental_assign({p: self._world.committed(p) for p in partitions})
+        else:
+            self.incremental_unassign(partitions)
 
     def _take(self, count: int) -> list[Any]:
         taken: list[Any] = []
@@ -306,13 +364,22 @@ class FakeConsumer(FakeReader):
                     self._read.add(partition)
         return taken
 
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(self.owned)
+
     def incremental_assign(self, positions: Mapping[Partition, int]) -> None:
+        self._called = True
+        if self.owned.keys() & positions.keys():
+            self._world.violations.append(f"assigned again: {sorted(self.owned.keys() & positions.keys())}")
         self.owned |= positions
         self.dealt |= positions.keys()
         self._read -= positions.keys()
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
+        self._called = True
         for partition in partitions:
+            if partition not in self.owned and self.broken is None:
+                self._world.violations.append(f"not assigned: {partition}")
             self.owned.pop(partition, None)
             self.dealt.discard(partition)
             self._read.discard(partition)
@@ -322,8 +389,11 @@ class FakeConsumer(FakeReader):
         self.broken = FencedError("fenced", code=FENCED_MEMBER)
         self.owned, self._read = {}, set()
 
-    def positions(self, partitions: Iterable[Partition]) -> OffsetVector:
-        return OffsetVector({p: self.owned[p] for p in partitions if p in self._read})
+    def positions(
+        self, partitions: Iterable[Partition], topic_ids: Mapping[str, str] | None = None
+    ) -> OffsetVector:
+        read = {p: self.owned[p] for p in partitions if p in self._read}
+        return OffsetVector(read, topic_ids=topic_ids)
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
         if not positions.keys() <= self.owned.keys():
@@ -341,6 +411,9 @@ class FakeConsumer(FakeReader):
     def watermarks(self, partition: Partition) -> None:
         return None
 
+    def queue_length(self) -> tuple[int, int]:
+        return 0, 0
+
     def close(self) -> None:
         if self._world.member is self:
             self._world.member = None
@@ -354,29 +427,44 @@ class SessionMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
-        patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeProducer(self.world))
-        patch.setattr("eos.readers.offsets_reader", lambda *_, stable: FakeReader(self.world, stable=stable))
-        patch.setattr("eos.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
         patch.setattr(
-            "eos.consumer.apply_start_policy", lambda *_, **__: (PARTITIONS, dict(self.world.stored))
+            "eos.producer.producer.TransactionalClient",
+            lambda *_, doubt, **__: FakeProducer(self.world, doubt),
         )
-        patch.setattr("eos.rejoin.Admin", lambda *_: self.world)
-        patch.setattr("eos.session.ThreadPoolExecutor", lambda **_: self.world)
-        patch.setattr("eos.session.wait", self.world.wait)
+        patch.setattr(
+            "eos.group.committed.offsets_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
+        )
+        patch.setattr("eos.session.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
+        patch.setattr(
+            "eos.session.consumer.apply_start_policy", lambda *_, **__: (PARTITIONS, dict(self.world.stored))
+        )
+        patch.setattr("eos.group.fenced_member.Admin", lambda *_: self.world)
+        patch.setattr("eos.group.expiry.Admin", lambda *_: self.world)
+        patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
+        patch.setattr("eos.session.stalls.shared_admin", lambda *_: self.world)
+        patch.setattr("eos.session.pipeline.ThreadPoolExecutor", lambda **_: self.world)
+        patch.setattr(
+            "eos.session.overtime.Overtime.watch", lambda _: None
+        )  # it looks when the model says so
+        patch.setattr("eos.session.pipeline.wait", self.world.wait)
         for module in (
-            "producer",
-            "readers",
+            "producer.producer",
+            "group.committed",
             "retry",
-            "transaction",
-            "consumer",
-            "session",
-            "rejoin",
-            "stamps",
-            "expiry",
+            "producer.transaction",
+            "session.consumer",
+            "session.input_topics",
+            "session.session",
+            "group.fenced_member",
+            "group.metadata",
+            "group.expiry",
+            "kafka.late_copies",
+            "group.topic_ids",
+            "session.overtime",
         ):
             patch.setattr(f"eos.{module}.time", self.world)
         patch.setattr("tenacity.nap.time", self.world)
-        self.session: Session
+        self.session: PipelinedSession
         self.over = True
         self.rewound = False  # since something was fetched
         self.rival = False
@@ -408,6 +496,9 @@ class SessionMachine(RuleBasedStateMachine):
             except FencedError:
                 assert self.rival
                 self._end()
+            except RebalancedError:  # the loop counts it, and fetches
+                assert self.session.idle
+                assert self.session._consumer.rewind_due
             else:
                 assert self.session.idle
                 self.rewound = True
@@ -428,7 +519,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.session = Session(SETTINGS, SHARD, ["in"])
+        self.session = PipelinedSession(SETTINGS, app="app", inputs=["in"], outputs=["out"])
         self.world.next_offsets_meet = self.world.next_commit_meets = ""
         self.session.open()
         self.away = set()
@@ -444,14 +535,19 @@ class SessionMachine(RuleBasedStateMachine):
     # --- the loop's steps ----------------------------------------------------------------------------
 
     @precondition(lambda self: not self.over)
-    @rule(count=st.integers(1, 9))
-    def fetch_and_stage(self, count: int) -> None:
-        self._try(lambda: self._fetch(count))
+    @rule(count=st.integers(1, 9), late=st.booleans())
+    def fetch_and_stage(self, count: int, late: bool = False) -> None:
+        self._try(lambda: self._fetch(count, late=late))
 
     @precondition(lambda self: not self.over)
-    @rule(count=st.integers(1, 9), partitions=SOME, how=st.sampled_from(["fenced", "lost", "revoked"]))
+    @rule(
+        count=st.integers(1, 9),
+        partitions=SOME,
+        how=st.sampled_from(["fenced", "lost", "revoked"]),
+        late=st.booleans(),
+    )
     def group_moves_on_while_records_are_transformed(
-        self, count: int, partitions: list[Partition], how: str
+        self, count: int, partitions: list[Partition], how: str, late: bool = False
     ) -> None:
         def moving() -> None:
             if how == "fenced":
@@ -461,19 +557,23 @@ class SessionMachine(RuleBasedStateMachine):
             else:
                 self._revoke(partitions)
 
-        self._try(lambda: self._fetch(count, moving))
+        self._try(lambda: self._fetch(count, moving, late=late))
 
-    def _fetch(self, count: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def _fetch(self, count: int, meanwhile: Callable[[], None] = lambda: None, *, late: bool = False) -> None:
+        """``late``: what is open is committed while these records are transformed."""
         batch = self.session.fetch(count, 0.0, 0.0)
         if self.world.member is not None and self.rewound and not batch and not self.rival:
             self._is_where_the_group_stands()
         self.rewound = False
         if batch:
-            meanwhile()
+            with self.session.committing_at(self.world.now_s):
+                meanwhile()
+                if late:
+                    self.session._overtime.look()
             self.session.stage([OutputRecord("out", record.value) for record in batch], len(batch))
 
     def _is_where_the_group_stands(self) -> None:
-        if self.member.broken is None and not self.session._consumer._rewind_due:
+        if self.member.broken is None and not self.session._consumer.rewind_due:
             assert self.member.owned == {p: self.world.committed(p) for p in self.member.owned}
 
     @precondition(lambda self: not self.over)
@@ -496,15 +596,33 @@ class SessionMachine(RuleBasedStateMachine):
         self._try(lambda: self.session.join(None if patient else 0.0), TimeoutError)
 
     @precondition(lambda self: not self.over)
+    @rule(count=st.integers(1, 9), where=st.sampled_from(["polled", "callback"]))
+    def fetch_is_interrupted(self, count: int, where: str) -> None:
+        """By the exception of a signal handler; the same objects are used on."""
+        member = self.world.member
+        if member is None or member.broken is not None or (where == "callback" and not self.session.idle):
+            return
+        member.interrupt = where
+        self._try(lambda: self._fetch(count, late=False), KeyboardInterrupt)
+        member.interrupt = ""
+
+    @precondition(lambda self: not self.over)
+    @rule()
+    def assign_callback_fails(self) -> None:
+        if self._is_quiet() and self.away and not self.world.next_question_fails:
+            self.partitions_come_back(1)
+            self.world.next_question_fails = True
+
+    @precondition(lambda self: not self.over)
     @rule()
     def commit_passed_markers(self) -> None:
-        self._try(self.session.commit_passed_markers)
+        self._try(lambda: self.session.commit_offsets_alone(passed_markers=True))
 
     @precondition(lambda self: not self.over and self.session.idle)
     @rule(days=st.sampled_from([0, 2]))
     def renew_offsets_if_due(self, days: int) -> None:
         self.world.now_s += days * 86_400
-        self._try(self.session.renew_offsets_if_due)
+        self._try(lambda: self.session.commit_offsets_alone(passed_markers=False))
 
     @precondition(lambda self: self.world.helper is not None)
     @rule()
@@ -523,6 +641,14 @@ class SessionMachine(RuleBasedStateMachine):
     def client_resends(self) -> None:
         client: Any = self.session._producer._client
         client.suspicion = "REQTMOUT"
+
+    @precondition(lambda self: not self.over and self.world.helper is None)
+    @rule(rarely=st.integers(0, 3))
+    def copy_of_an_init_arrives_late(self, rarely: int) -> None:
+        """Nobody owns the epoch that it makes."""
+        if not rarely:
+            self.world.now_s += 700  # the last one is long ago
+            self.world.epoch += 1
 
     @precondition(lambda self: not self.over)
     @rule(partitions=SOME)
@@ -574,6 +700,16 @@ class SessionMachine(RuleBasedStateMachine):
             self.world.generation += 1
             self.member.break_by_fence()
             self.away = set()
+
+    @precondition(lambda self: not self.over)
+    @rule(count=st.integers(1, 9))
+    def member_is_fenced_while_a_fetch_returns(self, count: int) -> None:
+        """The records are handed over, and their partitions have no positions any more."""
+        if self._is_quiet():
+            self.world.now_s += 700  # the last fence is long ago
+            self.member.fenced_in_consume = True
+            self.away = set()
+            self._try(lambda: self._fetch(count))
 
     @precondition(lambda self: not self.over)
     @rule(rarely=st.integers(0, 9), count=st.integers(1, 3))
@@ -742,3 +878,43 @@ def test_commit_that_fails_for_good_in_a_rebalance_is_settled_before_the_partiti
         machine.join(True)
     assert not machine.over
     assert machine.world.committed(PARTITIONS[0]) > 3
+
+
+def test_offsets_that_are_due_wait_for_the_fetch_that_tells_which_partitions_are_gone(
+    machine: SessionMachine,
+) -> None:
+    """A reopen finds out first that the group has moved them: asking again before the fetch would never end."""
+    machine.partitions_are_lost()
+    machine.copy_of_an_init_arrives_late(0)
+    machine.renew_offsets_if_due(2)
+    assert machine.session._consumer.rewind_due
+    machine.renew_offsets_if_due(0)  # not due: it would meet the same
+    machine.fetch_and_stage(1)
+    assert not machine.over
+    assert not machine.session._consumer.assignment
+
+
+def test_member_that_joins_again_reads_nothing_that_only_its_last_membership_was_assigned(
+    machine: SessionMachine,
+) -> None:
+    """The assign callback failed, and then the group fenced the member: the new one owns what it is assigned, no more."""
+    machine.partitions_are_revoked(PARTITIONS)
+    machine.fetch_and_stage(1)
+    machine.assign_callback_fails()
+    machine.fetch_and_stage(1)
+    machine.member_is_fenced_without_a_rival(0)
+    machine.fetch_and_stage(1)
+    for _ in range(4):
+        machine.world.now_s += 1
+        machine.fetch_and_stage(1)
+    assert machine.world.violations == []
+
+
+class _LongWalks(SessionMachine):
+    """The same, longer than every run can wait for."""
+
+
+_LongWalks.TestCase.settings = settings(SessionMachine.TestCase.settings, max_examples=20_000)
+# pytest-timeout raises inside whatever step runs then. hypothesis would take that for a failure of the walk, find that it does
+# not come again, and report FlakyStrategyDefinition without a step.
+TestSessionForLong = pytest.mark.timeout(3600)(pytest.mark.slow(_LongWalks.TestCase))

@@ -29,15 +29,16 @@ from eos.errors import (
     RetriableError,
     UsageError,
 )
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.admin import TopicShape
 from eos.kafka.consumer import Committed, GroupMetadata
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
-from eos.ownership import Outcome
-from eos.producer import ProducerState, TransactionalProducer
+from eos.producer.last_commit import Outcome
+from eos.producer.producer import ProducerState, ShardProducer
+from eos.producer.transaction import Transaction, TransactionState
 from eos.settings import Settings
 from eos.shards import OrdinalShard
-from eos.stamps import OwnershipMode, Stamp
-from eos.transaction import Transaction, TransactionState
 
 INPUT = Partition("in", 0)
 GROUP = GroupMetadata("g", b"")
@@ -88,6 +89,10 @@ class World:
 
     def will_meet(self, coming: Mapping[Call, list[str]]) -> None:
         self.faults = {call: deque(kinds) for call, kinds in coming.items()}
+
+    def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
+        """As the admin client."""
+        return {name: TopicShape(1, 1, f"id-of-{name}") for name in names}
 
     def commit(self, records: list[int], offsets: Mapping[Partition, Committed]) -> None:
         self.visible += records
@@ -273,15 +278,23 @@ class ShardMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
-        patch.setattr("eos.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
-        patch.setattr("eos.readers.offsets_reader", lambda *_, **__: FakeReader(self.world))
-        for module in ("eos.producer", "eos.readers", "eos.retry", "eos.transaction", "tenacity.nap"):
+        patch.setattr("eos.producer.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
+        patch.setattr("eos.group.committed.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
+        for module in (
+            "eos.producer.producer",
+            "eos.group.committed",
+            "eos.retry",
+            "eos.group.topic_ids",
+            "eos.producer.transaction",
+            "tenacity.nap",
+        ):
             patch.setattr(f"{module}.time", self.world)
-        self.producer: TransactionalProducer
+        self.producer: ShardProducer
         self.block: Transaction | None = None
         self.finished: Transaction | None = None
         self.filled: list[int] = []
-        self.rival: Stamp | None = None
+        self.rival: OffsetMetadata | None = None
         self.rival_epoch = -1
         self.position = 0  # what the owner believes
         self.clients = 0
@@ -314,9 +327,9 @@ class ShardMachine(RuleBasedStateMachine):
     def _new_owner(self) -> None:
         self.world.faults.clear()
         self.world.before_init = None
-        self.producer = TransactionalProducer(SETTINGS, SHARD, had={INPUT.topic: 1})
+        self.producer = ShardProducer(SETTINGS, SHARD, started_partitions={INPUT.topic: 1})
         self.producer.open()
-        self.producer.owned_offsets("g").found({INPUT: self.world.stored})
+        self.producer.owned_offsets("g").taken_over({INPUT: self.world.stored})
         self._rewound()
 
     def _rewound(self) -> None:
@@ -486,7 +499,7 @@ class ShardMachine(RuleBasedStateMachine):
             return
         self.world.epoch += 1
         self.rival_epoch = self.world.epoch
-        self.rival = Stamp(OwnershipMode.GROUP, str(SHARD))
+        self.rival = OffsetMetadata(OwnershipMode.GROUP, str(SHARD))
         self.threatened = True
 
     @precondition(lambda self: self.rival is not None and self.rival_epoch == self.world.epoch)

@@ -17,22 +17,24 @@ CONTRACTS.read(REPOSITORY / ".importlinter")
 
 # contract -> (module, the line planted in it)
 PLANTED = {
-    "layers": ("eos/records.py", "import eos.session"),
-    "no-facade": ("eos/loop.py", "from eos import Job"),
+    "layers": ("eos/records.py", "import eos.session.session"),
+    "no-facade": ("eos/runner/loop.py", "from eos import Job"),
     "no-cycles": ("eos/local/layout.py", "import eos.local.cluster"),
-    "checking-shares-nothing": ("eos/check/comparison.py", "import eos.transaction"),
+    "checking-shares-nothing": ("eos/verifier/comparison.py", "import eos.producer.transaction"),
     "rules-are-pure": ("jobs/refund_rules.py", "import eos.records"),
-    "library-knows-no-job": ("eos/worker.py", "import jobs.refunds"),
-    "door-confluent-kafka": ("eos/session.py", "import confluent_kafka.admin"),
-    "door-tenacity": ("eos/producer.py", "import tenacity"),
+    "library-knows-no-job": ("eos/runner/worker.py", "import jobs.refunds"),
+    "door-confluent-kafka": ("eos/session/session.py", "import confluent_kafka.admin"),
+    "door-tenacity": ("eos/producer/producer.py", "import tenacity"),
     "door-pydantic-settings": ("eos/job.py", "import pydantic_settings"),
-    "door-structlog": ("eos/loop.py", "import structlog"),
-    "door-prometheus-client": ("eos/loop.py", "from prometheus_client import Counter"),
+    "door-structlog": ("eos/runner/loop.py", "import structlog"),
+    "door-prometheus-client": ("eos/runner/loop.py", "from prometheus_client import Counter"),
     "door-typer": ("eos/local/cluster.py", "import typer"),
     "door-rich": ("eos/local/jars.py", "import rich.progress"),
-    "door-kafka-python": ("eos/check/verify.py", "from kafka import KafkaConsumer"),
+    "door-kafka-python": ("eos/verifier/verify.py", "from kafka import KafkaConsumer"),
+    "door-psutil": ("eos/runner/worker.py", "import psutil"),
+    "door-filelock": ("eos/local/jars.py", "from filelock import FileLock"),
     "door-pyspark": ("eos/local/download.py", "import pyspark"),
-    "door-pyarrow": ("eos/producer.py", "import pyarrow"),
+    "door-pyarrow": ("eos/producer/producer.py", "import pyarrow"),
     "door-testcontainers": ("eos/local/cluster.py", "import testcontainers.core"),
     "door-docker": ("eos/local/ports.py", "import docker"),
     "door-pytest": ("eos/testing/cluster.py", "import pytest"),
@@ -42,7 +44,7 @@ PLANTED = {
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """What the contracts are about, to be damaged."""
-    for package in ("eos", "jobs"):
+    for package in ("eos", "eos_pytest", "jobs"):
         shutil.copytree(
             REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
         )

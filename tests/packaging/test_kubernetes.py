@@ -12,11 +12,11 @@ import pytest
 import yaml
 from kubernetes_validate import latest_version, validate
 
-from eos import supervisor
-from eos.cli import run
+from eos.cli import options
 from eos.exits import ExitCode
 from eos.job import Declaration
 from eos.references import load_named
+from eos.runner import supervisor
 from eos.settings import Settings
 from eos.settings.catalogue import Catalogue
 from eos.settings.ordinal import parse_ordinal
@@ -202,7 +202,7 @@ def test_probes_ask_the_right_paths_and_give_the_start_its_time() -> None:
     }
     assert all(probe["httpGet"]["port"] == container["ports"][0]["name"] for probe in probes.values())
     startup_s = probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"]
-    assert startup_s >= 2 * run._PREFLIGHT_S
+    assert startup_s >= 2 * options.PREFLIGHT_S
 
 
 def test_what_selects_pods_selects_these() -> None:

@@ -33,17 +33,18 @@ def text_of(wheel: ZipFile, ending: str) -> str:
 def test_nothing_but_the_library_is_in_the_wheel(wheel: ZipFile) -> None:
     """Jobs, settings, benchmarks and tests belong to a deployment, not to the library."""
     rooms = {name.partition("/")[0] for name in wheel.namelist()}
-    assert rooms == {"eos", next(room for room in rooms if room.endswith(".dist-info"))}
+    assert rooms == {"eos", "eos_pytest", next(room for room in rooms if room.endswith(".dist-info"))}
 
 
 def test_every_file_of_the_library_is_in_the_wheel(wheel: ZipFile) -> None:
     """Data too: py.typed tells type checkers that the annotations are meant for them."""
     files = {
         path.relative_to(REPOSITORY).as_posix()
-        for path in (REPOSITORY / "eos").rglob("*")
+        for package in ("eos", "eos_pytest")
+        for path in (REPOSITORY / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {name for name in wheel.namelist() if name.startswith("eos/")} == files
+    assert {name for name in wheel.namelist() if name.startswith(("eos/", "eos_pytest/"))} == files
     assert {"eos/py.typed", "eos/local/jars.sha256"} <= files
 
 

@@ -26,7 +26,7 @@ def kafka_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     libs = tmp_path / "home" / "libs"
     libs.mkdir(parents=True)
-    (libs / "kafka_2.13-4.3.1.jar").touch()
+    (libs / "kafka_2.13-4.2.1.jar").touch()
     return tmp_path / "home"
 
 
@@ -148,7 +148,7 @@ def test_failed_format_shows_what_kafka_said(tmp_path: Path, kafka_home: Path) -
 
 def test_stale_process_id_is_not_attached_to_and_not_ended(tmp_path: Path) -> None:
     """The id is alive, but the process that has it now is another."""
-    _write(tmp_path, _state(Identity(os.getpid(), "0")))
+    _write(tmp_path, _state(Identity(os.getpid(), 0.0)))
     assert LocalKafka.attach(tmp_path / "eos") is None
     kafka = LocalKafka(tmp_path / "eos")
     assert [broker.pid for broker in kafka.brokers] == [None]
@@ -158,7 +158,7 @@ def test_stale_process_id_is_not_attached_to_and_not_ended(tmp_path: Path) -> No
 
 
 def test_stale_process_id_is_told_at_the_next_start(tmp_path: Path, kafka_home: Path) -> None:
-    _write(tmp_path, _state(Identity(os.getpid(), "0")))
+    _write(tmp_path, _state(Identity(os.getpid(), 0.0)))
     said: list[str] = []
     with pytest.raises(ConfigError, match="ended while starting"):
         _kafka(tmp_path, kafka_home, progress=said.append).start()
@@ -177,7 +177,7 @@ def test_cluster_of_another_process_is_neither_used_nor_started_twice(
         _kafka(tmp_path, kafka_home).start()
 
 
-def _started(pid: int) -> str:
+def _started(pid: int) -> float:
     identity = identity_of(pid)
     assert identity is not None
     return identity.started
@@ -227,7 +227,7 @@ def test_damaged_state_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_state_is_read_back(tmp_path: Path) -> None:
-    written = _state(Identity(7, "123"), owner=Identity(8, "124"))
+    written = _state(Identity(7, 123.0), owner=Identity(8, 124.0))
     state.save(tmp_path / "state.json", written)
     assert state.load(tmp_path / "state.json") == written
 

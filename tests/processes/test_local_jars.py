@@ -18,8 +18,8 @@ from eos.local import download, jars
 from eos.local.connector import provide_connector
 from eos.local.kafka_jars import provide_kafka
 from eos.local.pins import Jar, JarSet, parse_pins
-from eos.local.pyspark_home import find_pyspark, require_pyspark
-from eos.local.versions import CONNECTOR, CONNECTOR_JARS, KAFKA_JARS, KAFKA_VERSION, ROOTS, SPARK_VERSION
+from eos.local.pyspark_home import find_pyspark, pyspark_version, require_pyspark
+from eos.local.versions import KAFKA_JARS, KAFKA_VERSION, ROOTS, SPARK_VERSIONS, connector_jars
 
 
 def _jar(artifact: str, content: bytes) -> Jar:
@@ -84,15 +84,59 @@ def test_checked_in_list_is_the_whole_closure_of_the_roots() -> None:
     assert all(pin.version == KAFKA_VERSION for pin in pins if pin.group == "org.apache.kafka")
 
 
-def test_connector_is_of_the_version_of_pyspark_and_brings_nothing_that_pyspark_has() -> None:
-    """Both are pinned: here, and by the extra. A second version of a jar of Spark's would be a game of chance."""
-    pins = _pins(CONNECTOR_JARS)
-    assert CONNECTOR in {pin.coordinates for pin in pins}
-    assert metadata.version("pyspark") == SPARK_VERSION
+@pytest.mark.parametrize("version", SPARK_VERSIONS)
+def test_connector_is_of_the_version_of_pyspark_and_brings_nothing_that_pyspark_has(version: str) -> None:
+    """Of two versions of one jar on the class path, Java takes the first that it finds."""
+    pins = _pins(connector_jars(version))
+    assert f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}" in {pin.coordinates for pin in pins}
     home = find_pyspark()
     assert home is not None
     there = {path.name.rpartition("-")[0] for path in home.glob("jars/*.jar")}
     assert there.isdisjoint(pin.artifact for pin in pins)
+
+
+def test_locked_pyspark_is_a_tested_one() -> None:
+    assert metadata.version("pyspark") == pyspark_version() == SPARK_VERSIONS[-1]
+
+
+@pytest.mark.parametrize(
+    ("installed", "nearest"),
+    [
+        ("4.0.4", "4.0.0"),
+        ("4.1.0", "4.0.0"),
+        ("4.1.10", "4.1.3"),
+        ("4.3.0.dev1", "4.2.0"),
+        ("3.5.6", "4.0.0"),
+    ],
+)
+def test_connector_of_an_untested_pyspark_is_of_its_version_without_a_checksum(
+    installed: str, nearest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the real lists
+    listed = connector_jars(nearest).jars()
+    wanted = connector_jars(installed)
+    assert wanted.directory == f"spark-kafka-{installed}"
+    changed = set(wanted.jars()) - set(listed)
+    assert {(jar.artifact, jar.version, jar.sha256) for jar in changed} == {
+        ("spark-sql-kafka-0-10_2.13", installed, "")
+    }
+    assert len(wanted.jars()) == len(listed)
+
+
+def test_jar_without_a_checksum_is_taken_as_it_comes(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beside it are compared as ever."""
+    monkeypatch.setattr(JarSet, "jars", lambda _: (JARS[0]._replace(sha256=""), JARS[1]))
+    _maven(path, one="anything")
+    said: list[str] = []
+    monkeypatch.setattr("eos.local.connector.pyspark_version", lambda: "4.9.0")
+    found = provide_connector(tmp_path, java="java", progress=said.append, jars=tmp_path / "jars")
+    assert [jar.read_bytes() for jar in found] == [b"anything", b"22"]
+    assert "connector 4.9.0 (not tested, no checksum known)" in said[0]
+    found[1].write_bytes(b"else")
+    with pytest.raises(ConfigError, match=r"two-1\.0\.jar has SHA-256"):
+        provide_connector(tmp_path, java="java", progress=said.append, jars=tmp_path / "jars")
 
 
 def test_damaged_list_names_the_line() -> None:
@@ -231,7 +275,7 @@ def test_connector_is_kept_beside_kafka(path: Path, tmp_path: Path, monkeypatch:
     names = ["one-1.0.jar", "two-1.0.jar"]
     for jars_setting, kept in ((tmp_path / "setting", "setting"), (None, "variable")):
         found = provide_connector(tmp_path, java="java", progress=said.append, jars=jars_setting)
-        assert found == [tmp_path / kept / f"spark-kafka-{SPARK_VERSION}" / name for name in names]
+        assert found == [tmp_path / kept / f"spark-kafka-{SPARK_VERSIONS[-1]}" / name for name in names]
     monkeypatch.delenv("EOS_LOCAL__JARS")
     found = provide_connector(tmp_path, java="java", progress=said.append)
     assert {jar.parent.parent for jar in found} == {tmp_path / "jars"}
@@ -246,7 +290,7 @@ def test_missing_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_unpacked_kafka_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "home" / "libs").mkdir(parents=True)
-    (tmp_path / "home" / "libs" / "kafka_2.13-4.3.1.jar").touch()
+    (tmp_path / "home" / "libs" / "kafka_2.13-4.2.1.jar").touch()
     assert _provide(tmp_path / "jars", kafka_home=tmp_path / "home") == tmp_path / "home" / "libs"
     assert not (tmp_path / "jars").exists()
 

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from eos.local.process import Guard, Identity, end, identity_of, pause, send, spawn
@@ -58,10 +60,19 @@ def test_command_that_does_not_exist_is_never_alive_and_says_so(tmp_path: Path) 
 
 def test_reused_process_id_is_not_taken_for_the_broker_and_not_signalled() -> None:
     """This test's own process has the id, but not the start."""
-    impostor = Identity(os.getpid(), "0")
+    impostor = Identity(os.getpid(), 0.0)
     assert not impostor.alive
     assert not send(impostor, signal.SIGKILL)
     assert end([impostor], grace_s=0) == []
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="sets the clock as Linux shows it")
+def test_process_is_known_after_the_clock_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start is kept in a file. A broker that is not known any more would be neither stopped nor restarted."""
+    before, boot = identity_of(os.getpid()), psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 3600)
+    assert psutil.Process().create_time() > time.time() + 1800
+    assert identity_of(os.getpid()) == before
 
 
 def test_zombie_counts_as_ended() -> None:

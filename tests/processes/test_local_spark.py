@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped] # it has no annotations of its own
+import psutil
 import pytest
 
 from eos.errors import ConfigError, UsageError
@@ -288,7 +288,7 @@ def _state(directory: Path, *, master: Identity | None, owner: Identity | None =
 
 
 def test_state_survives_its_file(tmp_path: Path) -> None:
-    state = _state(tmp_path, master=Identity(7, "1"), owner=Identity(8, "2")).with_worker(Identity(9, "3"))
+    state = _state(tmp_path, master=Identity(7, 1.0), owner=Identity(8, 2.0)).with_worker(Identity(9, 3.0))
     path = tmp_path / "spark" / "state.json"
     spark_state.save(path, state)
     assert spark_state.load(path) == state
@@ -303,7 +303,7 @@ def test_foreign_state_file_is_refused(tmp_path: Path) -> None:
 
 def test_reused_process_id_is_not_attached_to_and_not_ended(tmp_path: Path) -> None:
     """The id is this test's, the start is not."""
-    _state(tmp_path, master=Identity(os.getpid(), "0"))
+    _state(tmp_path, master=Identity(os.getpid(), 0.0))
     assert LocalSpark.attach(tmp_path) is None
     LocalSpark(tmp_path).stop(grace_s=0)
 

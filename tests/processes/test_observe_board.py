@@ -28,10 +28,11 @@ from eos.events import (
     LoopTurned,
     SessionClosed,
     SessionOpened,
+    ShardsOwned,
     TransactionCommitted,
 )
 from eos.observe import Board, Relay, Server, serve
-from eos.observe.relay import Snapshot, families_of, packed
+from eos.observe.relay import packed
 from eos.offsets import OffsetVector, Partition
 from eos.settings.tables import ObserveSettings
 
@@ -176,18 +177,75 @@ def test_a_shard_that_is_still_opening_is_not_ready_yet(relay: Callable[..., Rel
     assert board.ready().missing == ("worker 0: 1 of 4 sessions open",)
 
 
-def test_a_worker_that_ended_by_itself_keeps_its_counts_and_is_not_missed(
+def test_ready_and_healthy_by_the_shards_that_the_worker_owns(
+    relay: Callable[..., Relay], clock: Clock
+) -> None:
+    """A session that was closed while its shard is still owned, or that never opened, is missed; a loop that is done is not."""
+    board = Board([0], max_silence_s=60, clock=clock)
+    worker = relay(expected_sessions=4)
+    board.take(0, told(worker, ShardsOwned("j.g.", ("a", "b"))))
+    assert board.ready().missing == ("worker 0: 0 of 2 sessions open",)
+    board.take(0, told(worker, SessionOpened("a", 0.1), SessionOpened("b", 0.1)))
+    assert board.ready().ok
+    clock.now += 50
+    board.take(0, told(worker, SessionClosed("b"), LoopTurned("a")))
+    assert board.ready().missing == ("worker 0: 1 of 2 sessions open",)
+    clock.now += 61
+    board.take(0, told(worker, LoopTurned("a")))
+    assert board.healthy().missing == ("worker 0: no turn of its loop for 61 s (limit 60 s)",)
+    board.take(0, told(worker, ShardsOwned("j.g.", ("a",))))
+    assert board.healthy().ok
+    assert board.ready().ok
+
+
+def test_worker_that_owns_no_shard_is_ready_and_healthy_while_it_says_so(
+    relay: Callable[..., Relay], clock: Clock
+) -> None:
+    board = Board([0], max_silence_s=60, clock=clock)
+    worker = relay()
+    board.take(0, told(worker, ShardsOwned("j.g.", ())))
+    assert board.ready().ok
+    assert board.healthy().ok
+    clock.now += 50
+    told(worker, ShardsOwned("j.g.", ()))
+    clock.now += 50
+    board.take(0, told(worker))
+    assert board.healthy().ok
+    clock.now += 11
+    board.take(0, told(worker))
+    assert not board.healthy().ok
+
+
+def test_a_worker_that_has_done_its_work_keeps_its_counts_and_is_not_missed(
     relay: Callable[..., Relay], clock: Clock
 ) -> None:
     board = Board([0], max_silence_s=60, clock=clock)
     worker = relay()
     told(worker, SessionOpened(SHARD, 0.1), COMMITTED, SessionClosed(SHARD))
     board.take(0, packed(worker.snapshot(ended=True)))
+    board.done(0)
     clock.now += 1000
     assert board.healthy().ok
     assert board.ready().ok
     assert shown(board, "eos_records_in_total") == {"0": 10}
     assert shown(board, "eos_sessions_open") == {}
+
+
+def test_a_worker_that_ended_in_order_before_its_work_was_done_is_missed(
+    relay: Callable[..., Relay], clock: Clock
+) -> None:
+    """Its own last report does not say that nothing is expected of its ordinal any more; the parent does."""
+    board = Board([0], max_silence_s=60, clock=clock)
+    worker = relay()
+    told(worker, SessionOpened(SHARD, 0.1), SessionClosed(SHARD))
+    board.take(0, packed(worker.snapshot(ended=True)))
+    clock.now += 61
+    assert not board.healthy().ok
+    board.restarted(0)
+    assert board.healthy().ok
+    assert board.ready().missing == ("worker 0: 0 of 1 sessions open",)
+    clock.now += 61
+    assert not board.healthy().ok
 
 
 def test_a_report_that_is_none_is_refused() -> None:
@@ -432,10 +490,10 @@ def test_a_failure_inside_an_answer_is_logged_and_the_next_one_is_served(
     assert "ZeroDivisionError" in "".join(capsys.readouterr())
 
 
-def test_snapshots_leave_creation_times_out(relay: Callable[..., Relay]) -> None:
-    worker = relay()
-    worker(COMMITTED)
-    names = {s.name for family in families_of(worker.metrics.registry) for s in family.series}
-    assert "eos_records_in_total" in names
-    assert not [name for name in names if name.endswith("_created")]
-    assert isinstance(worker.snapshot(), Snapshot)
+def test_the_page_leaves_creation_times_out(relay: Callable[..., Relay]) -> None:
+    """When a series was created says nothing once workers are restarted and added up."""
+    board = Board([0])
+    board.take(0, told(relay(), COMMITTED))
+    page = generate_latest(board.registry).decode()
+    assert "eos_records_in_total" in page
+    assert "_created" not in page

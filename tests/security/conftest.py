@@ -15,8 +15,8 @@ from eos.check.grants import Grant, Purpose, Shape, grants_for
 from eos.events import Event
 from eos.job import Job
 from eos.records import InputRecord, OutputRecord
+from eos.runner.worker import run
 from eos.settings import Settings
-from eos.worker import run_shards
 from tests.support import observer
 from tests.support.certificates import OPENSSL
 from tests.support.exactly_once import Output, SeenRecord
@@ -70,7 +70,7 @@ class Workplace:
     def run(self, settings: Settings) -> None:
         """Run the job until it has caught up, in this process."""
         stop = threading.Event()
-        run_shards(self.job, settings, stop=stop, until_caught_up=True, listener=self.events.append)
+        run(self.job, settings, stop=stop, until_caught_up=True, listener=self.events.append)
 
     def assert_all_done(self) -> None:
         """Seen from outside, all input is processed, exactly once."""

@@ -13,13 +13,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # it has no annotations
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from eos.check.grants import Purpose, Shape, grants_for
 from eos.exits import ExitCode
 from eos.job import Job
+from eos.kafka.config import client_config
 from eos.local.ports import free_port
 from eos.settings import HIDDEN, Settings
 from tests.support import jobs_for_tests, observer
@@ -258,7 +259,7 @@ def test_librdkafka_s_own_debug_log_has_no_secret(secured: SecuredBroker, canary
         def log(self, level: int, template: str, *args: object) -> None:
             lines.append(template % args)
 
-    options = settings.client_config() | {"debug": "all", "log_level": 7, "logger": Keep()}
+    options = client_config(settings) | {"debug": "all", "log_level": 7, "logger": Keep()}
     client = AdminClient(options)
     client.list_topics(timeout=_QUESTION_S)
     client.poll(0.5)
@@ -268,6 +269,6 @@ def test_librdkafka_s_own_debug_log_has_no_secret(secured: SecuredBroker, canary
 
 def test_settings_and_their_clients_say_no_secret_of_themselves(secured: SecuredBroker, canary: str) -> None:
     settings = Settings.load(overrides=secured.sasl(User("somebody", canary)), environ={})
-    assert canary in str(settings.client_config())
+    assert canary in str(client_config(settings))
     assert canary not in f"{settings!r} {settings} {settings.kafka!r} {settings.model_dump()}"
     assert canary not in str(os.environ)

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from eos.check import preflight, verify
 from eos.check.grants import Grant, Purpose
+from eos.check.preflight import preflight
 from eos.errors import ConfigError
 from eos.exits import ExitCode, exit_code_of
+from eos.verifier.verify import verify
 from tests.security.conftest import NewWorkplace, Stopwatch
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]

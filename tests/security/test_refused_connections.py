@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from eos.check import TransactionsView, preflight, verify
+from eos.check.preflight import preflight
+from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.exits import ExitCode, exit_code_of
-from eos.producer import TransactionalProducer
+from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
+from eos.verifier.verify import verify
 from tests.security.conftest import NewWorkplace, Stopwatch, Workplace
 from tests.support.certificates import Authority
 from tests.support.secured_broker import MISNAMED, OLD, SASL
@@ -124,7 +126,7 @@ def test_a_producer_alone_is_told_too(workplace: NewWorkplace) -> None:
     settings = place.settings(wrong_password(place, Path()), transaction__timeout_ms=60_000)
     began = Stopwatch()
     with pytest.raises(ConfigError, match="refused the credentials"):
-        TransactionalProducer(settings, OrdinalShard(place.job.name, place.job.name, 0)).open()
+        ShardProducer(settings, OrdinalShard(place.job.name, place.job.name, 0)).open()
     assert began.seconds < _PROMPT_S
 
 

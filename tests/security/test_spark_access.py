@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it has no annotations
+import psutil
 import pytest
 
 from eos.check.grants import Purpose, Shape, grants_for

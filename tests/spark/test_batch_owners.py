@@ -15,14 +15,14 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from eos.errors import FencedError, TransactionExpiredError, UsageError
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.offsets import Partition
-from eos.producer import TransactionalProducer
+from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
 from eos.spark.batch import ExactlyOnceBatch
 from eos.spark.commit import ShardState, ShardWriter
 from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange
-from eos.stamps import OwnershipMode, Stamp
+from eos.spark.plan import OffsetRange, plan_input
 from tests.support.batch_input import BatchRuns, values
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ def runs(spark: SparkSession, bootstrap: str) -> BatchRuns:
 
 @pytest.fixture
 def alone(bootstrap: str) -> BatchRuns:
-    """Ten records and no Spark: the writers are called by the test."""
+    """Ten records, planned, and no Spark: the writers are called by the test."""
     made = BatchRuns(None, bootstrap, partitions=1)  # type: ignore[arg-type] # not used
     made.fill(10)
+    plan_input(made.settings, [made.input], app=made.name, commit="partition")
     return made
 
 
@@ -60,7 +61,7 @@ def writer(runs: BatchRuns, owner: str = f"{RUN}t0", end: int = 10, **overrides:
         runs.settings,
         shard,
         [OffsetRange(partition, 0, end)],
-        Stamp(OwnershipMode.PARTITION, str(shard), owner),
+        OffsetMetadata(OwnershipMode.PARTITION, str(shard), owner),
         OutputColumns((runs.output,), ("value",)),
         had={runs.input: 1},
     )
@@ -126,7 +127,7 @@ def test_a_fenced_task_whose_twin_does_not_commit_fails_so_that_it_is_tried_agai
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield from rows(b"mine")
-        TransactionalProducer(alone.settings, shard).open()
+        ShardProducer(alone.settings, shard).open()
 
     with pytest.raises(FencedError, match=r"has not committed in 0\.5 s"):
         mine.write(overtaken())

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import ConfigError, TransformError, UsageError
-from eos.events import nobody
+from eos.events import ignore_event
 from eos.job import Job
+from eos.runner.worker import run
 from eos.settings import Settings
 from eos.spark.batch import ExactlyOnceBatch
 from eos.spark.transform import records_transform
-from eos.worker import run_shards
 from tests.support import observer
 from tests.support.batch_records import POISON, per_batch, per_record
 from tests.support.observer import PlainRecord
@@ -84,7 +84,7 @@ def test_the_records_are_those_of_the_loop(
     by_loop = job_with_topics(bootstrap, source, make)
     by_spark = job_with_topics(bootstrap, source, make)
     looped = settings(bootstrap, group=observer.unique("loop"))
-    run_shards(by_loop, looped, stop=threading.Event(), until_caught_up=True, listener=nobody)
+    run(by_loop, looped, stop=threading.Event(), until_caught_up=True, listener=ignore_event)
 
     sparked = settings(bootstrap, group=observer.unique("spark"))
     batch = ExactlyOnceBatch(

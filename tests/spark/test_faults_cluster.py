@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped] # it has no annotations
+import psutil
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")

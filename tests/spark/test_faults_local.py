@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped] # it has no annotations
+import psutil
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -25,7 +25,6 @@ from eos.errors import OffsetGapError, TransactionExpiredError
 from eos.events import ProducerOpened
 from eos.spark.batch import BatchResult
 from eos.spark.commit import ShardState
-from eos.spark.plan import plan_input
 from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.batch_input import BatchRuns
@@ -33,7 +32,7 @@ from tests.support.observer import PlainRecord
 from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, Copy, copied, make_sleepy
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
@@ -214,19 +213,22 @@ def test_range_ends_before_a_foreign_open_transaction_and_the_next_run_reads_the
     expect_exactly_once(runs, 2 * RECORDS + (10 if commits else 5))
 
 
-def test_input_deleted_between_plan_and_read_is_a_gap_and_nothing_of_it_is_committed(
+def test_input_deleted_before_it_is_read_is_a_gap_and_nothing_of_it_is_committed(
     spark: SparkSession, bootstrap: str
 ) -> None:
     # Spark stops the other partition's task, perhaps inside its transaction, which then ends with its timeout.
     runs = BatchRuns(spark, bootstrap, 2, overrides={"transaction.timeout_ms": 15_000})
     runs.fill(2 * RECORDS)
-    plan = plan_input(runs.settings, [runs.input], app=runs.name, commit="partition")
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for deleted in admin.delete_records([TopicPartition(runs.input, 0, 50)]).values():
-        deleted.result(WAIT_S)
 
-    with pytest.raises(OffsetGapError, match=rf"{runs.input}\[0\]: the log no longer holds offset 0"):
-        runs.run(Copy(), plan=plan)
+    def too_late(df: DataFrame) -> DataFrame:
+        """Called when the run has seen that its input is there."""
+        for deleted in admin.delete_records([TopicPartition(runs.input, 0, 50)]).values():
+            deleted.result(WAIT_S)
+        return Copy()(df)
+
+    with pytest.raises(OffsetGapError, match=r"the committed offset is 0, and the log begins at 50"):
+        runs.run(too_late)
 
     done = runs.committed()[1]
     assert runs.committed()[0] == 0

@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from eos.events import nobody
+from eos.events import ignore_event
 from eos.kafka.topics import create_topics, delete_topics
+from eos.runner.worker import run
 from eos.spark.job import run_job
-from eos.worker import run_shards
 from jobs import refunds, refunds_batch, settlement_report
 from jobs.merchants import MERCHANTS, merchants
 from jobs.settlements import KeyValue, settlements
@@ -71,12 +71,12 @@ def test_batch_writes_the_records_of_the_loop_in_their_order(
 ) -> None:
     topics = sorted(refunds.job.written_topics)
     loop_group = observer.unique("refunds-loop")
-    run_shards(
+    run(
         refunds.job,
         settled(group=loop_group),
         stop=threading.Event(),
         until_caught_up=True,
-        listener=nobody,
+        listener=ignore_event,
     )
     of_loop = observer.read_committed(bootstrap, *topics)
     batch_group = observer.unique("refunds-batch")

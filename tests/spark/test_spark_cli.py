@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped]  # it has no annotations
+import psutil
 import pytest
 
 from eos.exits import ExitCode

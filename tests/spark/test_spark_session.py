@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos.settings import Settings
-from eos.settings.java import _EQUAL
+from eos.spark.java import _EQUAL, java_client_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def test_login_is_read_by_java_as_it_was_written(spark: SparkSession, password: 
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     given = jvm.java.util.HashMap()
-    text = settings.java_client_options()["sasl.jaas.config"]
+    text = java_client_options(settings)["sasl.jaas.config"]
     given.put("sasl.jaas.config", jvm.org.apache.kafka.common.config.types.Password(text))
     context = jvm.org.apache.kafka.common.security.JaasContext.loadClientContext(given)
     (entry,) = context.configurationEntries()

@@ -1,6 +1,6 @@
 """The streaming sink, batch by batch: its ledger, accidents of its tasks, drivers against each other.
 
-The sink is called as foreachBatch calls it, with the query's id in the thread's local properties.
+The sink is called as foreachBatch calls it, with what it would find of the query that runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import ConfigError, EosError, UsageError
 from eos.events import BatchResumed, Event, LedgerDealt, TransactionCommitted
+from eos.spark.checkpoint import Checkpoint, RunningQuery
 from eos.spark.ledger import LedgerChangedError, LedgerEntry, LedgerError
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 SHARDS = 3
-_QUERY_ID = "sql.streaming.queryId"
+_query: ContextVar[RunningQuery] = ContextVar("query")
 
 
 @dataclass
@@ -45,6 +48,7 @@ class Stream:
     spark: SparkSession
     settings: Settings
     bootstrap: str
+    directory: Path
     topic: str = field(default_factory=lambda: unique("out"))
     name: str = field(default_factory=lambda: unique("sink"))
     query: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -70,12 +74,17 @@ class Stream:
         return self.spark.createDataFrame(list(rows), "key binary, value binary").repartition(2)
 
     def write(self, sink: ExactlyOnceSink, batch: int, *, query: str | None = None, **kind: Any) -> None:
-        """What foreachBatch does."""
-        self.spark.sparkContext.setLocalProperty(_QUERY_ID, query or self.query)
-        try:
-            sink(self.frame(self.rows(batch, **kind)), batch)
-        finally:
-            self.spark.sparkContext.setLocalProperty(_QUERY_ID, None)  # type: ignore[arg-type] # that removes it
+        """What foreachBatch does, each time in another run of the query."""
+        self.write_frame(sink, batch, self.frame(self.rows(batch, **kind)), query or self.query)
+
+    def write_frame(self, sink: ExactlyOnceSink, batch: int, frame: DataFrame, query: str) -> None:
+        _query.set(self.running(query))
+        sink(frame, batch)
+
+    def running(self, query: str) -> RunningQuery:
+        checkpoint = self.directory / query
+        checkpoint.mkdir(exist_ok=True)
+        return RunningQuery(query, str(uuid.uuid4()), Checkpoint(self.spark, str(checkpoint)), None)
 
     def records(self) -> Counter[tuple[bytes | None, bytes | None]]:
         return Counter((r.key, r.value) for r in read_committed(self.bootstrap, self.topic))
@@ -106,8 +115,16 @@ class Stream:
 
 
 @pytest.fixture
-def stream(spark: SparkSession, settled: Callable[..., Settings], bootstrap: str) -> Stream:
-    return Stream(spark, settled(spark__twin_wait_ms=20_000), bootstrap)
+def stream(
+    spark: SparkSession,
+    settled: Callable[..., Settings],
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Stream:
+    monkeypatch.setattr("eos.spark.stream.running_query", lambda _: _query.get())
+    monkeypatch.setattr("eos.spark.stream.require_running_batch", lambda *_: None)  # no query runs one here
+    return Stream(spark, settled(spark__twin_wait_ms=20_000), bootstrap, tmp_path)
 
 
 def test_batches_are_written_once_and_a_batch_that_is_run_again_is_not(stream: Stream) -> None:
@@ -161,7 +178,7 @@ def test_shards_are_dealt_once_however_long_each_commit_takes(
 ) -> None:
     """An entry's stamp holds its time: what the next step expects is what was written, not what would be by then."""
     seconds = itertools.count(1_800_000_000)
-    monkeypatch.setattr("eos.stamps.time", SimpleNamespace(time=lambda: next(seconds)))
+    monkeypatch.setattr("eos.group.metadata.time", SimpleNamespace(time=lambda: next(seconds)))
     for batch, shards in enumerate((2, 3)):
         stream.write(stream.sink(shards), batch)
     stream.expect(0, 1)
@@ -247,6 +264,55 @@ def test_batch_that_comes_out_otherwise_when_run_again_is_refused_until_a_person
     assert stream.next_batches() == [1, 1, 1]
 
 
+_HEADER = "array(struct('n' as key, {} as value))"
+
+
+@pytest.mark.parametrize(
+    ("column", "before", "now"),
+    [
+        ("value", "'a'", "'b'"),
+        pytest.param("value", "''", "cast(null as string)", id="tombstone"),
+        ("headers", _HEADER.format("x'31'"), _HEADER.format("x'32'")),
+        pytest.param(
+            "headers",
+            _HEADER.format("x''"),
+            _HEADER.format("cast(null as binary)"),
+            id="header without a value",
+        ),
+        ("partition", "0", "1"),
+        ("timestamp", "timestamp_millis(1)", "timestamp_millis(2)"),
+        ("topic", "'{first}'", "'{other}'"),
+    ],
+)
+def test_half_written_batch_whose_records_come_out_otherwise_is_refused(
+    stream: Stream, column: str, before: str, now: str
+) -> None:
+    """Of the same keys, so that each row comes to the shard that it came to before."""
+    first, other = stream.topic, unique("other")
+    topics = [first, other]
+    create_topics(stream.bootstrap, {other: 2})
+
+    def frame(value: str) -> DataFrame:
+        of_first = stream.frame(stream.rows(0)).withColumn("topic", F.lit(first))
+        return of_first.withColumn(column, F.expr(value.format(first=first, other=other)))
+
+    def sink() -> ExactlyOnceSink:
+        return exactly_once_sink(
+            stream.settings, name=stream.name, outputs=topics, shards=SHARDS, listener=stream.events.append
+        )
+
+    with pytest.raises(EosError, match="an accident"):
+        faulty = with_accident(sink(), Accident.BEFORE_COMMIT, 1, tries=9)
+        stream.write_frame(faulty, 0, frame(before), stream.query)
+    written = len(read_committed(stream.bootstrap, *topics))
+    assert 0 < written < len(stream.rows(0))
+    with pytest.raises(LedgerError, match="gives other rows"):
+        stream.write_frame(sink(), 0, frame(now), stream.query)
+    assert len(read_committed(stream.bootstrap, *topics)) == written, "no other version beside it"
+    stream.write_frame(sink(), 0, frame(before), stream.query)
+    assert len(read_committed(stream.bootstrap, *topics)) == len(stream.rows(0))
+
+
 def test_two_drivers_with_one_checkpoint_write_each_batch_once(stream: Stream) -> None:
     stream.write(stream.sink(), 0)
 
@@ -316,7 +382,6 @@ def test_zombie_of_a_driver_that_knew_another_number_of_shards_is_refused(
         # Its two open transactions are the only ones: a deal fences them, and the third finds the ledger changed.
         plan = stream.sink(5)
         dealt = plan._plan
-        stream.spark.sparkContext.setLocalProperty(_QUERY_ID, stream.query)
         assert dealt(1, stream.query).shards == 5
     finally:
         Path(f"{flag}.go").touch()
@@ -343,9 +408,19 @@ def test_group_that_somebody_else_uses_is_refused(stream: Stream) -> None:
         stream.write(stream.sink(), 1)
 
 
-def test_sink_outside_of_a_query_is_refused(stream: Stream) -> None:
-    with pytest.raises(UsageError, match="foreachBatch"):
-        stream.sink()(stream.frame([]), 0)
+@pytest.mark.parametrize("query", [None, "00000000-0000-4000-8000-000000000000"])
+def test_sink_outside_of_a_query_is_refused(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, query: str | None
+) -> None:
+    """Also in a thread that still has the id of one that has ended."""
+    monkeypatch.undo()
+    key = "sql.streaming.queryId"
+    stream.spark.sparkContext.setLocalProperty(key, query)  # type: ignore[arg-type] # None removes it
+    try:
+        with pytest.raises(UsageError, match="foreachBatch"):
+            stream.sink()(stream.frame([]), 0)
+    finally:
+        stream.spark.sparkContext.setLocalProperty(key, None)  # type: ignore[arg-type] # see above
 
 
 def test_output_topic_that_does_not_exist_is_named(stream: Stream) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,21 +17,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from eos.errors import ConfigError
-from eos.events import BatchResumed, Event, LedgerDealt, LedgerRefreshed
+from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed
 from eos.spark.ledger import LedgerError
-from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream import ExactlyOnceSink
 from eos.spark.stream_source import read_stream
-from tests.support.observer import (
-    PlainRecord,
-    SeenRecord,
-    committed_offsets,
-    create_topics,
-    produce_plain,
-    read_committed,
-    unique,
-)
+from tests.support.observer import unique
 from tests.support.processes import running_module
-from tests.support.stream_child import copying
+from tests.support.stream_copy import PER_BATCH, SHARDS, Copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,75 +31,6 @@ if TYPE_CHECKING:
     from eos.settings import Settings
 
 pytestmark = pytest.mark.broker
-
-SHARDS, PER_BATCH = 3, 40
-
-
-class Copy:
-    """A query that copies a topic, and how often it was begun."""
-
-    def __init__(self, spark: SparkSession, settings: Settings, bootstrap: str, directory: Path) -> None:
-        self.spark, self.settings, self.bootstrap = spark, settings, bootstrap
-        self.source, self.output, self.name = unique("in"), unique("out"), unique("copy")
-        self.checkpoint = directory / "checkpoint"
-        self.events: list[Event] = []
-        create_topics(bootstrap, {self.source: 3, self.output: 2})
-
-    def load(self, count: int, start: int = 0) -> None:
-        produce_plain(
-            self.bootstrap,
-            self.source,
-            [
-                PlainRecord(b"v%d" % i, b"k%d" % (i % 11) if i % 4 else None, headers=(("n", b"%d" % i),))
-                for i in range(start, start + count)
-            ],
-        )
-
-    def sink(self, shards: int = SHARDS) -> ExactlyOnceSink:
-        return exactly_once_sink(
-            self.settings, name=self.name, outputs=[self.output], shards=shards, listener=self.events.append
-        )
-
-    def run(self, sink: ExactlyOnceSink | None = None, checkpoint: Path | None = None) -> None:
-        query = copying(
-            self.spark,
-            self.settings,
-            self.source,
-            sink or self.sink(),
-            str(checkpoint or self.checkpoint),
-            PER_BATCH,
-        )
-        try:
-            assert query.awaitTermination(90)
-        finally:
-            query.stop()
-
-    def next_batches(self) -> list[int | None]:
-        return [
-            committed_offsets(self.bootstrap, f"{self.name}.ledger.{k}", [(self.output, 0)])[self.output, 0][
-                0
-            ]
-            for k in range(SHARDS)
-        ]
-
-    def expect_exactly_once(self) -> None:
-        """Every record once, with its headers and timestamp; a key's records in order."""
-        wanted = read_committed(self.bootstrap, self.source)
-        found = read_committed(self.bootstrap, self.output)
-        assert Counter(map(_content, found)) == Counter(map(_content, wanted))
-        assert _by_key(found) == _by_key(wanted)
-
-
-def _content(record: SeenRecord) -> tuple[object, ...]:
-    return record.key, record.value, record.headers, record.timestamp_ms
-
-
-def _by_key(records: list[SeenRecord]) -> dict[bytes, list[bytes | None]]:
-    ordered: dict[bytes, list[bytes | None]] = {}
-    for record in records:
-        if record.key is not None:
-            ordered.setdefault(record.key, []).append(record.value)
-    return ordered
 
 
 @pytest.fixture

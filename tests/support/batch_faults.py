@@ -17,7 +17,7 @@ from typing import Any
 from pyspark import TaskContext, cloudpickle
 
 from eos.offsets import Partition
-from eos.producer import TransactionalProducer
+from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import PartitionShard
 from eos.spark.commit import Writing
@@ -62,7 +62,7 @@ def late_first_try(settings: Settings, name: str, topic: str, tries: Path) -> Ca
             if attempt() == 1 and number == 15:
                 time.sleep(2.0)  # the writer has begun with what came before
                 partition = Partition(topic, batch.column("shard")[0].as_py())
-                TransactionalProducer(settings, PartitionShard(name, name, partition)).open()
+                ShardProducer(settings, PartitionShard(name, name, partition)).open()
             yield batch
         (tries / f"{attempt()}").touch()
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka.admin import AdminClient
+
 from eos.events import Event
 from eos.settings import Settings
 from tests.support import observer
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from eos.spark.batch import BatchResult
     from eos.spark.commit import CommitUnit
+
+_DELETED_S = 10.0
 
 
 @dataclass
@@ -57,6 +61,14 @@ class BatchRuns:
         """Records with keys, dealt to the partitions in turn."""
         made = [PlainRecord(value(i), b"k%d" % i, i % self.partitions) for i in range(records)]
         observer.produce_plain(self.bootstrap, self.input, made)
+
+    def recreate(self, records: int) -> None:
+        """The input topic is deleted and created anew under its name, with so many records."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for deleted in admin.delete_topics([self.input]).values():
+            deleted.result(_DELETED_S)
+        observer.create_topics(self.bootstrap, {self.input: self.partitions})
+        self.fill(records)
 
     def run(
         self, transform: Callable[[DataFrame], DataFrame], commit: CommitUnit = "partition", **others: Any

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from eos.cli.app import app
 
-_BLOCK = re.compile(r"^```(?:sh|console|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^ *```(?:sh|console|bash)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(?:kubectl exec [\w-]+ -- |docker run [^`]*? )?(eos [^`]+)`")
 _CALL = re.compile(r"(?:^|\$\(|-- |:dev |[;|&(] *|[A-Z_]+=\S+ )(eos [^)|;&>#]+)")
 _PLACE = re.compile(r"[…]|\bMODULE:NAME\b")

@@ -1,4 +1,4 @@
-"""A TCP proxy that knows Kafka's frames: it holds, repeats, drops or cuts chosen requests of a client.
+"""A TCP proxy that knows Kafka's frames: it holds, repeats, drops or cuts chosen requests of a client, or edits answers.
 
 It stands between clients and one broker listener whose advertised port is the proxy's, so that every
 request through that listener passes here. A held request is a late packet: it keeps its upstream
@@ -31,7 +31,7 @@ from typing import Self, TypeVar
 
 from tests.support.kafka_frames import ApiKey, Frame
 from tests.support.proxy_connection import Connection, reset
-from tests.support.proxy_rules import Edge, Hold, Outcome, Rule, Then, Where, ends_with
+from tests.support.proxy_rules import Edge, Edit, Hold, Outcome, Rule, Then, Where, ends_with
 
 __all__ = ["ApiKey", "Edge", "Frame", "Hold", "HoldProxy", "Outcome", "Seen", "ends_with"]
 
@@ -167,6 +167,19 @@ class HoldProxy:
         """
         outcome = Outcome.CUT_BEFORE if edge is Edge.REQUEST else Outcome.CUT_AFTER
         self._add(Rule(api_key, outcome, nth, times, client_id, where, then))
+
+    def edit_reply(
+        self,
+        api_key: ApiKey,
+        edit: Edit,
+        *,
+        nth: int = 1,
+        times: int = 1,
+        client_id: str | None = None,
+        where: Where | None = None,
+    ) -> None:
+        """Give the client what ``edit`` makes of a request and the broker's answer to it."""
+        self._add(Rule(api_key, Outcome.REPLY_EDITED, nth, times, client_id, where, edit=edit))
 
     def clear_rules(self) -> None:
         """Let everything pass from now on; what is held stays held."""

@@ -1,9 +1,10 @@
 """A job of two outputs for fault tests, what it must make of its input, and child processes that run it.
 
-    python -m tests.support.jobs_for_faults shards  <settings as JSON>    one process, run_shards
+    python -m tests.support.jobs_for_faults shards  <settings as JSON>    one process, eos.run
     python -m tests.support.jobs_for_faults workers <settings as JSON>    a supervisor with its workers
 
 The job's topics come from ``FAULTS_JOB`` (see :meth:`FaultJob.environment`), because workers import the job by its name.
+With ``own_loop`` a job is driven by the loop of the README instead of :func:`eos.run`; workers are always driven by eos.
 Every event is printed as ``<monotonic seconds> <pid> <event>``.
 """
 
@@ -21,18 +22,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from eos.errors import EosError
 from eos.events import Event, LagMeasured, Listener, LoopTurned
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.runner.supervisor import Restarted, run_workers
+from eos.runner.worker import run
+from eos.runner.worker_process import Plan
+from eos.session.session import Session
 from eos.settings import Settings
-from eos.supervisor import Plan, Restarted, run_workers
-from eos.worker import run_shards
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import assert_exactly_once, create_topics, unique
+from tests.support.process_ends import end_process
 from tests.support.processes import Child, running_module
 
 _MODULE = "tests.support.jobs_for_faults"
@@ -41,12 +45,51 @@ _REPOSITORY = Path(__file__).parents[2]
 _UNTOLD = (LoopTurned, LagMeasured)  # several a second
 
 
+class Drive(Protocol):
+    """What turns a job's input into its output."""
+
+    def __call__(
+        self,
+        job: Job,
+        settings: Settings,
+        *,
+        until_caught_up: bool,
+        stop: threading.Event,
+        listener: Listener,
+    ) -> None: ...
+
+
+def own_loop(
+    job: Job, settings: Settings, *, until_caught_up: bool, stop: threading.Event, listener: Listener
+) -> None:
+    """The loop of the README, with the job's transform in it."""
+    with Session(
+        settings,
+        app=job.name,
+        inputs=job.inputs,
+        outputs=job.written_topics,
+        until_caught_up=until_caught_up,
+        stop=stop,
+        listener=listener,
+    ) as session:
+        for batch in session:
+            with session.transaction(batch) as txn:
+                if job.transform_batch is not None:
+                    for columns in job.transform_batch(batch):
+                        txn.produce_batch(columns.topic, columns)
+                    continue
+                assert job.transform is not None
+                for record in batch:
+                    for output in job.transform(record):
+                        txn.produce(output.topic, output.value, key=output.key)
+
+
 @dataclass(frozen=True)
 class FaultJob:
     """Names of a job that writes two outputs per record: one to ``out``, keyed alike, and one to ``audit``.
 
     A value that begins with ``drop`` has no outputs, one that begins with ``poison`` raises, and
-    ``exit`` ends the process as if all were done.
+    ``exit`` ends the process as if all were done, as do others in :mod:`tests.support.process_ends`.
     """
 
     inputs: tuple[str, ...]
@@ -56,6 +99,7 @@ class FaultJob:
     name: str = field(default_factory=lambda: unique("job"))
     batch: bool = False
     pause_ms: float = 0.0  # per call of the transform
+    own_loop: bool = False
 
     @property
     def group(self) -> str:
@@ -75,6 +119,10 @@ class FaultJob:
             {"transform_batch": self._of_batch} if self.batch else {"transform": self._of_record}
         )
         return Job(name=self.name, inputs=self.inputs, outputs=self.outputs, dead_letters=self.dead, **shape)
+
+    @property
+    def drive(self) -> Drive:
+        return own_loop if self.own_loop else run
 
     def expected(self, record: SeenRecord) -> list[Output]:
         """What the observer must find for an input record."""
@@ -98,6 +146,7 @@ class FaultJob:
             raise ValueError(msg)
         if value == b"exit":
             sys.exit(0)
+        end_process(value)
         if value.startswith(b"drop"):
             return []
         return [
@@ -147,13 +196,13 @@ def _overrides(bootstrap: str, changes: Mapping[str, object]) -> dict[str, objec
 class Running:
     """A job in a thread of this process."""
 
-    def __init__(self, job: Job, settings: Settings, *, until_caught_up: bool) -> None:
+    def __init__(self, job: Job, settings: Settings, *, until_caught_up: bool, drive: Drive = run) -> None:
         self.events: list[Event] = []
         self.error: BaseException | None = None
         self._others: list[Listener] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(job, settings, until_caught_up), name="job", daemon=True
+            target=self._run, args=(job, settings, until_caught_up, drive), name="job", daemon=True
         )
         self._thread.start()
 
@@ -185,9 +234,9 @@ class Running:
         self.ask_to_stop()
         self.wait(timeout_s)
 
-    def _run(self, job: Job, settings: Settings, until_caught_up: bool) -> None:
+    def _run(self, job: Job, settings: Settings, until_caught_up: bool, drive: Drive) -> None:
         try:
-            run_shards(job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen)
+            drive(job, settings, stop=self._stop, until_caught_up=until_caught_up, listener=self._listen)
         except BaseException as error:  # noqa: BLE001 - raised to the test
             self.error = error
 
@@ -205,7 +254,7 @@ class Running:
 @contextlib.contextmanager
 def in_thread(job: FaultJob, settings: Settings, *, until_caught_up: bool = False) -> Iterator[Running]:
     """Run a job in a thread; it has ended when the block is left."""
-    run = Running(job.job(), settings, until_caught_up=until_caught_up)
+    run = Running(job.job(), settings, until_caught_up=until_caught_up, drive=job.drive)
     try:
         yield run
     finally:
@@ -216,7 +265,7 @@ def in_thread(job: FaultJob, settings: Settings, *, until_caught_up: bool = Fals
 
 def run_to_end(job: FaultJob, settings: Settings, *, timeout_s: float = 60) -> list[Event]:
     """Run a job until it has caught up; returns its events."""
-    run = Running(job.job(), settings, until_caught_up=True)
+    run = Running(job.job(), settings, until_caught_up=True, drive=job.drive)
     try:
         run.wait(timeout_s)
     finally:
@@ -247,10 +296,10 @@ def told_at(line: str) -> float:
 # --- in the child ------------------------------------------------------------------------------------
 
 
-def _job_of_environment() -> Job:
+def _job_of_environment() -> FaultJob:
     given = json.loads(os.environ[_VARIABLE])
     given["inputs"] = tuple(given["inputs"])
-    return FaultJob(**given).job()
+    return FaultJob(**given)
 
 
 def _print(event: object) -> None:
@@ -263,14 +312,13 @@ def _printing(reports: Connection, ordinal: int, settings: Settings) -> Listener
     return _print
 
 
-def _run_shards(settings: Settings, *, until_caught_up: bool) -> ExitCode:
+def _run_process(settings: Settings, *, until_caught_up: bool) -> ExitCode:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        run_shards(
-            _job_of_environment(), settings, stop=stop, until_caught_up=until_caught_up, listener=_print
-        )
+        job = _job_of_environment()
+        job.drive(job.job(), settings, stop=stop, until_caught_up=until_caught_up, listener=_print)
     except EosError as error:
         _print(f"ended by {type(error).__name__}: {error}")
         return exit_code_of(error)
@@ -292,12 +340,12 @@ def _main(arguments: Sequence[str]) -> int:
     kind, text = arguments
     told = json.loads(text)
     settings = Settings.load(overrides=told["overrides"], environ={})
-    run = {"shards": _run_shards, "workers": _run_workers}[kind]
+    run = {"shards": _run_process, "workers": _run_workers}[kind]
     return int(run(settings, until_caught_up=told["until_caught_up"]))
 
 
 if _VARIABLE in os.environ:
-    fault = _job_of_environment()  # what a worker's plan names
+    fault = _job_of_environment().job()  # what a worker's plan names
 
 if __name__ == "__main__":
     sys.exit(_main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
+from eos.errors import FencedError
 from eos.job import Job
 from eos.records import InputRecord, OutputRecord
 from tests.support.exactly_once import Output, SeenRecord
@@ -18,6 +19,7 @@ from tests.support.exactly_once import Output, SeenRecord
 INPUT = os.environ.get("TEST_INPUT", "test-input")
 COPIES, AUDIT, DEAD_LETTERS = f"{INPUT}.copies", f"{INPUT}.audit", f"{INPUT}.dlq"
 POISON = b"poison"
+POISON_AS_A_FENCE = b"poison, raised as a class of eos"
 _SECONDS_PER_RECORD = float(os.environ.get("TEST_SECONDS_PER_RECORD", "0"))
 
 
@@ -25,6 +27,8 @@ def copied(record: InputRecord) -> list[OutputRecord]:
     """A copy and an audit record: half of that would be torn."""
     if record.value == POISON:
         raise ValueError("this record cannot be processed")
+    if record.value == POISON_AS_A_FENCE:
+        raise FencedError("not of this job's shard")
     if _SECONDS_PER_RECORD:
         time.sleep(_SECONDS_PER_RECORD)
     return [OutputRecord(COPIES, record.value, record.key), OutputRecord(AUDIT, b"seen", record.key)]
@@ -45,5 +49,9 @@ copying = Job(
     name="copying", inputs=[INPUT], outputs=[COPIES, AUDIT], transform=copied, dead_letters=DEAD_LETTERS
 )
 limited = Job(
-    name="limited", inputs=[INPUT], outputs=[COPIES, AUDIT], transform=lambda _: copied, settings=Limits
+    name="limited",
+    inputs=[INPUT],
+    outputs=[COPIES, AUDIT],
+    transform_factory=lambda _: copied,
+    settings=Limits,
 )

@@ -1,4 +1,4 @@
-"""Kafka request frames as bytes on the wire: the header, and the few bodies that a rule looks into.
+"""Kafka request frames as bytes on the wire: the header, and the few bodies and answers that a rule looks into.
 
 Layouts are those of the Kafka protocol guide. A version from which an API is "flexible" writes lengths
 as unsigned varints (plus one) and has tagged fields, in the request header too.
@@ -37,7 +37,7 @@ class ApiKey(IntEnum):
 
 
 # The transactional.id is the first field of these bodies; the value is their first flexible version.
-_FLEXIBLE_FROM = {
+_TRANSACTIONAL = {
     ApiKey.PRODUCE: 9,
     ApiKey.INIT_PRODUCER_ID: 2,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
@@ -45,6 +45,8 @@ _FLEXIBLE_FROM = {
     ApiKey.END_TXN: 3,
     ApiKey.TXN_OFFSET_COMMIT: 3,
 }
+_FLEXIBLE_FROM = {**_TRANSACTIONAL, ApiKey.FETCH: 12}
+_TOPIC_IDS_FROM = 13  # of Fetch: from there on it names no topic
 _ANSWERED_WITH_THROTTLE_AND_ERROR = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
 
 
@@ -101,7 +103,7 @@ class Frame:
     @cached_property
     def transactional_id(self) -> str | None:
         """The transactional.id of a request of the transaction protocol, None for any other request."""
-        if self.api_key not in _FLEXIBLE_FROM:
+        if self.api_key not in _TRANSACTIONAL:
             return None
         return self._body().string()
 
@@ -149,6 +151,34 @@ class Frame:
         _throttle_ms, error = fields.unpack(">ih")
         return int(error)
 
+    def with_fetch_error(self, answer: bytes, partition: int, error: int) -> bytes:
+        """The broker's answer to this Fetch, with an error in place of the records of one partition, in every topic."""
+        if self.api_key != ApiKey.FETCH:
+            msg = f"the answer to api key {self.api_key} is not known here"
+            raise ValueError(msg)
+        fields = _Fields(answer, flexible=self.flexible)
+        edited = bytearray(answer)
+        fields.unpack(">i")  # correlation id
+        fields.skip_tags()
+        fields.unpack(">ihi")  # throttle, error, session
+        for _ in range(fields.array_length()):
+            fields.unpack(">16s") if self.api_version >= _TOPIC_IDS_FROM else fields.string()
+            for _ in range(fields.array_length()):
+                at = fields.at
+                (number,) = fields.unpack(">i")
+                fields.unpack(">hqqq")  # error, high watermark, last stable offset, log start
+                for _ in range(fields.array_length()):  # aborted transactions, -1 for none
+                    fields.unpack(">qq")
+                    fields.skip_tags()
+                if self.api_version >= 11:
+                    fields.unpack(">i")  # preferred read replica
+                fields.skip(fields.bytes_length())
+                fields.skip_tags()
+                if number == partition:
+                    struct.pack_into(">hqqq", edited, at + 4, error, -1, -1, -1)
+            fields.skip_tags()
+        return bytes(edited)
+
     def _body(self) -> _Fields:
         return _Fields(self.payload, flexible=self.flexible, at=self.body_at)
 
@@ -180,6 +210,12 @@ class _Fields:
 
     def array_length(self) -> int:
         return self._uvarint() - 1 if self.flexible else self.unpack(">i")[0]
+
+    def bytes_length(self) -> int:
+        return max(0, self._uvarint() - 1 if self.flexible else self.unpack(">i")[0])
+
+    def skip(self, length: int) -> None:
+        self.at += length
 
     def skip_tags(self) -> None:
         if not self.flexible:

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, TopicPartition
 from eos.events import Event
 from eos.kafka.consumer import GroupMetadata
 from eos.offsets import OffsetVector, Partition
-from eos.producer import TransactionalProducer
+from eos.producer.producer import ShardProducer
+from eos.producer.transaction import Transaction
 from eos.settings import Settings
 from eos.shards import OrdinalShard
-from eos.transaction import Transaction
 from tests.support.mock_cluster import MockCluster
 
 INPUT = Partition("in", 0)
@@ -44,7 +44,7 @@ class MockShard:
         )
         settings = mock_settings(cluster, group=self.group, transaction=transaction)
         shard = OrdinalShard("app", self.group, ordinal)
-        self.producer = TransactionalProducer(settings, shard, listener=self._tell)
+        self.producer = ShardProducer(settings, shard, listener=self._tell)
 
     def run(self, *, offset: int | None = None) -> Transaction:
         """One transaction with one record, and with an input offset if one is given."""
@@ -61,7 +61,7 @@ class MockShard:
 
     def store(self, offset: int, *, by: str | None = None) -> None:
         """Store a committed offset with our own stamp or another, as the group coordinator does at a commit."""
-        stamp = by or str(replace(self.producer.owned_offsets(self.group).stamp, had=1))
+        stamp = by or str(replace(self.producer.owned_offsets(self.group).metadata, started_partitions=1))
         position = TopicPartition(INPUT.topic, INPUT.number, offset, stamp)
         self._reader.commit(offsets=[position], asynchronous=False)
 

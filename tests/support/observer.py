@@ -21,7 +21,12 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented, the package only lacks __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.exactly_once import Comparison, SeenRecord, TopicPartitionKey, Transform, compare
@@ -31,6 +36,7 @@ __all__ = [
     "PlainRecord",
     "SeenRecord",
     "assert_exactly_once",
+    "broker_config",
     "committed_offsets",
     "create_topics",
     "lso",
@@ -88,6 +94,38 @@ def create_topics(
     for name, count in topics.items():
         while not _has_leaders(admin, name, count):
             deadline.step(f"{name}: not every one of its {count} partitions has a leader")
+
+
+@contextlib.contextmanager
+def broker_config(bootstrap: str, name: str, value: str, *, timeout_s: float = 20) -> Iterator[None]:
+    """A dynamic setting of the only broker (id 1) is this, and its default again afterwards."""
+    admin = AdminClient(_client(bootstrap))
+    broker = (ConfigResource.Type.BROKER, "1")
+
+    def set_to(value: str | None) -> None:
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        wanted = ConfigResource(*broker, incremental_configs=[entry])
+        (altered,) = admin.incremental_alter_configs([wanted]).values()
+        altered.result(timeout_s)
+
+    def read() -> str:
+        (described,) = admin.describe_configs([ConfigResource(*broker)]).values()
+        return str(described.result(timeout_s)[name].value)
+
+    def wait_for(value: str) -> None:
+        deadline = _Deadline(timeout_s)
+        while read() != value:
+            deadline.step(f"{name} is not {value}")
+
+    before = read()
+    try:
+        set_to(value)
+        wait_for(value)
+        yield
+    finally:
+        set_to(None)
+        wait_for(before)
 
 
 def produce_plain(
@@ -214,7 +252,8 @@ def assert_exactly_once(
     partitions = [(name, p) for name in inputs for p in lso(bootstrap, name, timeout_s=deadline.left())]
     offsets = committed_offsets(bootstrap, group, partitions, timeout_s=deadline.left())
     committed = {partition: offset for partition, (offset, _) in offsets.items()}
-    comparison = compare(seen_inputs, committed, seen_outputs, transform)
+    counts = {name: len(lso(bootstrap, name, timeout_s=deadline.left())) for name in outputs}
+    comparison = compare(seen_inputs, committed, seen_outputs, transform, partitions=counts)
     assert comparison.exact, str(comparison)
     return comparison
 

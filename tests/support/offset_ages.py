@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.topic_ids import TopicIds
 from eos.settings import Settings
-from eos.stamps import OwnershipMode, Stamp
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain
 
@@ -42,11 +43,24 @@ def store(
     """Offsets of the first input by partition, as a run in this mode has left them, which knew of so many."""
     source = job.inputs[0]
     at_s = int(time.time() - days_ago * DAY_S)
+    topic_id = TopicIds(settings_for(bootstrap)).of([source], within_s=10)[source]
     store_plain(
         bootstrap,
         job,
         {
-            p: (offset, str(Stamp(mode, f"{source}[{p}]", at_s=at_s, had=had)))
+            p: (
+                offset,
+                str(
+                    OffsetMetadata(
+                        mode,
+                        f"{source}[{p}]",
+                        at_s=at_s,
+                        started_partitions=had,
+                        app=job.name,
+                        topic=topic_id,
+                    )
+                ),
+            )
             for p, offset in offsets.items()
         },
     )
@@ -71,5 +85,5 @@ def offsets_of(bootstrap: str, job: FaultJob, partitions: int = PARTITIONS) -> l
 def days_old(bootstrap: str, job: FaultJob) -> list[int]:
     """How many whole days ago each offset of the first input was committed, as its stamp says."""
     found = committed_offsets(bootstrap, job.group, [(job.inputs[0], p) for p in range(PARTITIONS)])
-    stamps = [Stamp.parse(metadata) for _, metadata in found.values()]
+    stamps = [OffsetMetadata.parse(metadata) for _, metadata in found.values()]
     return [int((time.time() - stamp.at_s) / DAY_S) for stamp in stamps if stamp is not None]

@@ -7,8 +7,11 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import Consumer
 
-from eos import GroupMetadata, OffsetVector, Partition, Settings, Shard, TransactionalProducer
+from eos import OffsetVector, Partition, Settings
 from eos.events import Event
+from eos.kafka.consumer import GroupMetadata
+from eos.producer.producer import ShardProducer
+from eos.shards import Shard
 from tests.support.observer import committed_offsets, read_committed, unique
 
 E = TypeVar("E", bound=Event)
@@ -36,7 +39,7 @@ class OneShard:
         self._bootstrap = bootstrap
         self._shard = shard
         self._transaction = transaction
-        self._owners: list[TransactionalProducer] = []
+        self._owners: list[ShardProducer] = []
         self._group = unique("group")
         self._member = Consumer({"bootstrap.servers": bootstrap, "group.id": self._group, "log_level": 0})
         self.metadata = GroupMetadata(self._group, self._member.consumer_group_metadata())
@@ -51,19 +54,19 @@ class OneShard:
             owner.close()
         self._member.close()
 
-    def open(self, address: str = "", **transaction: object) -> TransactionalProducer:
+    def open(self, address: str = "", **transaction: object) -> ShardProducer:
         """One more owner, by default at the broker's own address."""
         overrides: dict[str, Any] = {
             "kafka.bootstrap_servers": address or self._bootstrap,
             **{f"transaction.{name}": value for name, value in (self._transaction | transaction).items()},
         }
         settings = Settings.load(overrides=overrides, environ={})
-        owner = TransactionalProducer(settings, self._shard, listener=self.told.append)
+        owner = ShardProducer(settings, self._shard, listener=self.told.append)
         self._owners.append(owner)
         owner.open()
         return owner
 
-    def commit(self, owner: TransactionalProducer, value: bytes, offset: int | None = None) -> None:
+    def commit(self, owner: ShardProducer, value: bytes, offset: int | None = None) -> None:
         """A transaction of one record, with an offset if one is given."""
         with owner.transaction() as txn:
             txn.produce(self.out, value)

@@ -122,7 +122,11 @@ class Child:
 
 @contextlib.contextmanager
 def running(
-    script: Path | str, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path = _REPOSITORY
+    script: Path | str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = _REPOSITORY,
+    python: Path | str = sys.executable,
 ) -> Iterator[Child]:
     """Run a Python script (a path, or the code itself); it is dead when the block is left.
 
@@ -133,9 +137,10 @@ def running(
         *arguments: its command line.
         env: variables to set beside those of this process.
         cwd: its working directory.
+        python: the interpreter.
     """
     source = [str(script)] if isinstance(script, Path) else ["-c", script]
-    with _running([sys.executable, *source, *arguments], env or {}, cwd) as child:
+    with _running([str(python), *source, *arguments], env or {}, cwd) as child:
         yield child
 
 

@@ -107,7 +107,7 @@ class Connection:
             if not waiting:
                 del self._pending[correlation_id]
             if self._pass_on(pending, answer):
-                self._client.write(_with_length(answer))
+                self._client.write(_with_length(self._edited(pending, answer)))
                 with contextlib.suppress(OSError):  # the client has gone; go on to drain the answers
                     await self._client.drain()
             if not self._pending:
@@ -125,6 +125,12 @@ class Connection:
             reset(self._client)
         ends_here = rule is not None and rule.outcome in (Outcome.REPLY_DROPPED, Outcome.CUT_AFTER)
         return not (ends_here or pending.swallow or self._client.is_closing())
+
+    def _edited(self, pending: _Pending, answer: bytes) -> bytes:
+        if pending.rule is None or pending.rule.edit is None:
+            return answer
+        edited = self._proxy.guarded(partial(pending.rule.edit, pending.frame, answer))
+        return edited if isinstance(edited, bytes) else answer
 
     def _expect(self, pending: _Pending) -> None:
         self._pending[pending.frame.correlation_id].append(pending)

@@ -12,6 +12,7 @@ from tests.support.kafka_frames import ApiKey, Frame
 
 Where = Callable[[Frame], bool]
 Then = Callable[[Frame], object]
+Edit = Callable[[Frame, bytes], bytes]
 
 
 class Edge(Enum):
@@ -28,6 +29,7 @@ class Outcome(Enum):
     HELD = "held"
     DUPLICATED = "duplicated"
     REPLY_DROPPED = "reply dropped"
+    REPLY_EDITED = "reply edited"
     CUT_BEFORE = "cut before the broker saw it"
     CUT_AFTER = "cut after the broker had done it"
 
@@ -96,6 +98,7 @@ class Rule:
     where: Where | None = None
     then: Then | None = None
     hold: Hold | None = None
+    edit: Edit | None = None
     matched: int = 0
 
     def counts(self, frame: Frame) -> bool:

@@ -17,10 +17,10 @@ from pathlib import Path
 from pyspark import TaskContext, cloudpickle
 
 from eos.errors import CommitOutcomeUnknownError, DeliveryError
-from eos.events import Listener, nobody
+from eos.events import Listener, ignore_event
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector
-from eos.producer import TransactionalProducer
+from eos.producer.producer import ShardProducer
 from eos.spark.ledger import LedgerEntry, LedgerStamp
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.stream import ExactlyOnceSink
@@ -67,8 +67,8 @@ class FaultyStore(LedgerStore):
 
     @contextlib.contextmanager
     def owned(
-        self, shard: int, stamp: LedgerStamp, listener: Listener = nobody
-    ) -> Iterator[tuple[TransactionalProducer, Committed | None]]:
+        self, shard: int, stamp: LedgerStamp, listener: Listener = ignore_event
+    ) -> Iterator[tuple[ShardProducer, Committed | None]]:
         """What follows the block follows the commit."""
         with LedgerStore.owned(self, shard, stamp, listener) as owned:
             yield owned

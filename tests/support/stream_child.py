@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from eos.spark.stream import ExactlyOnceSink
-
 
 def copying(
     spark: SparkSession,
     settings: Settings,
     source: str,
-    sink: ExactlyOnceSink,
+    sink: Callable[[DataFrame, int], None],
     checkpoint: str,
     per_batch: int,
 ) -> StreamingQuery:
@@ -63,7 +62,7 @@ def run(
     )
     spark = build_session("child", "local[2,4]", map(Path, jars), {"spark.driver.memory": "512m"})
     spark.sparkContext.setLogLevel("OFF")
-    sink = exactly_once_sink(settings, name=name, outputs=[output], shards=shards)
+    sink = exactly_once_sink(settings, name=name, outputs=[output], inputs=[source], shards=shards)
     with_accident(sink, Accident.PAUSED, shards - 1, batch=pause_in, flag=flag, tries=9)
     copying(spark, settings, source, sink, checkpoint, per_batch).awaitTermination()
 

@@ -13,11 +13,14 @@ from eos.job import Job
 from eos.records import InputRecord, OutputRecord
 from eos.testing import KafkaCluster, assert_exactly_once
 from eos.testing.cluster import unique
+from eos.verifier.placement import partition_of
 
 pytestmark = pytest.mark.broker
 
 WAIT_S = 30.0
 COUNT = 20
+PLACES = 3
+KEY = b"k"
 Write = Callable[[Sequence[OutputRecord]], Sequence[OutputRecord]]
 
 
@@ -34,20 +37,26 @@ class House(NamedTuple):
             out for one in self.cluster.read_committed(*self.job.inputs) for out in transform.record(one)
         ]
         client = {"bootstrap.servers": self.cluster.bootstrap_servers, "log_level": 0}
-        producer = Producer(client | {"transactional.id": unique("by-hand")})
+        producer = Producer(client | {"transactional.id": unique("by-hand"), "partitioner": "murmur2_random"})
         group = Consumer(client | {"group.id": self.cluster.group_of(self.job)})
         producer.init_transactions(WAIT_S)
         producer.begin_transaction()
         for out in damage(outputs):
-            producer.produce(out.topic, out.value, out.key)
+            producer.produce(out.topic, out.value, out.key, -1 if out.partition is None else out.partition)
         producer.send_offsets_to_transaction(
-            [TopicPartition(self.job.inputs[0], 0, COUNT)], group.consumer_group_metadata(), WAIT_S
+            [TopicPartition(self.job.inputs[0], partition_of(KEY, PLACES), COUNT)],
+            group.consumer_group_metadata(),
+            WAIT_S,
         )
         producer.flush(WAIT_S)
         group.close()
         if commit:
             producer.commit_transaction(WAIT_S)
         return producer
+
+
+def _elsewhere(out: OutputRecord) -> OutputRecord:
+    return out._replace(partition=(partition_of(KEY, PLACES) + 1) % PLACES)
 
 
 @pytest.fixture
@@ -59,8 +68,8 @@ def house(eos_cluster: KafkaCluster) -> House:
         return [OutputRecord(big, value.upper(), record.key), OutputRecord(small, value.lower(), record.key)]
 
     job = Job(name="both", inputs=[source], outputs=[big, small], transform=both)
-    eos_cluster.create_topics(job)
-    eos_cluster.produce(source, [OutputRecord(source, b"Value%d" % i, b"k") for i in range(COUNT)])
+    eos_cluster.create_topics(job, partitions=PLACES)
+    eos_cluster.produce(source, [OutputRecord(source, b"Value%d" % i, KEY) for i in range(COUNT)])
     return House(eos_cluster, job)
 
 
@@ -83,8 +92,10 @@ def test_the_settings_of_the_run_are_as_good_as_the_cluster(house: House) -> Non
         (lambda outputs: [*outputs, outputs[0]], r"duplicated +1\n"),
         (lambda outputs: [*outputs, outputs[0]._replace(value=b"else")], r"unexpected +1\n"),
         (lambda outputs: [*outputs[4:], *outputs[:4]], r"reordered +[1-9]"),
+        (lambda outputs: outputs[::-1], r"reordered +[1-9]"),
+        (lambda outputs: [_elsewhere(one) for one in outputs], r"misplaced +40\n"),
     ],
-    ids=["lost", "torn", "duplicated", "unexpected", "reordered"],
+    ids=["lost", "torn", "duplicated", "unexpected", "turned", "reversed", "misplaced"],
 )
 def test_damaged_output_fails_and_the_report_names_the_damage(house: House, damage: Write, told: str) -> None:
     house.process(damage)

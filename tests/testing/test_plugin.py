@@ -16,6 +16,7 @@ pytest_plugins = ["pytester"]
 REPOSITORY = Path(__file__).parents[2]
 NOBODY = "unix:///nonexistent/engine.sock"
 PASSES = "def test_nothing(): pass"
+LOOKS = "def test_looks(eos_kafka): pass"  # asks where Kafka would run, and starts none
 ASKS = "def test_asks(eos_cluster): pass"
 RUN_S = 150
 
@@ -47,7 +48,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def header(pytester: pytest.Pytester, *arguments: str) -> str:
-    pytester.makepyfile(PASSES)
+    pytester.makepyfile(LOOKS)
     result = run(pytester, *arguments)
     result.assert_outcomes(passed=1)
     (line,) = [line for line in result.outlines if line.startswith("eos: ")]
@@ -137,19 +138,37 @@ def test_under_xdist_the_workers_do_what_the_header_says(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(["eos: Kafka from processes *: asked for"])
 
 
+def test_under_xdist_without_an_option_a_worker_chooses_when_a_test_asks(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_kind(eos_kafka): assert eos_kafka.why.startswith('auto, because no ')")
+    run(pytester, "-n", "1").assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")])
-def test_a_run_without_kafka_imports_no_client(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
-    pytester.makepyfile(
+def test_a_run_without_kafka_imports_nothing_of_eos_and_prints_nothing(
+    pytester: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    """The controller of xdist as well as its worker: what each has imported is printed at its end."""
+    pytester.makeconftest(
         """
         import sys
 
-        def test_modules():
-            heavy = {"confluent_kafka", "docker", "testcontainers", "requests", "pydantic", "structlog", "rich"}
-            assert "eos.testing.plugin" in sys.modules
-            assert not heavy & sys.modules.keys()
+        def pytest_unconfigure():
+            loaded = sorted(name for name in sys.modules if name.partition(".")[0] in {"eos", "docker"})
+            print("imported:", "eos_pytest" in sys.modules, loaded, file=sys.__stderr__)
         """
     )
-    run(pytester, *arguments).assert_outcomes(passed=1)
+    pytester.makepyfile(PASSES)
+    result = run(pytester, *arguments)
+    result.assert_outcomes(passed=1)
+    told = [line for line in result.errlines if line.startswith("imported:")]
+    assert told == ["imported: True []"] * (2 if arguments else 1)
+    assert not [line for line in result.outlines if line.startswith("eos: ")]
+
+
+def test_an_option_makes_a_header_though_no_test_asks(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(PASSES)
+    result = run(pytester, "--eos-kafka=process")
+    result.stdout.fnmatch_lines(["eos: Kafka from processes *: asked for"])
 
 
 @pytest.mark.slow

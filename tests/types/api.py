@@ -47,7 +47,7 @@ def declared_jobs() -> list[eos.Job]:
     return [
         eos.Job(name="a", inputs=["in"], outputs=["out"], transform=per_record, dead_letters="dlq"),
         eos.Job(name="b", inputs=("in",), outputs=("out",), transform_batch=per_batch),
-        eos.Job(name="c", inputs=["in"], outputs=["out"], transform=factory, settings=Rules),
+        eos.Job(name="c", inputs=["in"], outputs=["out"], transform_factory=factory, settings=Rules),
     ]
 
 
@@ -60,6 +60,15 @@ def settings() -> eos.Settings:
     return loaded
 
 
+def verified(job: eos.Job) -> bool:
+    report = eos.verify(
+        job, settings(), deadline_s=600.0, input_from={eos.Partition("in", 0): 500}, order=False
+    )
+    assert_type(report, eos.VerificationReport)
+    assert_type(report.rows(), list[tuple[str, str]])
+    return report.exactly_once and report.complete
+
+
 def shards(group: str) -> list[eos.Shard]:
     found: list[eos.Shard] = [
         eos.OrdinalShard("app", group, 0),
@@ -69,35 +78,40 @@ def shards(group: str) -> list[eos.Shard]:
     return found
 
 
-def transactions(shard: eos.Shard) -> eos.TransactionState:
-    with eos.TransactionalProducer(settings(), shard) as producer:
+def transactions() -> eos.TransactionState:
+    with eos.TransactionalProducer(settings(), app="payments") as producer:
         with producer.transaction() as transaction:
             transaction.produce("out", b"value")
             transaction.produce(
-                "out", None, key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=5, partition=0
+                "out", None, key=b"k", headers=[("h", b"1"), ("h", None)], timestamp_ms=5, partition=0
             )
             transaction.produce("out", "text", key="text", headers={"h": b"1"})
             transaction.produce_batch("out", [{"value": b"v", "key": b"k"}])
             transaction.produce_batch("out", eos.OutputBatch("out", [b"v", None]))
             transaction.produce_records([eos.OutputRecord("out", b"v")])
-        assert_type(producer.state, eos.ProducerState)
-        assert_type(transaction.offsets, eos.OffsetVector)
+        assert_type(producer.transactional_id, str)
+        assert_type(transaction.committed, bool)
         return transaction.state
 
 
-def consume_transform_produce(shard: eos.Shard) -> None:
-    with (
-        eos.ReadCommittedConsumer(settings(), ["in"], group="g") as consumer,
-        eos.TransactionalProducer(settings(), shard) as producer,
-    ):
-        batch = consumer.fetch(1000, timeout_s=1.0)
-        assert_type(batch, eos.InputBatch)
-        with producer.transaction() as transaction:
-            for output in per_batch(batch):
-                transaction.produce_batch(output.topic, output)
-            transaction.add_offsets(consumer.positions(), consumer.group_metadata())
-            if not batch:
-                raise eos.AbortTransaction
+def consume_transform_produce() -> None:
+    with eos.Session(settings(), app="relay", inputs=["in"], outputs=["out"]) as session:
+        for batch in session:
+            assert_type(batch, eos.InputBatch)
+            with session.transaction(batch) as transaction:
+                for output in per_batch(batch):
+                    transaction.produce_batch(output.topic, output)
+                if not batch:
+                    raise eos.AbortTransaction
+            if not transaction.committed:
+                session.stop()
+        assert_type(session.committed_offsets, eos.OffsetVector)
+
+
+def reading_alone() -> eos.InputBatch:
+    with eos.ReadCommittedConsumer(settings(), ["in"], group="g") as consumer:
+        assert_type(consumer.assignment, frozenset[eos.Partition])
+        return consumer.fetch(1000, timeout_s=1.0)
 
 
 def offsets() -> int:
@@ -134,7 +148,7 @@ def told() -> list[object]:
     def tell(event: object) -> None:
         events.append(event)
 
-    eos.TransactionalProducer(settings(), shards("g")[0], listener=tell)
+    eos.TransactionalProducer(settings(), app="payments", listener=tell)
     return events
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eos.check.preflight import OLDEST_BROKER, check_broker_version, topic_risks
+from eos.check.preflight import (
+    OLDEST_BROKER,
+    check_broker_version,
+    check_transaction_timeout,
+    late_request_risks,
+    topic_risks,
+)
 from eos.errors import ConfigError
 from eos.kafka.admin import TopicShape
 
@@ -57,3 +63,29 @@ def test_each_risk_is_named(config: dict[str, str], said: str) -> None:
 
 def test_the_brokers_own_topics_may_be_compacted() -> None:
     assert not list(topic_risks(SAFE, {"cleanup.policy": "compact"}, is_output=False))
+
+
+VERIFICATION = "transaction.partition.verification.enable"
+
+
+def test_brokers_that_verify_transactions_get_no_warning() -> None:
+    assert not list(late_request_risks({"1": {VERIFICATION: "true"}, "2": {VERIFICATION: "true"}}))
+
+
+def test_brokers_that_do_not_are_named_with_the_reason() -> None:
+    configs = {
+        "1": {VERIFICATION: "true"},
+        "2": {VERIFICATION: "false"},
+        "3": {"other": "1"},
+        "4": {"other": "1"},
+    }
+    switched_off, older = list(late_request_risks(configs))
+    assert f"{VERIFICATION} = false (broker 2)" in switched_off
+    assert "before Apache Kafka 3.6 (broker 3, 4)" in older
+    assert "Fix:" in switched_off
+
+
+def test_a_timeout_above_the_brokers_maximum_is_refused_with_both_figures() -> None:
+    check_transaction_timeout(120_000, 900_000)
+    with pytest.raises(ConfigError, match=r"transaction\.timeout_ms: 120000 .* = 60000"):
+        check_transaction_timeout(120_000, 60_000)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from eos.check.report import Example, InputCount, Kind, OutputCount, VerificationReport
+from eos.check.held_back import HeldBack
 from eos.cli.progress import Figures
 from eos.events import LagMeasured, TransactionCommitted
 from eos.exits import ExitCode
 from eos.job import Job
 from eos.observe import Board, MetricsListener
-from eos.observe.relay import Snapshot, families_of, packed
+from eos.observe.relay import Snapshot, packed
 from eos.offsets import OffsetVector, Partition
+from eos.runner.supervisor import Restarted
+from eos.runner.worker_process import Plan
 from eos.settings import Settings
-from eos.supervisor import Plan, Restarted
+from eos.verifier.report import Difference, Example, InputCount, OutputCount, VerificationReport
 from tests.support.command_line import Eos, command_line
 
 _JOB = "tests.support.jobs_for_tests:copying"
@@ -40,12 +44,18 @@ class _Supervisor:
         self.reports: list[tuple[int, object]] = []
 
     def run_workers(
-        self, plan: Plan, *, on_report: Callable[[int, object], None], on_restart: Callable[[Restarted], None]
+        self,
+        plan: Plan,
+        *,
+        on_report: Callable[[int, object], None],
+        on_restart: Callable[[Restarted], None],
+        on_done: Callable[[int], None],
     ) -> ExitCode:
         self.plan = plan
         for ordinal, report in self.reports:
             on_report(ordinal, report)
         on_restart(Restarted(plan.settings.ordinal, 9))
+        on_done(plan.settings.ordinal)
         return self.code
 
 
@@ -58,8 +68,8 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
         return [f"{job.name} has one replica"]
 
     standing_in = _Supervisor()
-    monkeypatch.setattr("eos.supervisor.run_workers", standing_in.run_workers)
-    monkeypatch.setattr("eos.check.preflight", preflight)
+    monkeypatch.setattr("eos.runner.supervisor.run_workers", standing_in.run_workers)
+    monkeypatch.setattr("eos.check.preflight.preflight", preflight)
     monkeypatch.setattr("eos.observe.configure_logs", lambda _: None)
     return standing_in
 
@@ -112,6 +122,7 @@ def test_run_logs_the_warnings_of_the_preflight(
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["tests.support.module_that_exits:job"], "calls sys.exit(0) when it is imported"),
         ([_LIMITED], "job.most"),
         ([_LIMITED, "--set", "job.most=many"], "job.most"),
         ([_JOB, "--set", "job.most=3"], "most"),
@@ -152,7 +163,7 @@ def _report(ordinal: int, *, processed: int, lag: int) -> bytes:
     partition = Partition("t", ordinal)
     metrics(LagMeasured("s", {partition: lag}, {partition: 0}))
     metrics(TransactionCommitted("s", processed, 0, OffsetVector({partition: processed}), 0.1, 0.1))
-    return packed(Snapshot(f"process-{ordinal}", 0.0, 1, 1, False, families_of(metrics.registry)))
+    return packed(Snapshot(f"process-{ordinal}", 0.0, 1, 1, False, tuple(metrics.registry.collect())))
 
 
 _INPUT = Partition("t", 0)
@@ -160,12 +171,16 @@ _EXACT = VerificationReport("g", (InputCount(_INPUT, 0, 10, 10),), (OutputCount(
 _LOST = VerificationReport(
     "g",
     (InputCount(_INPUT, 0, 10, 10),),
-    (OutputCount("o", 10, 9, lost=1),),
+    (OutputCount("o", 10, 9, Counter({Difference.LOST: 1})),),
     examples=(
-        Example(Kind.LOST, _INPUT, 4, "its output in o was not found, " + "and it was looked for " * 5),
+        Example(Difference.LOST, _INPUT, 4, "its output in o was not found, " + "and it was looked for " * 5),
     ),
 )
 _NOTHING = VerificationReport("g", (InputCount(_INPUT, 0, None, 0),), ())
+
+
+_HELD_BACK = replace(_EXACT, held_back=(HeldBack(_INPUT, 10, 110, "by the open transaction of 'another'"),))
+_WAITING = replace(_EXACT, inputs=(InputCount(_INPUT, 0, 10, 10, waiting=7),))
 
 
 def _verify_gives(report: VerificationReport, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
@@ -175,7 +190,7 @@ def _verify_gives(report: VerificationReport, monkeypatch: pytest.MonkeyPatch) -
         calls.append(options)
         return report
 
-    monkeypatch.setattr("eos.check.verify", verify)
+    monkeypatch.setattr("eos.verifier.verify.verify", verify)
     return calls
 
 
@@ -195,9 +210,63 @@ def test_verify_of_a_damaged_output_has_its_own_code_and_shows_where(
     assert str(_LOST.examples[0]) in ended.out.splitlines()  # whole, however wide
 
 
-def test_verify_says_when_there_was_nothing_to_compare(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_of_a_group_that_has_processed_nothing_is_not_exactly_once(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _verify_gives(_NOTHING, monkeypatch)
-    assert "nothing was compared" in eos("verify", _JOB, *_APP_DIR).err
+    ended = eos("verify", _JOB, *_APP_DIR)
+    assert ended.code == ExitCode.NOT_EXACTLY_ONCE
+    assert "exactly once not shown: the group has processed no record" in " ".join(ended.out.split())
+    assert "the group 'g' has processed no record" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (
+            _HELD_BACK,
+            "held back 100 offsets of t[0], from the LSO 10 to the high watermark 110, are held back by the open transaction",
+        ),
+        (_WAITING, "not processed 7 offsets of t[0] after the committed one"),
+    ],
+)
+def test_verify_of_input_that_is_not_processed_says_so_and_fails_where_all_is_asked_for(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch, report: VerificationReport, said: str
+) -> None:
+    _verify_gives(report, monkeypatch)
+    ended = eos("verify", _JOB, *_APP_DIR)
+    shown = " ".join(ended.out.split())
+    assert ended.code == ExitCode.DONE
+    assert said in shown
+    assert shown.endswith("for what is committed, yes; but not all of the input is processed")
+    ended = eos("verify", _JOB, *_APP_DIR, "--complete")
+    assert (ended.code, "not all of the input is processed" in ended.err) == (ExitCode.UNAVAILABLE, True)
+
+
+def test_verify_of_all_of_the_input_is_complete(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    _verify_gives(_EXACT, monkeypatch)
+    assert eos("verify", _JOB, *_APP_DIR, "--complete").code == ExitCode.DONE
+
+
+def test_verify_of_a_damaged_output_that_is_not_complete_is_damaged(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _verify_gives(replace(_LOST, held_back=_HELD_BACK.held_back), monkeypatch)
+    assert eos("verify", _JOB, *_APP_DIR, "--complete").code == ExitCode.NOT_EXACTLY_ONCE
+
+
+def test_verify_is_told_of_grown_topics_and_of_the_order(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _verify_gives(_EXACT, monkeypatch)
+    eos("verify", _JOB, *_APP_DIR)
+    eos("verify", _JOB, *_APP_DIR, "--grown-from", "o=4", "--grown-from", "o.dlq=1", "--no-order")
+    eos("verify", _JOB, *_APP_DIR, "--order")
+    assert [(call["grown_from"], call["order"]) for call in calls] == [
+        ({}, None),
+        ({"o": 4, "o.dlq": 1}, False),
+        ({}, True),
+    ]
+    ended = eos("verify", _JOB, *_APP_DIR, "--grown-from", "o:4")
+    assert (ended.code, "TOPIC=PARTITIONS" in ended.err) == (ExitCode.CONFIGURATION, True)
 
 
 def test_verify_begins_where_it_is_told(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:

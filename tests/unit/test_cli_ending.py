@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.ending import end_with_code
+from eos.cli.process import end_with_code
 from eos.errors import (
     ConfigError,
     EosError,

@@ -19,6 +19,10 @@ _COMMANDS = [
     "local stop",
     "local status",
     "local topics",
+    "local spark start",
+    "local spark stop",
+    "local spark status",
+    "acl show",
     "spark run",
     "spark plan",
     "spark jars",
@@ -51,7 +55,7 @@ def test_the_help_documents_every_exit_code(eos: Eos) -> None:
 
 def test_the_help_names_every_command_in_one_line_each(eos: Eos) -> None:
     lines = eos("--help").out.splitlines()
-    for command in ("run", "verify", "spark", "shard-id", "local", "config"):
+    for command in ("run", "verify", "spark", "shard-id", "local", "acl", "config"):
         (line,) = (line for line in lines if line.startswith(f"│ {command} "))
         assert line.rstrip(" │").endswith(".")
 
@@ -83,7 +87,7 @@ def test_the_version_is_printed(eos: Eos) -> None:
     [
         # A worker imports the console script's module, and its own part of the command.
         ("import eos.cli, eos.cli.listening", ["typer", "rich", "eos.cli.app"]),
-        ("import eos.cli.app", ["rich.progress", "eos.observe", "eos.local", "eos.check", "pyspark"]),
+        ("import eos.cli.app", ["rich.progress", "eos.observe", "eos.local", "kafka", "pyspark"]),
     ],
 )
 def test_start_up_loads_no_more_than_it_needs(code: str, unwanted: list[str]) -> None:

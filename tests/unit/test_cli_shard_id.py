@@ -45,8 +45,16 @@ def test_the_ids_of_a_job(eos: Eos, arguments: list[str], ids: list[str]) -> Non
         ("copying.a%2Eb.i.3", ["app    copying", "group  a.b", "shard  instance 3"]),
         ("copying.g.p.my.topic.7", ["app    copying", "group  g", "shard  partition my.topic[7]"]),
         (
+            "copying.g.o.3",
+            ["app    copying", "group  g", "shard  output shard 3 of a streaming query"],
+        ),
+        (
+            "copying.g.b.batch",
+            ["app    copying", "group  g", "shard  a batch run: all input partitions in one transaction"],
+        ),
+        (
             "copying.g.s.start",
-            ["app    copying", "group  g", "shard  first offsets of the group (start policy)"],
+            ["app    copying", "group  g", "shard  the group's first offsets (start policy)"],
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,3 +51,10 @@ def test_text_with_a_lone_surrogate_does_not_stop_the_job() -> None:
     r"""JSON like "\ud800" parses to text that UTF-8 does not know, and an error may quote it."""
     letter = dead_letter(RECORD, "ValueError: unknown currency \ud800", topic="dlq")
     assert (dict(letter.headers)["eos.deadletter.error"] or b"").startswith(b"ValueError: unknown currency ")
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, -1])
+def test_letter_of_a_record_whose_time_cannot_be_written_has_the_clients(timestamp_ms: int) -> None:
+    """Else the dead letter would be refused in its turn, and the job stop at each start."""
+    letter = dead_letter(InputRecord("in", 0, 0, None, b"v", (), timestamp_ms), "no", topic="dlq")
+    assert letter.timestamp_ms is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eos import events
-from eos.events import Event, LoopTurned, nobody, tell_all
+from eos.events import Event, LoopTurned, ignore_event, send_to_all
 from eos.offsets import OffsetVector, Partition
 
 KINDS = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
@@ -21,6 +21,7 @@ VALUES: dict[str, object] = {
     "partitions": (Partition("in", 0),),
     "policy": "earliest",
     "written": (0, 2),
+    "transactional_ids": ("j.g.i.0",),
 }
 
 
@@ -49,7 +50,9 @@ def test_every_event_names_its_shard_first(kind: type[Event]) -> None:
 
 def test_every_listener_is_told_in_order() -> None:
     told: list[tuple[str, Event]] = []
-    tell = tell_all(lambda e: told.append(("first", e)), nobody, lambda e: told.append(("second", e)))
+    send = send_to_all(
+        lambda e: told.append(("first", e)), ignore_event, lambda e: told.append(("second", e))
+    )
     event = LoopTurned("j.g.i.0")
-    tell(event)
+    send(event)
     assert told == [("first", event), ("second", event)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import ctypes
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from eos.errors import UsageError
+from eos.errors import FencedError, UsageError
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.references import load_named
 
 RECORD = InputRecord("in", 0, 0, b"k", b"v")
 
@@ -43,11 +46,19 @@ def job(**changes: Any) -> Job:
         ({"dead_letters": "d l q"}, "not topic names"),
         ({"transform": None}, "exactly one"),
         ({"transform_batch": copied_batch}, "exactly one"),
+        ({"transform_factory": lambda: copied_batch}, "exactly one"),
+        ({"settings": BaseModel}, r"does not get settings=\. Fix: transform_factory="),
     ],
 )
 def test_contradiction_is_refused_with_its_reason(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         job(**changes)
+
+
+def test_factory_of_a_job_without_settings_is_called_with_nothing() -> None:
+    bound = job(transform=None, transform_batch_factory=lambda: copied_batch).bound()
+    assert bound.takes_batches
+    assert [out.value for out in bound.record(RECORD)] == [RECORD.value]
 
 
 def test_dead_letter_topic_is_written_too_and_may_be_an_output() -> None:
@@ -111,6 +122,28 @@ def test_what_is_no_list_of_outputs_is_the_users_bug_and_no_poison(made: object)
         job(transform=lambda _: made).bound().records(InputBatch.of([RECORD]), failed)
 
 
+def test_class_of_eos_that_a_factory_raises_is_a_mistake_of_the_job_and_no_fence() -> None:
+    class Own(BaseModel):
+        pass
+
+    def factory(_: Own) -> object:
+        raise FencedError("not of this job's shard")
+
+    with pytest.raises(UsageError, match=r"factory of its transform raised FencedError.*Fix: ") as raised:
+        job(transform=None, transform_factory=factory, settings=Own).bound(Own())
+    assert isinstance(raised.value.__cause__, FencedError)
+
+
+def test_module_that_raises_a_class_of_eos_when_it_is_imported_is_a_mistake_and_no_fence(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "module_that_is_fenced.py").write_text(
+        "import eos\nraise eos.FencedError('not of this process')\n"
+    )
+    with pytest.raises(UsageError, match=r"'module_that_is_fenced' raised FencedError.*Fix: "):
+        load_named("module_that_is_fenced:job", tmp_path, Job, "eos.Job")
+
+
 def test_one_output_batch_without_a_list_is_the_users_bug() -> None:
     batches = job(transform=None, transform_batch=lambda _: OutputBatch("out", [b"v"])).bound()
     with pytest.raises(UsageError, match="returned OutputBatch, not a list of OutputBatch"):
@@ -133,8 +166,8 @@ def with_limits(limits: Limits) -> Callable[[InputRecord], list[OutputRecord]]:
     return lambda record: [OutputRecord("out", (record.value or b"") + limits.suffix.encode())]
 
 
-def test_job_with_settings_gives_factories() -> None:
-    bound = job(transform=with_limits, settings=Limits).bound(Limits(suffix="?"))
+def test_factory_gets_the_settings_of_the_job() -> None:
+    bound = job(transform=None, transform_factory=with_limits, settings=Limits).bound(Limits(suffix="?"))
     assert bound.record(RECORD) == [OutputRecord("out", b"v?")]
 
 
@@ -143,7 +176,7 @@ def test_settings_without_a_model_or_the_reverse_are_refused(
     model: type[BaseModel] | None, given: BaseModel | None
 ) -> None:
     with pytest.raises(UsageError, match="iff the job declares a model"):
-        job(settings=model).bound(given)
+        job(transform=None, transform_factory=with_limits, settings=model).bound(given)
 
 
 def test_dead_letter_needs_a_declared_topic() -> None:
@@ -152,3 +185,100 @@ def test_dead_letter_needs_a_declared_topic() -> None:
     letter = job(dead_letters="dlq").bound().dead_letter(RECORD, ValueError("no"))
     assert letter.topic == "dlq"
     assert letter.headers[-1] == ("eos.deadletter.error", b"ValueError: no")
+
+
+def test_headers_that_a_record_function_uses_again_are_those_of_their_record() -> None:
+    shared: list[Any] = []
+
+    def one_after_the_other(record: InputRecord) -> Iterator[OutputRecord]:
+        for name in ("a", "b"):
+            shared[:] = [(name, record.value)]
+            yield OutputRecord("out", record.value, headers=shared)  # type: ignore[arg-type]
+
+    bound = job(transform=one_after_the_other).bound()
+    expected = [(("a", RECORD.value),), (("b", RECORD.value),)]
+    assert [one.headers for one in bound.record(RECORD)] == expected
+    assert [one.headers for one in bound.records(InputBatch.of([RECORD]), lambda *_: [])] == expected
+
+
+def test_batches_that_share_their_lists_hold_what_they_were_made_of() -> None:
+    values: list[bytes | None] = []
+
+    def one_after_the_other(batch: InputBatch) -> Iterator[OutputBatch]:
+        for value in (b"a", b"b"):
+            values[:] = [value] * len(batch)
+            yield OutputBatch("out", values, values)
+
+    bound = job(transform=None, transform_batch=one_after_the_other).bound()
+    made = bound.batch(InputBatch.of([RECORD]))
+    assert [(one.values, one.keys) for one in made] == [([b"a"], [b"a"]), ([b"b"], [b"b"])]
+
+
+def test_batch_function_that_changes_its_columns_leaves_the_batch_as_it_came() -> None:
+    def changing(batch: InputBatch) -> list[OutputBatch]:
+        batch.values.clear()
+        batch.offsets[0] = 7
+        return []
+
+    batch = InputBatch.of([RECORD])
+    assert batch.values == [RECORD.value]
+    job(transform=None, transform_batch=changing).bound().batch(batch)
+    assert list(batch) == [RECORD]
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("shape", ["record", "batch"])
+@pytest.mark.parametrize("place", ["value", "key"])
+def test_buffer_that_could_be_used_again_is_refused(shape: str, place: str) -> None:
+    """The client would take a ctypes array, and its content at the time of sending: that of a later record."""
+    buffer: Any = ctypes.create_string_buffer(b"x", 1)
+    value, key = (buffer, b"k") if place == "value" else (b"v", buffer)
+    batch = InputBatch.of([InputRecord("in", 0, 0, b"k", b"v")])
+    if shape == "record":
+        bound = Job(
+            name="j", inputs=["in"], outputs=["out"], transform=lambda _: [OutputRecord("out", value, key)]
+        ).bound()
+        with pytest.raises(UsageError, match=r"out: a value or key is c_char_Array_1\. Fix: bytes"):
+            bound.records(batch, lambda *_: [])
+    else:
+        bound = Job(
+            name="j",
+            inputs=["in"],
+            outputs=["out"],
+            transform_batch=lambda _: [OutputBatch("out", [value], [key])],
+        ).bound()
+        with pytest.raises(UsageError, match=r"out: a value or key is c_char_Array_1\. Fix: bytes"):
+            bound.batch(batch)
+
+
+def test_text_and_kinds_of_text_are_no_buffers() -> None:
+    batch = InputBatch.of([InputRecord("in", 0, 0, b"k", b"v")])
+    output = OutputRecord("out", _Text("v"), "k")  # type: ignore[arg-type]  # not declared, and taken by the client
+    bound = Job(name="j", inputs=["in"], outputs=["out"], transform=lambda _: [output]).bound()
+    assert bound.records(batch, lambda *_: []) == [output]
+
+
+@pytest.mark.parametrize("shape", ["record", "batch"])
+def test_header_name_with_a_nul_makes_its_record_poison(shape: str) -> None:
+    """librdkafka would write another name: what stands before the NUL."""
+    output = OutputRecord("out", b"v", b"k", headers=(("a\0b", b"1"),))
+    if shape == "record":
+        bound = Job(name="j", inputs=["in"], outputs=["out"], transform=lambda _: [output]).bound()
+    else:
+        columns = OutputBatch("out", [b"v"], [b"k"], headers=[output.headers])
+        bound = Job(name="j", inputs=["in"], outputs=["out"], transform_batch=lambda _: [columns]).bound()
+        with pytest.raises(ValueError, match="ends its name at the NUL"):
+            bound.batch(InputBatch.of([RECORD]))
+    failed: list[Exception] = []
+
+    def poison(_: InputRecord, error: Exception) -> list[OutputRecord]:
+        failed.append(error)
+        return []
+
+    assert bound.records(InputBatch.of([RECORD]), poison) == []
+    assert [str(error) for error in failed] == [
+        "output to out: the header 'a\\x00b' cannot be written: librdkafka ends its name at the NUL. Fix: a name without one"
+    ]

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from eos.kafka.loglines import LogLines
+from eos.kafka.librdkafka import LogLines
 
 TEMPLATE = "%s [%s] %s"
 
@@ -22,9 +22,9 @@ def test_flood_of_an_outage_is_one_line_in_ten_seconds_that_counts_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("eos.kafka.loglines.time", clock)
+    monkeypatch.setattr("eos.kafka.librdkafka.time", clock)
     lines = LogLines()
-    with caplog.at_level(logging.INFO, "eos.kafka.loglines"):
+    with caplog.at_level(logging.INFO, "eos.kafka.librdkafka"):
         for _ in range(400):
             lines.log(logging.ERROR, TEMPLATE, "FAIL", "rdkafka#consumer-1", "Connection refused")
             clock.now += 0.025
@@ -38,7 +38,7 @@ def test_flood_of_an_outage_is_one_line_in_ten_seconds_that_counts_the_others(
 
 def test_line_of_another_kind_is_not_held_up(caplog: pytest.LogCaptureFixture) -> None:
     lines = LogLines()
-    with caplog.at_level(logging.INFO, "eos.kafka.loglines"):
+    with caplog.at_level(logging.INFO, "eos.kafka.librdkafka"):
         lines.log(logging.ERROR, TEMPLATE, "FAIL", "rdkafka#consumer-1", "Connection refused")
         lines.log(logging.WARNING, TEMPLATE, "REQTMOUT", "rdkafka#consumer-1", "Timed out FetchRequest")
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.WARNING]

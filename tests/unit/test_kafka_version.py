@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import ConfigError
-from eos.kafka.version import librdkafka_version, refuse_known_bad
+from eos.kafka.librdkafka import librdkafka_version, refuse_known_bad
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_old_java_is_refused_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = _java(tmp_path, 'openjdk version "11.0.2"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=rf"{java} is Java 11; Apache Kafka 4\.3\.1 needs Java >= 17"):
+    with pytest.raises(ConfigError, match=rf"{java} is Java 11; Apache Kafka 4\.2\.1 needs Java >= 17"):
         find_java()
 
 

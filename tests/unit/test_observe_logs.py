@@ -15,7 +15,7 @@ import structlog
 from pydantic import SecretStr
 
 from eos import events
-from eos.errors import TransformError
+from eos.errors import FencedError, TransformError
 from eos.events import (
     BatchResumed,
     CallRetried,
@@ -28,12 +28,14 @@ from eos.events import (
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
+    PartitionStalled,
     ProducerOpened,
     ProducerSuspect,
     RecordDeadLettered,
     Rewound,
     SessionClosed,
     SessionOpened,
+    ShardsOwned,
     StartPolicyApplied,
     TransactionAborted,
     TransactionCommitted,
@@ -52,6 +54,24 @@ P0, P1 = Partition("settlements", 0), Partition("settlements", 1)
 WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
     (SessionOpened(SHARD, 0.25), "info", "session opened", {"seconds": 0.25}),
     (SessionClosed(SHARD), "info", "session closed", {}),
+    (
+        PartitionStalled(SHARD, P1, 5, 9, 40.0, "consume: UNKNOWN"),
+        "warning",
+        "partition brings no records, its fetches fail",
+        {
+            "partition": "settlements[1]",
+            "position": 5,
+            "last_stable_offset": 9,
+            "seconds": 40.0,
+            "error": "consume: UNKNOWN",
+        },
+    ),
+    (
+        PartitionStalled(SHARD, P1, 9, 9, 0.0),
+        "info",
+        "partition brings records again",
+        {"partition": "settlements[1]"},
+    ),
     (
         SessionClosed(SHARD, "FencedError: a rival"),
         "warning",
@@ -201,7 +221,7 @@ def all_event_types() -> set[type[Event]]:
 
 def test_every_event_type_has_a_row() -> None:
     assert set(LogListener().rows) == all_event_types()
-    assert {type(event) for event, *_ in WRITTEN} == all_event_types() - {LoopTurned}
+    assert {type(event) for event, *_ in WRITTEN} == all_event_types() - {LoopTurned, ShardsOwned}
 
 
 @pytest.mark.parametrize(
@@ -220,6 +240,7 @@ def test_an_event_is_one_line_with_shard_id_and_facts(
 
 def test_a_turn_of_the_loop_is_not_written(lines: Callable[[], list[dict[str, Any]]]) -> None:
     LogListener()(LoopTurned(SHARD))
+    LogListener()(ShardsOwned("refunds.refunds.", (SHARD,)))
     assert lines() == []
 
 
@@ -287,6 +308,10 @@ def test_a_flood_of_dead_letters_is_bounded_but_every_skipped_record_is_written(
     assert [line["offset"] for line in lines()] == list(range(1000))
 
 
+def raise_from_a_transform(error: Exception) -> None:
+    raise error
+
+
 @pytest.mark.parametrize("log_format", ["human", "json"])
 def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
     """User code's exceptions quote what they were given; secrets may be bound to a line by mistake."""
@@ -314,10 +339,17 @@ def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
             raise TransformError(message, topic="in", partition=0, offset=9) from error
     except TransformError as error:
         log.exception("unexpected")
-        logging.getLogger("eos.worker").error("%s", error)  # noqa: TRY400 - as it is written there
-        logging.getLogger("eos.worker").error(error)  # noqa: TRY400
-        logging.getLogger("eos.worker").exception("unexpected error")
+        logging.getLogger("eos.runner.worker").error("%s", error)  # noqa: TRY400 - as it is written there
+        logging.getLogger("eos.runner.worker").error(error)  # noqa: TRY400
+        logging.getLogger("eos.runner.worker").exception("unexpected error")
         logging.getLogger("other").warning("failed: %s", error.__cause__)
+    try:  # a class of eos that user code raised: its text is that code's
+        try:
+            raise_from_a_transform(FencedError(canary))
+        except FencedError as error:
+            raise TransformError("in[0] offset 9", topic="in", partition=0, offset=9) from error
+    except TransformError:
+        log.exception("unexpected")
     written = stream.getvalue()
     assert canary not in written
     assert "TransformError: in[0] offset 9: the transform raised ValueError at " in written
@@ -400,7 +432,7 @@ def test_a_closed_or_broken_stderr_does_not_stop_the_loop() -> None:
 def test_lines_of_the_standard_library_come_out_in_the_same_form(
     lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    logging.getLogger("eos.supervisor").warning("worker %d was killed by signal %d", 1, 9)
+    logging.getLogger("eos.runner.supervisor").warning("worker %d was killed by signal %d", 1, 9)
     logging.getLogger("other.client").info("chatter")
     logging.getLogger("other.client").log(35, "50%% of %s", "it")
     written = lines()
@@ -414,7 +446,7 @@ def test_configuring_again_does_not_double_lines(lines: Callable[[], list[dict[s
     stream = io.StringIO()
     for _ in range(3):
         configure_logs(ObserveSettings(log_format="json"), stream=stream)
-    logging.getLogger("eos.supervisor").warning("once")
+    logging.getLogger("eos.runner.supervisor").warning("once")
     assert len(stream.getvalue().splitlines()) == 1
     assert lines() == []
 

@@ -15,11 +15,13 @@ from eos.events import (
     LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
+    PartitionStalled,
     ProducerOpened,
     ProducerSuspect,
     RecordDeadLettered,
     SessionClosed,
     SessionOpened,
+    ShardsOwned,
     TransactionAborted,
     TransactionCommitted,
     TransactionExpired,
@@ -35,7 +37,9 @@ COMMITTED = TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.0
 
 # event, series, how much it changes them
 COUNTED: list[tuple[Event, dict[str, float]]] = [
+    (ShardsOwned("refunds.refunds.", (SHARD, "refunds.refunds.i.4")), {"eos_shards_owned": 2}),
     (SessionOpened(SHARD, 0.1), {"eos_sessions_open": 1}),
+    (PartitionStalled(SHARD, P0, 5, 9, 40.0), {'eos_stalled_seconds{partition="0",topic="in"}': 40}),
     (
         COMMITTED,
         {
@@ -178,3 +182,24 @@ def test_a_closed_session_leaves_its_counts_but_no_turning_loop() -> None:
     assert found['eos_transactions_total{outcome="committed",shard="refunds.refunds.i.3"}'] == 2
     listener(SessionClosed(SHARD))
     assert not [name for name in series(listener) if "last_turn" in name]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [PartitionStalled(SHARD, P0, 9, 9, 0.0), PartitionsRevoked(SHARD, (P0,)), SessionClosed(SHARD, "x")],
+    ids=lambda end: type(end).__name__,
+)
+def test_a_stall_that_is_over_is_not_shown_any_more(end: Event) -> None:
+    listener = MetricsListener()
+    for event in (
+        LoopTurned(SHARD),
+        PartitionStalled(SHARD, P0, 5, 9, 40.0),
+        PartitionStalled(SHARD, P1, 5, 9, 30.0),
+    ):
+        listener(event)
+    assert {name for name in series(listener) if "stalled" in name} == {
+        'eos_stalled_seconds{partition="0",topic="in"}',
+        'eos_stalled_seconds{partition="1",topic="in"}',
+    }
+    listener(end)
+    assert 'eos_stalled_seconds{partition="0",topic="in"}' not in series(listener)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.errors import EosError, FencedError, RebalancedError, UsageError
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.ownership import Outcome, OwnedOffsets
-from eos.stamps import OwnershipMode, Stamp
+from eos.producer.last_commit import Outcome, OwnedOffsets
 
 CASES = settings(max_examples=25, deadline=None)
 
@@ -25,13 +25,16 @@ vectors = st.dictionaries(partitions, st.integers(0, 3), min_size=1).map(OffsetV
 
 
 def owner(shard: str = "#0") -> OwnedOffsets:
-    return OwnedOffsets(Stamp(OwnershipMode.GROUP, shard))
+    return OwnedOffsets(OffsetMetadata(OwnershipMode.GROUP, shard))
 
 
 def write(store: Store, offsets: OffsetVector, by: OwnedOffsets) -> None:
     """What the coordinator does when it commits a transaction with these offsets."""
     store.update(
-        {p: Committed(offset, str(replace(by.stamp, had=HAD[p.topic]))) for p, offset in offsets.items()}
+        {
+            p: Committed(offset, str(replace(by.metadata, started_partitions=HAD[p.topic])))
+            for p, offset in offsets.items()
+        }
     )
 
 
@@ -44,7 +47,7 @@ def further(mine: OwnedOffsets, steps: OffsetVector) -> OffsetVector:
 def after(commits: list[OffsetVector]) -> tuple[OwnedOffsets, Store]:
     """An owner of all three partitions that began with a group without offsets and made these commits."""
     mine, store = owner(), Store()
-    mine.found(dict.fromkeys((P0, P1, P2)))
+    mine.taken_over(dict.fromkeys((P0, P1, P2)))
     for steps in commits:
         offsets = further(mine, steps)
         mine.sent(offsets, HAD)
@@ -115,10 +118,10 @@ def test_partition_that_moved_does_not_hide_a_replacement_of_our_own_shard() -> 
 
 def test_partition_owner_has_no_other_shard_to_lose_to() -> None:
     """Under partition ownership nothing moves: whoever commits our partition has taken it."""
-    mine = OwnedOffsets(Stamp(OwnershipMode.PARTITION, "in[0]"))
-    mine.found({P0: None})
+    mine = OwnedOffsets(OffsetMetadata(OwnershipMode.PARTITION, "in[0]"))
+    mine.taken_over({P0: None})
     with pytest.raises(FencedError):
-        mine.compare({P0: Committed(3, str(Stamp(OwnershipMode.GROUP, "#1")))})
+        mine.compare({P0: Committed(3, str(OffsetMetadata(OwnershipMode.GROUP, "#1")))})
 
 
 @given(vectors, vectors)
@@ -190,7 +193,7 @@ def test_partition_that_came_back_is_judged_by_what_was_found_then() -> None:
     mine, store = after([OffsetVector({P0: 5})])
     mine.lost([P0])
     write(store, OffsetVector({P0: 9}), owner("#1"))
-    mine.found({P0: store[P0]})
+    mine.taken_over({P0: store[P0]})
     assert mine.compare(store) is Outcome.ABORTED
     write(store, OffsetVector({P0: 9}), owner("#1"))
     with pytest.raises(RebalancedError):
@@ -232,8 +235,8 @@ def test_own_commit_that_does_not_show_yet_accuses_nobody() -> None:
 
 def test_offsets_found_at_the_takeover_are_no_evidence() -> None:
     mine = owner()
-    before = Committed(3, str(owner().stamp))
-    mine.found({P0: before})
+    before = Committed(3, str(owner().metadata))
+    mine.taken_over({P0: before})
     mine.sent(OffsetVector({P0: 4}), HAD)
     mine.ended(Outcome.COMMITTED)
     mine.look_for_rival({P0: before})
@@ -259,7 +262,7 @@ def test_lost_partition_may_be_at_another_shard_before_the_init_too() -> None:
 
 def test_offset_behind_the_own_last_commit_is_refused_and_one_behind_anothers_is_not() -> None:
     mine, _ = after([OffsetVector({P0: 5})])
-    mine.found({P1: Committed(7, str(owner("#1").stamp))})
+    mine.taken_over({P1: Committed(7, str(owner("#1").metadata))})
     mine.sent(OffsetVector({P0: 5, P1: 3}), HAD)
     mine.ended(Outcome.ABORTED)
     with pytest.raises(UsageError, match=r"in\[0\]: offset 4 is behind 5.*Fix: "):

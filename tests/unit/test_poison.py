@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.errors import TransformError, UsageError
+from eos.errors import (
+    AbortableError,
+    AbortTransaction,
+    ConfigError,
+    FencedError,
+    OffsetGapError,
+    ReopenError,
+    RetriableError,
+    TransformError,
+    UnavailableError,
+    UsageError,
+)
 from eos.events import Event, RecordDeadLettered
-from eos.job import BoundTransform, Job
+from eos.job import Job
 from eos.offsets import Partition
 from eos.poison import PoisonFilter, Policy
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.transform import BoundTransform
 
 POISON = b"poison"
 
@@ -79,6 +92,33 @@ def test_poison_under_dead_letter_goes_there_and_the_rest_goes_on(batches: bool)
 
 
 @shapes
+@pytest.mark.parametrize(
+    ("timestamp_ms", "partition", "says"),
+    [(0, None, "timestamp 0 cannot be written"), (5, -1, "partition -1 does not exist")],
+)
+def test_output_that_the_client_would_change_makes_its_input_poison(
+    batches: bool, timestamp_ms: int, partition: int | None, says: str
+) -> None:
+    def one(record: InputRecord) -> list[OutputRecord]:
+        if record.value != POISON:
+            return [OutputRecord("out", record.value)]
+        return [OutputRecord("out", record.value, timestamp_ms=timestamp_ms, partition=partition)]
+
+    def many(batch: InputBatch) -> list[OutputBatch]:
+        outputs = [out for record in batch for out in one(record)]
+        times, places = [out.timestamp_ms for out in outputs], [out.partition for out in outputs]
+        return [OutputBatch("out", batch.values, timestamps_ms=times, partitions=places)]
+
+    shape = {"transform_batch": many} if batches else {"transform": one}
+    transform = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape).bound()
+    apply = PoisonFilter(transform, "dead-letter", shard="s", listener=lambda _: None).apply
+    outputs = apply(records(b"a", POISON, b"b"))
+    made = [output for output in outputs if isinstance(output, OutputRecord)]
+    assert [(one.topic, one.value) for one in made] == [("out", b"a"), ("dlq", POISON), ("out", b"b")]
+    assert says in str(dict(made[1].headers)["eos.deadletter.error"])
+
+
+@shapes
 def test_poison_under_skip_is_dropped_but_told(batches: bool) -> None:
     outputs, told = filtered("skip", records(POISON, b"b"), batches=batches)
     assert [(o.topic, o.value) for o in outputs] == [("out", b"b"), ("audit", b"b")]
@@ -136,6 +176,66 @@ def test_undeclared_output_is_the_jobs_bug_and_no_poison(policy: Policy, batches
     job = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape)
     with pytest.raises(UsageError, match="not declared"):
         PoisonFilter(job.bound(), policy, shard="", listener=lambda _: None).apply(records(b"a"))
+
+
+def raising(error: Exception) -> dict[str, Any]:
+    def one(record: InputRecord) -> list[OutputRecord]:
+        if record.value == POISON:
+            raise error
+        return [OutputRecord("out", record.value)]
+
+    return {"transform": one}
+
+
+def raising_for_a_batch(error: Exception) -> dict[str, Any]:
+    def many(batch: InputBatch) -> list[OutputBatch]:
+        if POISON in batch.values:
+            raise error
+        return [OutputBatch("out", batch.values)]
+
+    return {"transform_batch": many}
+
+
+def raising_late(error: Exception) -> dict[str, Any]:
+    def one(record: InputRecord) -> Iterator[OutputRecord]:
+        yield OutputRecord("out", record.value)
+        if record.value == POISON:
+            raise error
+
+    return {"transform": one}
+
+
+OWN_CLASSES = [
+    FencedError("from the transform"),
+    RetriableError("from the transform"),
+    AbortableError("from the transform"),
+    ReopenError("from the transform"),
+    ConfigError("from the transform"),
+    UsageError("from the transform"),
+    UnavailableError("from the transform"),
+    OffsetGapError("from the transform"),
+    TransformError("from the transform", topic="else", partition=7, offset=1),
+    AbortTransaction("from the transform"),
+]
+
+
+@pytest.mark.parametrize("shape", [raising, raising_for_a_batch, raising_late])
+@pytest.mark.parametrize("error", OWN_CLASSES, ids=lambda error: type(error).__name__)
+def test_class_of_eos_that_a_transform_raises_is_poison_like_any_other(
+    error: Exception, shape: Callable[[Exception], dict[str, Any]]
+) -> None:
+    """Else a FencedError would end the process as if another owner were there, and an AbortableError be retried."""
+    job = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape(error))
+    with pytest.raises(TransformError, match=r"in\[2\] offset 41.*Fix") as raised:
+        PoisonFilter(job.bound(), "stop", shard="", listener=lambda _: None).apply(records(b"a", POISON))
+    assert raised.value.__cause__ is error
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("in", 2, 41)
+
+    outputs = PoisonFilter(job.bound(), "dead-letter", shard="", listener=lambda _: None).apply(
+        records(b"a", POISON, b"b")
+    )
+    made = [output for output in outputs if isinstance(output, OutputRecord)]
+    assert [(one.topic, one.value) for one in made] == [("out", b"a"), ("dlq", POISON), ("out", b"b")]
 
 
 @shapes

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
@@ -49,24 +47,6 @@ def test_a_public_name_lives_inside_the_library(name: str) -> None:
     public = getattr(eos, name)
     for part in get_args(public) or (public,):  # a union lives nowhere, its parts do
         assert part.__module__.partition(".")[0] == "eos"
-
-
-def test_what_type_checkers_see_is_what_is_imported_on_demand() -> None:
-    """The names are listed twice, once for each; a name that only one list has would be lost for the other."""
-    seen = {
-        (statement.module, alias.name)
-        for statement in ast.walk(ast.parse(Path(str(eos.__file__)).read_text()))
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
-    assert seen == {(home, name) for home, names in eos._HOMES.items() for name in names}
-    assert sorted(name for _, name in seen) == eos.__all__
-
-
-def test_import_alone_loads_no_client() -> None:
-    """The pytest plugin lives below this package, and every run of pytest loads it."""
-    code = "import sys, eos; sys.exit(bool({'confluent_kafka', 'pydantic'} & sys.modules.keys()))"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
 
 def test_import_needs_neither_java_nor_optional_nor_heavy_packages_and_is_quick() -> None:

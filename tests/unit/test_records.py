@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.records import Header, Headers, InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.headers import Header, Headers
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 
 CASES = settings(max_examples=25, deadline=None)
 

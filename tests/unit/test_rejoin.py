@@ -1,4 +1,4 @@
-"""Rejoin: who lives under the name of a fenced member decides; in doubt the fence stands."""
+"""FencedMember: who lives under the name of a fenced member decides; in doubt the fence stands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from eos.errors import FencedError, RetriableError, UnavailableError
-from eos.rejoin import FENCED_MEMBER, Rejoin
+from eos.group.fenced_member import FENCED_MEMBER, FencedMember
 from eos.settings import Settings
 
 NAME = "g-0"
@@ -40,75 +40,75 @@ class Group:
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     group = Group()
-    monkeypatch.setattr("eos.rejoin.time", group)
-    monkeypatch.setattr("eos.rejoin.Admin", lambda _: group)
+    monkeypatch.setattr("eos.group.fenced_member.time", group)
+    monkeypatch.setattr("eos.group.fenced_member.Admin", lambda _: group)
     return group
 
 
-def waited_s(rejoin: Rejoin, group: Group, limit_s: float = 300.0) -> float:
+def waited_s(member: FencedMember, group: Group, limit_s: float = 300.0) -> float:
     """Seconds until it may join; raises what it raises."""
     began = group.now_s
-    while not rejoin.may_join():
+    while not member.may_join():
         assert group.now_s - began < limit_s
         group.now_s += 0.1
-    assert not rejoin.pending
+    assert not member.pending
     return group.now_s - began
 
 
 def test_nobody_under_the_name_may_be_joined_at_once(group: Group) -> None:
-    rejoin = Rejoin(SETTINGS, "g", NAME)
-    assert rejoin.may_join()
-    assert rejoin.fenced(FENCE) == 1
-    assert rejoin.pending
+    member = FencedMember(SETTINGS, "g", NAME)
+    assert member.may_join()
+    assert member.note_fence(FENCE) == 1
+    assert member.pending
     group.answer = lambda _: frozenset({"g-1"})
-    assert waited_s(rejoin, group) < 1
+    assert waited_s(member, group) < 1
 
 
 def test_what_the_coordinator_drops_after_a_session_is_waited_for(group: Group) -> None:
-    rejoin = Rejoin(SETTINGS, "g", NAME)
-    rejoin.fenced(FENCE)
+    member = FencedMember(SETTINGS, "g", NAME)
+    member.note_fence(FENCE)
     group.answer = lambda at: frozenset({NAME}) if at < 12 else frozenset()
-    assert 12 <= waited_s(rejoin, group) < 13
+    assert 12 <= waited_s(member, group) < 13
     assert group.asked < 30
 
 
 def test_who_stays_longer_than_a_session_is_a_rival(group: Group) -> None:
-    rejoin = Rejoin(SETTINGS, "g", NAME)
-    rejoin.fenced(FENCE)
+    member = FencedMember(SETTINGS, "g", NAME)
+    member.note_fence(FENCE)
     group.answer = lambda _: frozenset({NAME})
     with pytest.raises(FencedError, match="fenced"):
-        waited_s(rejoin, group)
+        waited_s(member, group)
     assert 15 <= group.now_s - 1000 < 17
-    assert rejoin.pending
+    assert member.pending
 
 
 def test_time_without_an_answer_does_not_count_as_life(group: Group) -> None:
     """The coordinator stood still, and so did its clock for sessions."""
-    rejoin = Rejoin(SETTINGS, "g", NAME)
-    rejoin.fenced(FENCE)
+    member = FencedMember(SETTINGS, "g", NAME)
+    member.note_fence(FENCE)
     group.answer = lambda at: (
         frozenset({NAME}) if at < 8 else None if at < 20 else frozenset({NAME}) if at < 29 else frozenset()
     )
-    assert 29 <= waited_s(rejoin, group) < 30
+    assert 29 <= waited_s(member, group) < 30
 
 
 def test_silence_ends_as_unavailable(group: Group) -> None:
-    rejoin = Rejoin(SETTINGS, "g", NAME)
-    rejoin.fenced(FENCE)
+    member = FencedMember(SETTINGS, "g", NAME)
+    member.note_fence(FENCE)
     group.answer = lambda _: None
     with pytest.raises(UnavailableError, match="'g'"):
-        waited_s(rejoin, group)
+        waited_s(member, group)
     assert group.now_s - 1000 == pytest.approx(SETTINGS.open_deadline_s, abs=1)
 
 
 def test_fences_that_come_again_and_again_are_a_rival_and_old_ones_are_forgotten(group: Group) -> None:
-    rejoin = Rejoin(SETTINGS, "g", NAME)
+    member = FencedMember(SETTINGS, "g", NAME)
     waits = []
     for time_ in (1, 2, 3):
-        assert rejoin.fenced(FENCE) == time_
-        waits.append(waited_s(rejoin, group))
+        assert member.note_fence(FENCE) == time_
+        waits.append(waited_s(member, group))
     assert waits == sorted(waits)
     with pytest.raises(FencedError):
-        rejoin.fenced(FENCE)
+        member.note_fence(FENCE)
     group.now_s += 700
-    assert rejoin.fenced(FENCE) == 1
+    assert member.note_fence(FENCE) == 1

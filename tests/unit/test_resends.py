@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.calls import Call
-from eos.kafka.resends import ResendWatch
+from eos.kafka.late_copies import ResendWatch
 
 
 def logged(watch: ResendWatch, facility: str, text: str = "Timed out EndTxnRequest in flight") -> None:
@@ -42,6 +42,28 @@ def test_first_reason_stays_until_it_is_forgotten() -> None:
     assert watch.reason == "REQTMOUT: first"
     watch.forget()
     assert watch.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "again"),
+    [
+        ("Local: Broker transport failure: retrying", True),
+        ("Local: Timed out: retrying", True),
+        ("Broker: Coordinator load in progress: retrying", False),
+        ("Broker: Producer attempted to update a transaction while another concurrent operation", False),
+    ],
+)
+def test_init_was_sent_again_if_the_one_before_had_no_answer(said: str, again: bool) -> None:
+    watch = ResendWatch()
+    logged(
+        watch,
+        "GETPID",
+        f"[thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: {said}",
+    )
+    assert bool(watch.init_sent_again) is again
+    assert watch.reason == ""
+    watch.forget()  # a copy may arrive in any later transaction
+    assert bool(watch.init_sent_again) is again
 
 
 @pytest.mark.parametrize(

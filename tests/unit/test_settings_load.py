@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eos.errors import ConfigError
 from eos.settings import Settings
 from eos.settings.catalogue import Catalogue
-from eos.settings.layers import Reader
+from eos.settings.sources import Sources
 
 CATALOGUE = Catalogue(Settings)
 DESCRIBED = {one.name: one for one in Settings.described()}
@@ -154,10 +154,10 @@ def test_every_setting_is_read_from_its_variable(name: str, data: st.DataObject)
     text, meant = data.draw(samples(name))
     variable = DESCRIBED[name].variable
     assert variable == "EOS_" + name.upper().replace(".", "__")
-    reader = Reader(Settings, CATALOGUE)
-    layer = reader.environment({variable: text})
-    assert reader.problems == []
-    value = at(Settings.model_validate({"layers": [layer]}), name)
+    sources = Sources(Settings)
+    given = sources.environment({variable: text})
+    assert sources.problems == []
+    value = at(Settings.model_validate(sources.nested(given)), name)
     assert (value.get_secret_value() if hasattr(value, "get_secret_value") else value) == meant
 
 
@@ -270,7 +270,7 @@ def test_options_are_dotted_however_they_were_written(tmp_path: Path) -> None:
 
 def test_a_table_as_json_that_is_no_json_is_refused_without_its_text() -> None:
     message = problem({"EOS_KAFKA__CLIENT": '{"ssl.keystore.password": S3CR3T'})
-    assert "EOS_KAFKA__CLIENT: is not JSON" in message
+    assert "kafka.client (environment EOS_KAFKA__CLIENT): is not JSON" in message
     assert "S3CR3T" not in message
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import ConfigError
-from eos.settings import Settings, check_broker_limits
+from eos.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,13 @@ from eos.settings import Settings, check_broker_limits
             "ownership.session_timeout_ms",
             "on the broker",
         ),
+        (
+            {"ownership.protocol": "consumer", "ownership.heartbeat_interval_ms": 500},
+            "ownership.heartbeat_interval_ms",
+            "consumer.heartbeat.interval.ms on the broker",
+        ),
+        ({"ownership.heartbeat_interval_ms": 3_334}, "ownership.heartbeat_interval_ms", "at most 3333"),
+        ({"ownership.session_timeout_ms": 1_200}, "ownership.heartbeat_interval_ms", "at least 1500"),
         ({"ownership.mode": "partition"}, "ownership.mode", "ownership.partitions"),
         ({"ownership.mode": "partition", "ownership.ordinal": 0}, "ownership.mode", "ownership.instances"),
         ({"ownership.partitions": ["a:0"]}, "ownership.partitions", "ownership.mode = 'partition'"),
@@ -73,13 +80,6 @@ def test_a_combination_that_cannot_work_is_refused_with_its_fix(
     message = str(caught.value)
     assert message.startswith(f"{name}"), message
     assert fix in message.partition("Fix: ")[2]
-
-
-def test_a_timeout_above_the_brokers_maximum_is_refused_with_both_figures() -> None:
-    settings = Settings.load(environ={"EOS_TRANSACTION__TIMEOUT_MS": "120000"})
-    check_broker_limits(settings, 900_000)
-    with pytest.raises(ConfigError, match=r"transaction\.timeout_ms: 120000 .* = 60000"):
-        check_broker_limits(settings, 60_000)
 
 
 def test_deadlines_follow_the_transaction_timeout_unless_set() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eos.errors import ConfigError
+from eos.kafka.config import client_config, consumer_config, producer_config
 from eos.settings import HIDDEN, Settings, is_sensitive
 
 CANARY = "S3CR3T-5f0c"
@@ -40,9 +41,9 @@ def test_a_password_from_any_source_reaches_the_client_and_no_text(tmp_path: Pat
     for source in sources:
         settings = Settings.load(**source)
         for rendered in (
-            settings.client_config(),
-            settings.producer_config("t"),
-            settings.consumer_config("g", 0),
+            client_config(settings),
+            producer_config(settings, "t"),
+            consumer_config(settings, "g", 0),
         ):
             assert rendered["sasl.password"] == CANARY
         assert CANARY not in everything_printable(settings)
@@ -88,7 +89,7 @@ def test_passed_through_secrets_are_hidden_and_others_are_not() -> None:
 )
 def test_no_error_tells_a_secret(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.load(environ=environ)
+        client_config(Settings.load(environ=environ))
     text = "".join(traceback.format_exception(caught.value))
     assert CANARY not in text.replace(f"{CANARY}x", "")
 
@@ -98,7 +99,7 @@ def test_one_trailing_newline_of_a_secret_file_is_not_part_of_it(tmp_path: Path)
     environ = {**SCRAM, "EOS_KAFKA__SASL_PASSWORD_FILE": str(file)}
     for written, meant in (("a b\n", "a b"), ("a \r\n", "a "), (" a\n\n", " a\n"), ("a", "a")):
         file.write_bytes(written.encode())
-        assert Settings.load(environ=environ).client_config()["sasl.password"] == meant
+        assert client_config(Settings.load(environ=environ))["sasl.password"] == meant
 
 
 def test_a_secret_file_that_holds_no_secret_is_refused_with_its_name(tmp_path: Path) -> None:

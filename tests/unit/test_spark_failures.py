@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 
-from eos.errors import EosError, FencedError, TransformError, UnclassifiedError, UsageError
+from eos.errors import ConfigError, EosError, FencedError, TransformError, UnclassifiedError, UsageError
 from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, marked
 
 
@@ -48,10 +49,94 @@ def test_a_users_exception_is_named_and_not_quoted() -> None:
     assert "42" not in str(found)
 
 
-def test_a_failure_of_spark_keeps_its_first_line() -> None:
-    found = from_spark(RuntimeError("Job aborted: executor lost\nmore"))
+class Thrown:
+    """A Java exception as Py4J shows one."""
+
+    def __init__(self, kind: str, text: str, cause: Thrown | None = None, **names: str) -> None:
+        self._kind, self._text, self._cause, self._names = kind, text, cause, names
+
+    def getClass(self) -> Thrown:  # noqa: N802 - Java's name
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self._kind
+
+    def getMessage(self) -> str:  # noqa: N802
+        return self._text
+
+    def getCause(self) -> Thrown | None:  # noqa: N802
+        return self._cause
+
+    def __getattr__(self, name: str) -> object:
+        if name not in self._names:
+            raise Py4JError(f"Method {name}([]) does not exist")
+        return lambda: self._names[name]
+
+
+class Gone:
+    """A Java exception of a JVM that does not answer."""
+
+    def __getattr__(self, name: str) -> object:
+        raise Py4JError("Answer from Java side is empty")
+
+
+def of_the_jvm(thrown: Thrown) -> EosError:
+    error = RuntimeError("An error occurred while calling o1522.collectToPython.")
+    error.java_exception = thrown  # type: ignore[attr-defined] # as Py4JJavaError has it
+    return from_spark(error)
+
+
+TASK = "Job aborted due to stage failure: Task 0 in stage 4.0 failed 4 times, most recent failure: Lost task 0.3 … : "
+
+
+def test_an_exception_whose_text_may_quote_a_record_is_named_by_its_class() -> None:
+    cause = Thrown("java.lang.NumberFormatException", 'For input string: "card 42"')
+    found = of_the_jvm(Thrown("org.apache.spark.SparkException", f"{TASK}card 42", cause))
     assert isinstance(found, UnclassifiedError)
-    assert str(found) == "Spark failed: Job aborted: executor lost"
+    assert str(found) == (
+        "Spark failed (Task 0 in stage 4.0 failed 4 times): java.lang.NumberFormatException. Spark's log has the whole of it"
+    )
+
+
+def test_an_exception_of_files_and_connections_keeps_its_first_line() -> None:
+    found = of_the_jvm(Thrown("java.io.IOException", 'Cannot run program "python9"\nmore'))
+    assert 'java.io.IOException: Cannot run program "python9". Spark' in str(found)
+
+
+def test_a_data_exception_is_the_transforms_and_is_not_quoted() -> None:
+    thrown = Thrown("x", "'card 42'", getCondition="CAST_INVALID_INPUT", getSqlState="22018")
+    found = of_the_jvm(Thrown("org.apache.spark.SparkException", TASK, thrown))
+    assert isinstance(found, UsageError)
+    assert "CAST_INVALID_INPUT" in str(found)
+    assert "42" not in str(found)
+
+
+def test_a_lost_executor_keeps_its_reason() -> None:
+    lost = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: OOM"
+    assert str(
+        of_the_jvm(Thrown("org.apache.spark.SparkException", f"{TASK}{lost}\nDriver stacktrace:"))
+    ).endswith(lost)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ModuleNotFoundError: No module named 'eos'",
+        "[PACKAGE_NOT_INSTALLED] eos >= 1 must be installed; however, it was not found.",
+    ],
+)
+def test_a_module_that_is_missing_is_named(text: str) -> None:
+    found = from_spark(type("PythonException", (Exception,), {})(f"Traceback …\n{text}"))
+    assert isinstance(found, ConfigError)
+    assert "no module 'eos'" in str(found)
+    assert "docs/SPARK.md" in str(found)
+
+
+def test_a_jvm_that_has_ended_is_no_crash() -> None:
+    error = RuntimeError("gone")
+    error.java_exception = object.__new__(Gone)  # type: ignore[attr-defined] # as above
+    assert isinstance(from_spark(error), UnclassifiedError)
+    assert isinstance(from_spark(RuntimeError("no JVM at all")), UnclassifiedError)
 
 
 def test_a_marker_that_was_cut_is_no_crash() -> None:

@@ -13,6 +13,7 @@ from eos.exits import ExitCode
 from eos.job import Declaration
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
+from eos.settings.binding import own_settings
 
 pytest.importorskip("pyspark")
 
@@ -20,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from eos.spark.batch import BatchResult, FrameTransform, ShardResult
 from eos.spark.commit import ShardState
-from eos.spark.job import SparkJob, SparkRun, job_settings, main, summary
+from eos.spark.job import SparkJob, SparkRun, main, summary
 from eos.spark.plan import InputPlan, OffsetRange
 
-PLAN = InputPlan("g", (Partition("in", 0),), (OffsetRange(Partition("in", 0), 0, 5),))
+PLAN = InputPlan("g", (Partition("in", 0),), (OffsetRange(Partition("in", 0), 0, 5),), "job", "partition")
 
 
 class Own(BaseModel):
@@ -68,10 +69,10 @@ def test_declaration_that_contradicts_itself_is_refused(changes: dict[str, Any],
 
 def test_own_settings_are_validated_by_the_jobs_model() -> None:
     told = Settings.load(environ={}, overrides={"job.most": 5})
-    assert job_settings(declared(settings=Own), told) == Own(most=5)
-    assert job_settings(declared(), Settings.load(environ={})) is None
+    assert own_settings(declared(settings=Own), told) == Own(most=5)
+    assert own_settings(declared(), Settings.load(environ={})) is None
     with pytest.raises(ConfigError, match="declares no settings"):
-        job_settings(declared(), told)
+        own_settings(declared(), told)
 
 
 def test_snapshot_that_is_not_declared_is_refused() -> None:

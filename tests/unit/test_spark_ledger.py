@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.shards import ledger_group
 from eos.spark.ledger import (
     BatchPlan,
     Content,
@@ -15,14 +17,12 @@ from eos.spark.ledger import (
     LedgerEntry,
     LedgerError,
     LedgerStamp,
+    LedgerVerdict,
     Tally,
-    Verdict,
     decide,
     different_content,
-    ledger_group,
     reach,
 )
-from eos.stamps import OwnershipMode, Stamp
 
 _MOST = 4
 Q = "0e365255-bb8e-4c9e-a5f2-cf1429bb7347"
@@ -172,13 +172,19 @@ def test_different_content_names_shards_and_the_way_out() -> None:
     assert f"adopt='{Q}:7'" in text
 
 
+def test_first_batch_without_entries_is_refused_where_it_was_begun_before() -> None:
+    with pytest.raises(LedgerError, match=r"batch 0 was begun before \(the checkpoint says so\)") as refusal:
+        decide(0, Q, 3, {}, where="ledger", begun="the checkpoint says so")
+    assert f"adopt='{Q}:0'" in str(refusal.value)
+
+
 # --- under the fence ----------------------------------------------------------------------------------
 
 
 def test_entry_as_planned_is_work_and_the_one_behind_it_is_done() -> None:
     plan = ask(7, ledger(at(7, rows=4), at(7), at(7)))
-    assert plan.judge(0, plan.entries[0]) is Verdict.WORK
-    assert plan.judge(0, at(8, rows=9)) is Verdict.DONE
+    assert plan.judge(0, plan.entries[0]) is LedgerVerdict.WORK
+    assert plan.judge(0, at(8, rows=9)) is LedgerVerdict.DONE
 
 
 @pytest.mark.parametrize(
@@ -205,7 +211,26 @@ def test_entry_is_read_back_from_its_stamp() -> None:
     assert LedgerEntry.parse(8, str(kept)) == LedgerEntry(8, Q, 5, 0, Content(3, 2), kept.owner)
 
 
-@pytest.mark.parametrize("text", ["", "x", str(Stamp(OwnershipMode.SINK, "out#0", "1f", at_s=0))])
+def test_entry_of_an_earlier_version_is_read_and_kept_as_it_is() -> None:
+    """Its digest is of keys alone, and nothing is said of marks."""
+    stamp = str(LedgerStamp.of(at(8), "out#0", Tally(Content(3, 2))))
+    former = stamp.replace(" digest=", " content=")
+    entry = LedgerEntry.parse(8, former)
+    assert entry is not None
+    assert (entry.content, entry.marks) == (Content(3, 2, of_keys=True), 0)
+    assert str(LedgerStamp.of(entry, "out#0")).endswith(" rows=3 content=0000000000000002")
+
+
+def test_entry_says_how_many_marks_stand_beside_it() -> None:
+    stamp = LedgerStamp.of(replace(at(8), marks=500), "out#0")
+    found = LedgerEntry.parse(8, str(replace(stamp, app="a", topic="b")))
+    assert found is not None
+    assert found.marks == 500
+    assert at(8).is_said_by(found), "they are no part of what batches and shards are agreed on"
+    assert ask(8, {k: replace(at(8), marks=500 * (k == 0)) for k in range(3)}).marks == 500
+
+
+@pytest.mark.parametrize("text", ["", "x", str(OffsetMetadata(OwnershipMode.SINK, "out#0", "1f", at_s=0))])
 def test_what_no_sink_wrote_is_no_entry(text: str) -> None:
     assert LedgerEntry.parse(8, text) is None
 
@@ -270,7 +295,7 @@ def _driver(kafka: _Kafka, shards: int, batches: int, rng: random.Random) -> Ite
                 verdict = plan.judge(k, kafka.entries.get(k))
             except LedgerChangedError:
                 break
-            if verdict is Verdict.WORK:
+            if verdict is LedgerVerdict.WORK:
                 kafka.set(k, kafka.entries.get(k), plan.after)
                 kafka.written.setdefault(batch, []).append((k, plan.shards))
         else:

@@ -12,13 +12,14 @@ from typing import Any, cast
 import pytest
 
 from eos.errors import ConfigError
+from eos.local.versions import SPARK_VERSIONS
 from eos.settings import Settings
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from eos.spark.session import REDACTED, check_session, interruptible, session_conf
+from eos.spark.session import REDACTED, TESTED_VERSIONS, check_session, interruptible, session_conf
 
 PASSWORD = {
     "kafka.security_protocol": "SASL_PLAINTEXT",
@@ -31,10 +32,13 @@ PASSWORD = {
 class _Session:
     """As much of a session as is asked."""
 
-    def __init__(self, master: str = "local[2,4]", *, connector: bool = True, **conf: str) -> None:
+    def __init__(
+        self, master: str = "local[2,4]", *, connector: bool = True, version: str = "4.2.0", **conf: str
+    ) -> None:
         self.values = {name.replace("__", "."): value for name, value in conf.items()}
         self.conf = self.sparkContext = self
         self.master = master
+        self.version = version
         self.cancelled = False
         self._connector = connector
 
@@ -70,6 +74,22 @@ def settings(**overrides: object) -> Settings:
 
 def checked(session: _Session, told: Settings | None = None) -> list[str]:
     return check_session(cast("SparkSession", session), told or settings())
+
+
+@pytest.mark.parametrize("version", [*TESTED_VERSIONS, "4.0.2", "4.2.1-vendor-3"])
+def test_every_release_of_a_tested_line_starts_without_a_warning(version: str) -> None:
+    assert checked(_Session(version=version)) == []
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "5.0.0-preview1", "3.5.6"])
+def test_spark_of_another_line_starts_with_a_warning_that_names_what_was_tested(version: str) -> None:
+    (warning,) = checked(_Session(version=version))
+    assert warning.startswith(f"Spark {version} is not tested with eos; {', '.join(TESTED_VERSIONS)} are")
+    assert "Fix: " in warning
+
+
+def test_tested_versions_are_those_whose_connector_is_pinned() -> None:
+    assert TESTED_VERSIONS == SPARK_VERSIONS
 
 
 def test_session_that_is_fine_has_no_warnings() -> None:

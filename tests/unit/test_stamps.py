@@ -1,4 +1,4 @@
-"""Stamp: written with every offset, and read back from what anybody may have written."""
+"""OffsetMetadata: written with every offset, and read back from what anybody may have written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.stamps import OwnershipMode, Stamp
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 
 CASES = settings(max_examples=25, deadline=None)
 
@@ -16,15 +16,15 @@ shown_shards = st.from_regex(r"([A-Za-z0-9._-]{1,30}\[\d{1,3}\]|#\d{1,6}|start)"
 @given(st.sampled_from(OwnershipMode), shown_shards, st.integers(0, 10**15))
 @CASES
 def test_stamp_is_read_back_as_written(mode: OwnershipMode, shard: str, commit: int) -> None:
-    stamp = Stamp(mode, shard, commit=commit)
-    assert Stamp.parse(str(stamp.next())) == stamp.next() != stamp
-    assert Stamp.parse(str(stamp)) == stamp
+    stamp = OffsetMetadata(mode, shard, commit=commit)
+    assert OffsetMetadata.parse(str(stamp.next())) == stamp.next() != stamp
+    assert OffsetMetadata.parse(str(stamp)) == stamp
 
 
 @given(st.text(max_size=40))
 @CASES
 def test_text_of_others_is_no_stamp_and_no_error(text: str) -> None:
-    stamp = Stamp.parse(text)
+    stamp = OffsetMetadata.parse(text)
     assert stamp is None or str(stamp) == text
 
 
@@ -45,9 +45,9 @@ def test_text_of_others_is_no_stamp_and_no_error(text: str) -> None:
     ],
 )
 def test_almost_a_stamp_is_none(metadata: str) -> None:
-    assert Stamp.parse(metadata) is None
+    assert OffsetMetadata.parse(metadata) is None
 
 
 def test_no_two_owners_share_a_token() -> None:
     """Two sessions of one shard differ in nothing else, and the comparison after a reopen rests on it."""
-    assert len({Stamp(OwnershipMode.GROUP, "#0") for _ in range(100)}) == 100
+    assert len({OffsetMetadata(OwnershipMode.GROUP, "#0") for _ in range(100)}) == 100

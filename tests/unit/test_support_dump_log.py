@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.support.dump_log import Kind, LogEntry, dump_log, parse
+from tests.support.dump_log import EntryKind, LogEntry, dump_log, parse
 
 
 def batch(base: int, last: int, pid: int, epoch: int, *, transactional: bool, control: bool) -> str:
@@ -52,16 +52,16 @@ def test_sequence_of_a_fence_is_read() -> None:
         + marker(4, "COMMIT")
     )
     assert parse(text) == [
-        LogEntry(Kind.DATA, 7, 0, 0, 1, transactional=True),
-        LogEntry(Kind.ABORT_MARKER, 7, 1, 2, 2, transactional=True),
-        LogEntry(Kind.DATA, 7, 2, 3, 3, transactional=True),
-        LogEntry(Kind.COMMIT_MARKER, 7, 2, 4, 4, transactional=True),
+        LogEntry(EntryKind.DATA, 7, 0, 0, 1, transactional=True),
+        LogEntry(EntryKind.ABORT_MARKER, 7, 1, 2, 2, transactional=True),
+        LogEntry(EntryKind.DATA, 7, 2, 3, 3, transactional=True),
+        LogEntry(EntryKind.COMMIT_MARKER, 7, 2, 4, 4, transactional=True),
     ]
 
 
 def test_plain_batch_has_no_producer() -> None:
     text = HEAD + batch(0, 0, -1, -1, transactional=False, control=False) + record(0)
-    assert parse(text) == [LogEntry(Kind.DATA, -1, -1, 0, 0, transactional=False)]
+    assert parse(text) == [LogEntry(EntryKind.DATA, -1, -1, 0, 0, transactional=False)]
 
 
 def test_control_batch_without_its_record_is_refused() -> None:
@@ -84,7 +84,7 @@ def test_all_segments_are_dumped_in_order(tmp_path: Path) -> None:
         asked.append(arguments)
         return CompletedProcess(arguments, 0, HEAD, "")
 
-    assert dump_log(tool, tmp_path, "t", 1) == []
+    assert dump_log(tool, tmp_path, ("t", 1)) == []
     assert [Path(file).name for file in asked[0][-1].split(",")] == [
         "00000000000000000000.log",
         "00000000000000000009.log",
@@ -93,11 +93,11 @@ def test_all_segments_are_dumped_in_order(tmp_path: Path) -> None:
 
 def test_missing_partition_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="t-3"):
-        dump_log(failing, tmp_path, "t", 3)
+        dump_log(failing, tmp_path, ("t", 3))
 
 
 def test_failed_tool_tells_why(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / "00000000000000000000.log").touch()
     with pytest.raises(RuntimeError, match="no such class"):
-        dump_log(failing, tmp_path, "t", 0)
+        dump_log(failing, tmp_path, ("t", 0))

@@ -84,3 +84,29 @@ def test_error_of_an_answer(api_key: ApiKey, version: int, tags: bytes) -> None:
 def test_answer_of_another_layout_is_refused() -> None:
     with pytest.raises(ValueError, match="not known here"):
         Frame.parse(header(ApiKey.METADATA, 12)).error_in(b"")
+
+
+@pytest.mark.parametrize("version", [11, 12, 16])
+def test_fetch_answer_gets_an_error_for_one_partition_and_stays_as_it_is_otherwise(version: int) -> None:
+    """As the protocol guide lays it out: names to version 12, ids from 13 on; flexible from 12 on."""
+    flexible = version >= 12
+    tags = b"\0" if flexible else b""
+
+    def array(*items: bytes) -> bytes:
+        return (bytes([len(items) + 1]) if flexible else struct.pack(">i", len(items))) + b"".join(items)
+
+    def data(content: bytes) -> bytes:
+        return (bytes([len(content) + 1]) if flexible else struct.pack(">i", len(content))) + content
+
+    def partition(number: int, error: int, mark: int) -> bytes:
+        aborted = array(struct.pack(">qq", 7, 1) + tags)
+        fields = struct.pack(">ihqqq", number, error, mark, mark, mark)
+        return fields + aborted + struct.pack(">i", -1) + data(b"records") + tags
+
+    def answer(error: int, mark: int) -> bytes:
+        name = b"i" * 16 if version >= 13 else compact("in") if flexible else short("in")
+        topic = name + array(partition(0, 0, 5), partition(1, error, mark)) + tags
+        return struct.pack(">i", 42) + tags + struct.pack(">ihi", 0, 0, 3) + array(topic) + tags
+
+    frame = Frame.parse(header(ApiKey.FETCH, version, tags=tags))
+    assert frame.with_fetch_error(answer(0, 5), 1, 56) == answer(56, -1)

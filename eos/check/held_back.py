@@ -1,0 +1,86 @@
+"""Input that open transactions hold back from read_committed readers, and which transactions these are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eos.check.transactions import TransactionDescription, TransactionsView
+from eos.errors import EosError
+from eos.offsets import Partition
+from eos.settings import Settings
+
+_TIMEOUT_S = 10.0
+_NOT_LISTED = (
+    "by a transaction that no coordinator lists: either this principal may not see it (Describe on its "
+    "TransactionalId), or it hangs. See docs/RUNBOOK.md, 'The LSO is stuck'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Records that no read_committed reader gets yet, because a transaction is open in front of them.
+
+    Attributes:
+        partition: the input partition.
+        lso: its last stable offset; ``[lso, high_watermark)`` is held back.
+        high_watermark: the end of its log.
+        by: which transaction does, in words.
+    """
+
+    partition: Partition
+    lso: int
+    high_watermark: int
+    by: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.high_watermark - self.lso:,} offsets of {self.partition}, from the LSO {self.lso:,} to the high "
+            f"watermark {self.high_watermark:,}, are held back {self.by}"
+        )
+
+
+def held_back(
+    settings: Settings,
+    lsos: Mapping[Partition, int],
+    high_watermarks: Mapping[Partition, int],
+    deadline: float,
+) -> tuple[HeldBack, ...]:
+    """What of these partitions is held back. What cannot be found out about the transactions is said in words.
+
+    Args:
+        settings: where the cluster is.
+        lsos: last stable offsets.
+        high_watermarks: of the same partitions, asked for before the last stable offsets.
+        deadline: a time.monotonic() value.
+    """
+    waiting = [partition for partition, lso in lsos.items() if lso < high_watermarks[partition]]
+    if not waiting:
+        return ()
+    timeout_s = max(1.0, min(_TIMEOUT_S, deadline - time.monotonic()))
+    try:
+        with TransactionsView(settings, timeout_s=timeout_s) as view:
+            transactions = view.lingering()
+    except EosError as error:
+        by = dict.fromkeys(waiting, f"by a transaction that could not be asked for: {error}")
+    else:
+        by = {
+            partition: _named([one for one in transactions if partition in one.partitions])
+            for partition in waiting
+        }
+    return tuple(HeldBack(p, lsos[p], high_watermarks[p], by[p]) for p in waiting)
+
+
+def _named(transactions: list[TransactionDescription]) -> str:
+    if not transactions:
+        return _NOT_LISTED
+    return f"by the open transaction of {', '.join(map(_described, transactions))}"
+
+
+def _described(one: TransactionDescription) -> str:
+    since = "" if one.started_ms is None else f", open for {time.time() - one.started_ms / 1000:.0f} s"
+    return (
+        f"{one.transactional_id!r} (producer id {one.producer_id}, epoch {one.producer_epoch}{since}, "
+        f"timeout {one.timeout_ms / 1000:g} s)"
+    )

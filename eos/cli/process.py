@@ -1,0 +1,59 @@
+"""The `eos` command as a process: from its arguments to its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from eos.cli.ending import complain, show_tracebacks, shows_tracebacks
+from eos.errors import EosError
+from eos.exits import ExitCode, exit_code_of
+
+_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+_TERMINATED = 143  # 128 + SIGTERM, the same
+_INIT = 1  # the process id of a container's first process
+
+
+def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line (of the process, if none is given) and exit.
+
+    A usage error exits with 2, as a wrong setting does. An error that is not ours is a bug, here or in the
+    job's module: Python prints its traceback and exits with 1.
+
+    Raises:
+        SystemExit: always.
+    """
+    show_tracebacks(show=False)
+    _answer_sigterm_as_init()
+    try:
+        from eos.cli.app import app
+
+        app(None if arguments is None else list(arguments), prog_name="eos")
+    except EosError as error:
+        if shows_tracebacks():
+            traceback.print_exc()
+        complain(f"{error}")
+        sys.exit(int(exit_code_of(error)))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    sys.exit(int(ExitCode.DONE))
+
+
+def _answer_sigterm_as_init() -> None:
+    """End at SIGTERM until a command has a handler of its own.
+
+    For the first process of a container the kernel drops a signal whose action is the default one: a pod that waits
+    for its brokers while it starts could only be ended by SIGKILL, after the whole grace period.
+    """
+    if os.getpid() == _INIT and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise SystemExit(_TERMINATED)

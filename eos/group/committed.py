@@ -1,0 +1,116 @@
+"""Read what a group has committed, and how far its input reaches, without joining the group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import RetriableError, UnavailableError
+from eos.kafka.config import client_config
+from eos.kafka.consumer import Committed, ConsumerClient, Fetched, log_prober, offsets_reader
+from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+
+_CALL_S = 5.0
+_PROBE_S = 0.5
+_PROBED_RECORDS = 1_000
+
+
+@contextmanager
+def fresh_reader(settings: Settings, group: str, *, stable: bool) -> Iterator[ConsumerClient]:
+    """A client for this block. With ``stable`` it waits for transactions that are pending on the offsets.
+
+    Each decision needs a new client: a client looks up the group's coordinator only every 10 minutes, and a coordinator that was
+    paused meanwhile answers with offsets from before another broker took over (a stable read is served from memory).
+    """
+    reader = offsets_reader(client_config(settings), group, stable=stable)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def partitions_of(reader: ConsumerClient, topics: Sequence[str], *, timeout_s: float) -> list[Partition]:
+    """All partitions of the topics.
+
+    Raises:
+        ConfigError: a topic does not exist.
+        UnavailableError: no answer in ``timeout_s``.
+    """
+    return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), within_s=timeout_s)
+
+
+def log_span(reader: ConsumerClient, partition: Partition, *, timeout_s: float) -> tuple[int, int]:
+    """The partition's log start offset and its last stable offset.
+
+    Raises:
+        ConfigError: the topic does not exist.
+        UnavailableError: no answer in ``timeout_s``.
+    """
+    return retry.ask(lambda slice_s: reader.stable_watermarks(partition, slice_s), within_s=timeout_s)
+
+
+def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *, timeout_s: float) -> None:
+    """Refuse positions in logs that were truncated below them and may have grown past them again (KIP-320).
+
+    A separate client reads from each position until the leader has confirmed its epoch. The reading client cannot be relied
+    on: librdkafka validates a position when it seeks and when it learns of a new leader, but not when it is assigned a
+    partition whose leader it knows already (measured with 2.16), and Spark's Java source uses offsets only. Positions without
+    an epoch are not checked.
+
+    Raises:
+        OffsetGapError: names the position.
+        UnavailableError: no answer in ``timeout_s``.
+    """
+    waiting = {partition for partition in positions if positions.epoch_of(partition) is not None}
+    if not waiting:
+        return
+    prober = log_prober(client_config(settings), group)
+    try:
+        prober.incremental_assign(positions.only(waiting))
+        deadline = time.monotonic() + timeout_s
+        while waiting:
+            try:
+                fetched = prober.consume(_PROBED_RECORDS, _PROBE_S)
+            except RetriableError:
+                fetched = Fetched([], [])
+            answered = waiting & {
+                *fetched.ends,
+                *(Partition(str(m.topic()), int(m.partition() or 0)) for m in fetched.messages),
+            }
+            # A broker sends one batch however small the limits are, of the first partition that has one (KIP-74): one with
+            # a backlog that stayed assigned would be that one each time, and no other ever answered (measured with 4.3).
+            prober.incremental_unassign(answered)
+            waiting -= answered
+            if waiting and time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"{', '.join(map(str, sorted(waiting)))}: no answer in {timeout_s:.1f} s to whether the log was truncated"
+                )
+    finally:
+        prober.close()
+
+
+def committed_offsets(
+    reader: ConsumerClient,
+    partitions: Iterable[Partition],
+    *,
+    timeout_s: float,
+    on_retry: retry.OnRetry | None = None,
+) -> dict[Partition, Committed]:
+    """What the reader's group has stored; partitions without an offset are left out.
+
+    Raises:
+        UnavailableError: no answer in ``timeout_s``; for a stable reader also: a transaction is still pending.
+        EosError: an error that no retry resolves.
+    """
+    wanted = tuple(partitions)
+    return retry.resume(
+        Call.COMMITTED,
+        lambda slice_s: reader.committed(wanted, slice_s),
+        deadline=time.monotonic() + timeout_s,
+        slice_s=_CALL_S,
+        on_retry=on_retry,
+    )

@@ -1,0 +1,98 @@
+"""OffsetMetadata: the string that is stored with every committed offset, and says who committed it.
+
+It answers what the offset alone cannot:
+
+- After a reopen: did *this* owner commit the offset, in its last commit or the one before? If not, does our shard have a new
+  owner, or did the partition move to another shard?
+- At a start: was it committed under the same mode of ownership? A classic group accepts the offsets of a consumer that is no
+  member unchecked, so the two modes must not mix. And by the same app? Two jobs in one group do not fence each other.
+- How old is it, and how many partitions of the topic had an offset? Kafka deletes an offset some days after its commit, each
+  separately in a group without members, and reports neither.
+- Which topic does it count in? A topic that is deleted and created anew begins at offset 0 again under the same name.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class OwnershipMode(StrEnum):
+    """How a process comes to own input partitions."""
+
+    GROUP = "group"
+    PARTITION = "partition"
+    BATCH = "batch"  # one transaction for all input partitions
+    SINK = "sink"  # the ledger of a streaming query's output shards
+    START = "start"  # older metadata of a start policy's offsets; every mode takes them over
+
+
+# Older metadata has no app and no topic.
+_FORM = re.compile(
+    r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11}) had=(0|[1-9]\d{0,9})"
+    r"(?: app=([A-Za-z0-9_-]+))?(?: topic=([A-Za-z0-9_-]+))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMetadata:
+    """Who committed an offset, and when.
+
+    Attributes:
+        mode: the mode of ownership.
+        shard: ``str(shard)``.
+        owner: a token that is unique to the session.
+        commit: the number of the owner's commit.
+        at_s: seconds since 1970 by the owner's clock: good for days, not for an order of commits.
+        started_partitions: how many of the topic's first partitions have, or once had, an offset (``had=``); see
+            :mod:`eos.group.expiry`.
+        app: the job's name; "" in older metadata.
+        topic: the id of the topic that the offset counts in; "" in older metadata.
+    """
+
+    mode: OwnershipMode
+    shard: str
+    owner: str = field(default_factory=lambda: secrets.token_hex(6))
+    commit: int = 0
+    at_s: int = field(default_factory=lambda: int(time.time()))
+    started_partitions: int = 0
+    app: str = ""
+    topic: str = ""
+
+    def __str__(self) -> str:
+        text = (
+            f"eos1 mode={self.mode} shard={self.shard} owner={self.owner} commit={self.commit} at={self.at_s} "
+            f"had={self.started_partitions}"
+        )
+        named = {"app": self.app, "topic": self.topic}
+        return text + "".join(f" {name}={value}" for name, value in named.items() if value)
+
+    def next(self) -> OffsetMetadata:
+        """The metadata of the same owner's next commit."""
+        return replace(self, commit=self.commit + 1, at_s=int(time.time()))
+
+    def fits(self, mode: OwnershipMode) -> bool:
+        """Whether an owner of this mode takes the offset over: it has the same mode, or is an older start policy's."""
+        return self.mode in (mode, OwnershipMode.START)
+
+    @classmethod
+    def parse(cls, metadata: str) -> OffsetMetadata | None:
+        """Parse an offset's metadata; None if another program than eos committed it."""
+        match = _FORM.fullmatch(metadata)
+        if match is None or match[1] not in set(OwnershipMode):
+            return None
+        commit, at_s, started = map(int, match.group(4, 5, 6))
+        return cls(
+            OwnershipMode(match[1]),
+            match[2],
+            match[3],
+            commit,
+            at_s,
+            started,
+            app=match[7] or "",
+            topic=match[8] or "",
+        )

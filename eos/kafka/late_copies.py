@@ -1,0 +1,118 @@
+"""Late copies: whether librdkafka may have sent a request twice, and whether a fence proves another owner.
+
+librdkafka speaks EndTxn v1: two transactions of one producer share an epoch, so a request that it resent
+by itself (after socket.timeout.ms, or after a disconnect) may reach the coordinator late and end the
+*next* transaction: a lost write, a torn transaction or skipped input, without any error (measured with a
+proxy that holds one frame). A resend shows in three places:
+
+- a ``REQTMOUT`` log line (any log level from notice on);
+- a ``FAIL`` log line of a broken connection; repeats within 30 s are suppressed unless ``debug=broker``
+  is set, with which 4 of 4 resends left a line (2 of 4 without), at about three lines per transaction;
+- the call takes longer than such calls take: the bound below catches what both lines missed.
+
+An init that was sent again shows in a ``GETPID`` line with an error of librdkafka's own; with one of the broker's, the
+request was answered, and no copy of it is under way (measured: a line in 4 of 4, after a reset, a cut and a timeout).
+
+Log lines are handed over by poll(), not before a call returns: poll first, look after.
+Request statistics would show it as well, but they arrive on an interval, not before the next begin.
+
+A fence only says that the coordinator has given the transactional.id a newer epoch. It does so for the init of another
+owner. It does so too for a late copy of our own init: librdkafka sends the request again inside init_transactions, and a
+copy that arrives inside a transaction aborts that (3 of 3 with a proxy that held one frame). And it does so when it ends a
+transaction that has outlived its timeout, by the coordinator's own clock, which may have jumped or differ from ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from statistics import median
+
+from eos.calls import Call
+
+_SIGNS = {"REQTMOUT", "FAIL"}
+_INIT_FAILED = "GETPID"
+_NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's own
+_REMEMBERED_CALLS = 31
+# Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
+# a missed resend may cost a record, but the log lines above are the reliable sign; so the bound is generous.
+_SLOW_BASE_S = 0.5
+_SLOW_FACTOR = 10
+# Linux sends what was not acknowledged again for that long (tcp_retries2 = 15).
+_LATE_S = 925.0
+# Two owners that live would fence each other without end if no fence were believed. As in eos.group.fenced_member.
+_MAX_DOUBTED = 3
+_WITHIN_S = 600.0
+
+
+class ResendWatch:
+    """Collects librdkafka's log lines and the durations of transactional calls.
+
+    The object is given to the client as its ``logger``: librdkafka calls :meth:`log` from poll().
+    """
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._init_sent_again = ""
+        self._durations: dict[Call, deque[float]] = {}
+
+    @property
+    def reason(self) -> str:
+        """Why a resend cannot be excluded since the last :meth:`forget`; "" if it can."""
+        return self._reason
+
+    @property
+    def init_sent_again(self) -> str:
+        """The sign that init was sent more than once, so that a copy of it may arrive late; "" if there is none."""
+        return self._init_sent_again
+
+    def forget(self) -> None:
+        """Begin anew: what was seen belonged to a time without a transaction, or to an older producer."""
+        self._reason = ""
+
+    def log(self, level: int, template: str, *args: object) -> None:  # noqa: ARG002 - the logger's interface
+        """One log line of librdkafka; args are (facility, client name, text)."""
+        facility = str(args[0]) if args else ""
+        if facility in _SIGNS and not self._reason:
+            self._reason = f"{facility}: {args[-1]}"
+        if facility == _INIT_FAILED and _NO_ANSWER in str(args[-1]):
+            self._init_sent_again = f"{facility}: {args[-1]}"
+
+    def took(self, call: Call, seconds: float) -> None:
+        """A transactional call came back, with or without an error."""
+        past = self._durations.setdefault(call, deque(maxlen=_REMEMBERED_CALLS))
+        bound = max(_SLOW_BASE_S, _SLOW_FACTOR * median(past)) if past else _SLOW_BASE_S
+        if seconds > bound and not self._reason:
+            self._reason = f"{call} took {seconds:.3f} s, over {bound:.3f} s"
+        past.append(seconds)
+
+
+class FenceDoubt:
+    """Why a fence proves nothing, and how often one was not believed.
+
+    Args:
+        always: the cause to name if nothing points to one; "" if such a fence is believed at once.
+    """
+
+    def __init__(self, always: str = "") -> None:
+        self._always = always
+        self._late_init = ""
+        self._late_until = 0.0
+        self._doubted_at: deque[float] = deque(maxlen=_MAX_DOUBTED)
+
+    @property
+    def reason(self) -> str:
+        """What else than another owner may cause a fence now; "" if it is to be believed."""
+        now = time.monotonic()
+        if len(self._doubted_at) == _MAX_DOUBTED and now - self._doubted_at[0] < _WITHIN_S:
+            return ""
+        return self._late_init if now < self._late_until else self._always
+
+    def init_may_come_late(self, sign: str) -> None:
+        """A copy of an init may still be under way."""
+        self._late_init = f"a copy of its own init that arrived late ({sign})"
+        self._late_until = time.monotonic() + _LATE_S
+
+    def doubted(self) -> None:
+        """A fence was not believed."""
+        self._doubted_at.append(time.monotonic())

@@ -1,0 +1,64 @@
+"""ConsumerStatistics: what librdkafka last reported of a consumer's brokers, its queue and its partitions."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import NamedTuple
+
+from eos.offsets import Partition
+
+# Asking a broker for watermarks waits behind the fetch in flight on the same connection, up to fetch.wait.max.ms
+# per partition (measured: 0.5 s each); the statistics hold what the last fetch brought.
+INTERVAL_MS = 2_000
+
+
+class Watermarks(NamedTuple):
+    """The last stable offset and the end of the log."""
+
+    lso: int
+    high: int
+
+
+class FetchState(NamedTuple):
+    """How far librdkafka has fetched a partition: the records received, and the next offset to ask for (-1 if unknown)."""
+
+    received: int
+    next_offset: int
+
+
+NOT_FETCHED = FetchState(0, -1)
+
+
+class ConsumerStatistics:
+    """The last statistics of a consumer.
+
+    Attributes:
+        count: how many have come.
+        queue_length: records that waited to be consumed when the last ones were taken.
+        connected: whether a broker was connected.
+        watermarks: as the last fetches brought them, by partition.
+        fetch_states: how far each partition has been fetched.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.queue_length = 0
+        self.connected = False
+        self.watermarks: dict[Partition, Watermarks] = {}
+        self.fetch_states: dict[Partition, FetchState] = {}
+
+    def read(self, text: str) -> None:
+        """Take over a report, as far as it has the form of those that are known."""
+        self.connected = False
+        with suppress(ValueError, KeyError, TypeError):
+            report = json.loads(text)
+            self.connected = any(broker["state"] == "UP" for broker in report["brokers"].values())
+            self.count, self.queue_length = self.count + 1, 0
+            for topic, found in report["topics"].items():
+                for number, marks in found["partitions"].items():
+                    partition = Partition(topic, int(number))
+                    # Of the one queue that all partitions share.
+                    self.queue_length = max(self.queue_length, marks["fetchq_cnt"])
+                    self.fetch_states[partition] = FetchState(marks["rxmsgs"], marks["next_offset"])
+                    if marks["ls_offset"] >= 0:
+                        self.watermarks[partition] = Watermarks(marks["ls_offset"], marks["hi_offset"])

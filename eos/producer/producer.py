@@ -1,0 +1,495 @@
+"""ShardProducer: a shard's producer through its life: open, transaction, suspect, reopen, close."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import (
+    AbortableError,
+    EosError,
+    FencedError,
+    ReopenError,
+    TransactionExpiredError,
+    UnavailableError,
+    UnprovenFenceError,
+    UsageError,
+)
+from eos.events import (
+    CallRetried,
+    Fenced,
+    Listener,
+    ProducerOpened,
+    ProducerSuspect,
+    TransactionAborted,
+    TransactionCommitted,
+    TransactionExpired,
+    TransactionUnresolved,
+    ignore_event,
+)
+from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.expiry import StartedPartitions
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
+from eos.kafka.config import producer_config
+from eos.kafka.consumer import Committed
+from eos.kafka.late_copies import FenceDoubt
+from eos.kafka.producer import ProducerIdentity, TransactionalClient
+from eos.offsets import OffsetVector, Partition
+from eos.producer.last_commit import Outcome, OwnedOffsets
+from eos.producer.transaction import Transaction, TransactionState
+from eos.settings import Settings
+from eos.shards import Shard
+
+# An abort needs one round trip; what is not aborted by then is ended by the next init, or by the timeout.
+_ABORT_DEADLINE_S = 15.0
+_IDENTITY_WAIT_S = 2.0
+_STATISTICS_INTERVAL_MS = 500
+_TOPIC_IDS_S = 5.0
+_MAX_EPOCH = 32_766  # the coordinator gives out a new producer id after it
+# How long a rival has to show a commit after a fence: a session commits the offsets it took over some 0.1 s after its init.
+_RIVAL_SHOWS_S = 3.0
+_LOOK_EVERY_S = 0.2
+_OTHER_CAUSES = (
+    "a copy of an earlier init that arrived late, or from a coordinator whose clock runs ahead and which ended the "
+    "transaction before its time"
+)
+
+
+class ProducerState(StrEnum):
+    """Where a shard's producer is in its life."""
+
+    NEW = "new"
+    READY = "ready"
+    SUSPECT = "suspect"  # a resend cannot be excluded, or a record failed: reopened before the next begin
+    OVER = "over"  # the instance cannot go on: reopened before the next begin
+    FENCED = "fenced"
+    CLOSED = "closed"
+
+
+class ShardProducer:
+    """The one producer of a shard.
+
+    >>> with ShardProducer(settings, shard) as producer:       # doctest: +SKIP
+    ...     with producer.transaction() as txn:
+    ...         txn.produce("payments", b"...", key=b"merchant-7")
+
+    The transactional.id comes from the shard, so another process that opens the same shard fences this producer,
+    and aborts at once what it left open.
+
+    Args:
+        settings: how to reach the cluster, and the transaction's limits.
+        shard: the unit of ownership.
+        listener: called with each event.
+        metadata: what is stored with offsets; by default with a new owner token.
+        started_partitions: per topic, how many partitions have or had an offset, for the next day (`eos.group.expiry`);
+            by default the first commit reads it.
+        compare_when_fenced: a fence is an UnprovenFenceError, at most three times in ten minutes: the reopen after it looks
+            for another owner's commit. For owners that commit soon after open, or are members of a group. An owner that may
+            wait before its first commit would be fenced by the older owner.
+
+    Raises:
+        ConfigError: librdkafka or the cluster refuses a setting (from open on).
+        FencedError: another owner has the shard; also at every later use.
+        UnavailableError: the cluster did not answer in time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        shard: Shard,
+        *,
+        listener: Listener = ignore_event,
+        metadata: OffsetMetadata | None = None,
+        started_partitions: Mapping[str, int] | None = None,
+        compare_when_fenced: bool = False,
+    ) -> None:
+        self.shard = shard
+        self.transactional_id = shard.transactional_id
+        self._settings = settings
+        self._listener = listener
+        metadata = metadata or OffsetMetadata(OwnershipMode(settings.ownership.mode), str(shard))
+        self._metadata = replace(metadata, app=shard.app)
+        self._topic_ids = TopicIds(settings)
+        self._state = ProducerState.NEW
+        self._why = ""
+        self._fence: FencedError | None = None
+        self._client: TransactionalClient | None = None
+        self._open_transaction: Transaction | None = None
+        self._owned: dict[str, OwnedOffsets] = {}  # by group
+        self._known_started = started_partitions
+        self._started: dict[str, StartedPartitions] = {}  # by group
+        self._used = False  # since the last init
+        self._unanswered = False  # a commit without offsets got no answer
+        self._committed_unreported = (
+            False  # an unanswered commit has happened, and the caller has not learned it yet
+        )
+        self._given_up = False
+        self._doubt = FenceDoubt(_OTHER_CAUSES if compare_when_fenced else "")
+        self._fence_unproven = False  # since the last init
+
+    @property
+    def state(self) -> ProducerState:
+        return self._state
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that an open transaction may live."""
+        return self._settings.transaction.timeout_s
+
+    @property
+    def commit_deadline_s(self) -> float:
+        return self._settings.transaction.commit_deadline_s
+
+    @property
+    def abort_deadline_s(self) -> float:
+        return min(_ABORT_DEADLINE_S, self.timeout_s)
+
+    def given_up(self) -> bool:
+        return self._given_up
+
+    def give_up(self) -> None:
+        """Leave calls without an answer: the process has to end. The next owner's init settles what is left."""
+        self._given_up = True
+
+    def __repr__(self) -> str:
+        return f"<ShardProducer {self.transactional_id} {self._state}>"
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Fence every older producer of the shard; end what it left open. Does nothing if open already."""
+        if self._state is ProducerState.NEW:
+            self._init("")
+
+    def close(self) -> None:
+        """Abort what is open (confluent-kafka's close does not: the LSO would stay pinned), and let go."""
+        transaction = self._open_transaction
+        if transaction is not None and transaction.state is TransactionState.OPEN:
+            transaction.abort(UsageError("the producer was closed inside a transaction"))
+        self._drop_client()
+        if self._state is not ProducerState.FENCED:
+            self._state = ProducerState.CLOSED
+
+    def transaction(self) -> Transaction:
+        """A new transaction: a block that begins when it is entered.
+
+        A producer that is suspect is reopened first: see :meth:`reopen`.
+
+        Raises:
+            UsageError: the last transaction is still open, the producer is closed, or a commit without an answer
+                has happened and the caller has not called :meth:`reopen` to learn it: its input would be processed twice.
+            FencedError: another owner has the shard.
+        """
+        self._require_usable()
+        if self._state is ProducerState.NEW:
+            self.open()
+        if (
+            self._settings.transaction.fence_every == "transaction"
+            and self._state is ProducerState.READY
+            and self._used
+        ):
+            self._suspect("fence_every = transaction")
+        if not self._committed_unreported and self._state in (ProducerState.SUSPECT, ProducerState.OVER):
+            self._committed_unreported = self.reopen() is Outcome.COMMITTED
+        if self._committed_unreported:
+            raise UsageError(
+                f"{self!r}: the last commit got no answer, and it has happened: its records must not be produced again. "
+                "Fix: call reopen() after a CommitOutcomeUnknownError; it returns the outcome of the commit"
+            )
+        transaction = Transaction(self._require_client(), self, self, on_retry=self._on_retry)
+        self._open_transaction = transaction
+        return transaction
+
+    def reopen(self) -> Outcome:
+        """Close and open again under the same id, and show that no other owner came in between.
+
+        Before the init (which would fence the current owner) and after it, the committed offsets must be what
+        this producer last committed, metadata included. A producer that has sent no offsets compares its epoch
+        instead. It cannot settle a transaction that expired or got no answer, and raises.
+
+        Returns:
+            The outcome of an unanswered commit (ABORTED if there was none, UNKNOWN if it carried no offsets).
+
+        Raises:
+            FencedError: another owner has the shard.
+            UsageError: a transaction is open, or the producer is not.
+            ReopenError: the transactions carried no offsets to compare; the producer is closed.
+            UnavailableError: the cluster did not answer in time.
+        """
+        self._require_usable()
+        if self._state is ProducerState.NEW:
+            raise UsageError(f"{self!r}: it is not open")
+        if self._committed_unreported:  # a call of transaction() has learned it meanwhile
+            self._committed_unreported = False
+            return Outcome.COMMITTED
+        reason = self._why or "reopened"
+        try:
+            if not self._owned:
+                return self._reopen_by_epoch(reason)
+            self._look_for_rival()
+            self._drop_client()
+            self._init(reason)
+            # Not ready before the comparison: if it cannot be made now, the next begin reopens again.
+            self._over(reason)
+            outcomes = [
+                (owned, owned.compare(self._stored(group, owned, stable=True)))
+                for group, owned in self._owned.items()
+            ]
+        except FencedError as error:
+            raise self._fenced(error) from error
+        self._state = ProducerState.READY
+        self._why = ""
+        result = Outcome.UNKNOWN if self._unanswered else Outcome.ABORTED
+        self._unanswered = False
+        for owned, outcome in outcomes:
+            if owned.pending is not None:
+                result = outcome
+            owned.ended(outcome)
+            owned.proved()
+        return result
+
+    def settle(self) -> None:
+        """Reopen now if the next begin would: the owned offsets then have the outcome of an unanswered commit."""
+        self._require_usable()
+        if self._committed_unreported or self._state in (ProducerState.SUSPECT, ProducerState.OVER):
+            self.reopen()
+
+    # --- offsets -----------------------------------------------------------------------------------
+
+    def owned_offsets(self, group_id: str) -> OwnedOffsets:
+        """What this producer has committed for a group."""
+        return self._owned.setdefault(group_id, OwnedOffsets(self._metadata))
+
+    def take_over(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+        """What a group has stored for partitions that this owner takes over; later comparisons start from it.
+
+        Read after the init, which has ended what the last owner left pending. Partitions without an offset are
+        left out.
+
+        Raises:
+            UsageError: the producer is not open.
+            UnavailableError: the cluster did not answer, or another transaction stayed pending on the offsets.
+        """
+        self._require_client()
+        wanted = tuple(partitions)
+        stored = self._committed(group_id, wanted, stable=True)
+        self.owned_offsets(group_id).taken_over(dict.fromkeys(wanted) | stored)
+        return stored
+
+    def offsets_sent(self, offsets: OffsetVector, group_id: str) -> Mapping[Partition, Committed]:
+        """A transaction is about to send these offsets; returns them with the metadata to store. Called by the transaction.
+
+        Raises:
+            AbortableError: what the metadata needs could not be read.
+            OffsetGapError: a topic was deleted and created anew since these offsets were read.
+        """
+        owned = self.owned_offsets(group_id)
+        # First: offsets that are read after it belong to the topic with this id, or the check at the next commit fails.
+        topic_ids = self._ids_of({partition.topic for partition in offsets})
+        if unknown := offsets.without(owned.stored(offsets)):
+            self.take_over(group_id, unknown)
+        refuse_recreated({*offsets.topic_ids.items(), *stored_topic_ids(owned.stored(offsets))}, topic_ids)
+        started = self._started.setdefault(
+            group_id, StartedPartitions(self._settings, group_id, self._known_started)
+        )
+        return owned.sent(offsets, started.with_offsets_of(offsets), topic_ids)
+
+    def _ids_of(self, topics: Collection[str]) -> Mapping[str, str]:
+        try:
+            return self._topic_ids.of(topics, within_s=min(_TOPIC_IDS_S, self.timeout_s / 2))
+        except UnavailableError as error:
+            raise AbortableError(f"the ids of the input topics could not be read: {error}") from error
+
+    def ended(self, transaction: Transaction, *errors: BaseException) -> None:
+        """A transaction has reached a final state. Called by the transaction."""
+        self._open_transaction = None
+        self._used = True
+        client = self._client
+        for error in errors:
+            if isinstance(error, FencedError):
+                self._fenced(error)
+        if transaction.state is TransactionState.COMMITTED:
+            self._settle(Outcome.COMMITTED)
+            self._listener(
+                TransactionCommitted(
+                    self.transactional_id,
+                    transaction.records_in,
+                    transaction.records_out,
+                    transaction.offsets,
+                    transaction.seconds,
+                    transaction.commit_seconds,
+                )
+            )
+        elif transaction.state is TransactionState.ABORTED:
+            # A TxnOffsetCommit that arrives late would overwrite the offsets of the next transaction; a commit that
+            # was answered with an error may still be carried out (the broker's answer -1 says nothing).
+            sent = transaction.commit_sent or any(owned.pending is not None for owned in self._owned.values())
+            if sent and self._state is ProducerState.READY:
+                self._suspect("offsets or a commit had been sent in a transaction that was then aborted")
+            self._settle(Outcome.ABORTED)
+            self._listener(TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds))
+        elif self._state is not ProducerState.FENCED:
+            self._unresolved(transaction, errors)
+        if self._state is ProducerState.READY and client is not None and client.suspicion:
+            self._suspect(client.suspicion)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _init(self, reason: str) -> None:
+        began = time.monotonic()
+        config = producer_config(self._settings, self.transactional_id)
+        config.setdefault("statistics.interval.ms", _STATISTICS_INTERVAL_MS)
+        client = TransactionalClient(config, transaction_timeout_s=self.timeout_s, doubt=self._doubt)
+        try:
+            retry.resume(
+                Call.INIT,
+                client.init,
+                deadline=began + self._settings.open_deadline_s,
+                on_retry=self._on_retry,
+            )
+        except BaseException as error:
+            client.close()
+            self._doubt.init_may_come_late(f"it ended with {type(error).__name__}")
+            if isinstance(error, FencedError):
+                self._fenced(error)
+            raise
+        self._client = client
+        self._state = ProducerState.READY
+        self._why = ""
+        self._fence_unproven = False
+        self._used = False
+        self._listener(ProducerOpened(self.transactional_id, time.monotonic() - began, reason))
+
+    def _reopen_by_epoch(self, reason: str) -> Outcome:
+        """Without offsets, the epoch is the proof: it rises by one per init, and ours is the only one since.
+
+        Only after a transaction that ended cleanly: the abort of an expired one raises the epoch as well, and
+        then a rival's init looks the same as the coordinator's abort.
+        """
+        client = self._client  # None if an init has failed meanwhile
+        before = client.identity(_IDENTITY_WAIT_S) if client is not None else None
+        if self._state is ProducerState.OVER or before is None:
+            self.close()
+            raise ReopenError(
+                f"{self.transactional_id}: {reason}. Its transactions carried no offsets, so nothing shows whether "
+                "another owner came since. Fix: make a new producer, which claims the shard anew",
+            )
+        self._drop_client()
+        self._init(reason)
+        after = self._require_client().identity(_IDENTITY_WAIT_S)
+        if after is not None and _follows(before, after):
+            return Outcome.ABORTED
+        rose = f"{self.transactional_id}: the producer epoch went from {before} to {after} while one init was ours"
+        doubt = self._doubt.reason
+        if after is not None and not doubt:
+            raise FencedError(f"{rose}: another owner has opened the shard")
+        self.close()
+        other = f"it comes from {doubt}" if doubt else "the new epoch did not arrive in time"
+        raise ReopenError(
+            f"{rose}: another owner has opened the shard, or {other}. The transactions carried no offsets, so nothing shows "
+            "which. Fix: make a new producer, which claims the shard anew",
+        )
+
+    def _look_for_rival(self) -> None:
+        """Look for what only another owner can have committed, and after a fence give it time to commit."""
+        until = time.monotonic() + (_RIVAL_SHOWS_S if self._fence_unproven else 0.0)
+        while True:
+            for group, owned in self._owned.items():
+                owned.look_for_rival(self._stored(group, owned, stable=False))
+            if time.monotonic() >= until:
+                return
+            time.sleep(_LOOK_EVERY_S)
+
+    def _unresolved(self, transaction: Transaction, errors: Sequence[BaseException]) -> None:
+        self._over(_shown(errors))
+        if transaction.commit_sent and not transaction.offsets:
+            self._unanswered = True  # and no offset shows its outcome
+        if any(isinstance(error, UnprovenFenceError) for error in errors):
+            self._fence_unproven = True
+            self._doubt.doubted()
+        if any(isinstance(error, TransactionExpiredError) for error in errors):
+            self._listener(TransactionExpired(self.transactional_id, transaction.seconds))
+        else:
+            self._listener(TransactionUnresolved(self.transactional_id, _shown(errors), transaction.seconds))
+
+    def _stored(self, group_id: str, owned: OwnedOffsets, *, stable: bool) -> dict[Partition, Committed]:
+        return self._committed(group_id, owned.partitions, stable=stable)
+
+    def _committed(
+        self, group_id: str, partitions: Iterable[Partition], *, stable: bool
+    ) -> dict[Partition, Committed]:
+        """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
+        with fresh_reader(self._settings, group_id, stable=stable) as reader:
+            return committed_offsets(
+                reader, partitions, timeout_s=self._settings.open_deadline_s, on_retry=self._on_retry
+            )
+
+    def _settle(self, outcome: Outcome) -> None:
+        for owned in self._owned.values():
+            owned.ended(outcome)
+            if outcome is Outcome.COMMITTED:
+                owned.proved()
+
+    def _over(self, reason: str) -> None:
+        self._state = ProducerState.OVER
+        self._why = reason
+
+    def _suspect(self, reason: str) -> None:
+        self._state = ProducerState.SUSPECT
+        self._why = reason
+        self._listener(ProducerSuspect(self.transactional_id, reason))
+
+    def _fenced(self, error: FencedError) -> FencedError:
+        if self._fence is None:
+            self._fence = error
+            self._drop_client()
+            self._listener(Fenced(self.transactional_id, str(error)))
+        self._state = ProducerState.FENCED
+        return error
+
+    def _drop_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _require_usable(self) -> None:
+        if self._fence is not None:
+            raise FencedError(str(self._fence), code=self._fence.code) from self._fence
+        if self._state is ProducerState.CLOSED:
+            raise UsageError(f"{self!r}: it is closed")
+        if self._open_transaction is not None and self._open_transaction.state is not TransactionState.NEW:
+            raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest")
+
+    def _require_client(self) -> TransactionalClient:
+        if self._client is None:
+            raise UsageError(f"{self!r}: it is not open")
+        return self._client
+
+    def _on_retry(self, call: Call, attempt: int, error: EosError) -> None:
+        self._listener(CallRetried(self.transactional_id, call, attempt, str(error)))
+
+
+def _follows(before: ProducerIdentity, after: ProducerIdentity) -> bool:
+    if before.producer_id == after.producer_id:
+        return after.epoch == before.epoch + 1
+    return before.epoch >= _MAX_EPOCH and after.epoch == 0
+
+
+def _shown(errors: Iterable[BaseException]) -> str:
+    return "; ".join(f"{type(error).__name__}: {error}" for error in errors)

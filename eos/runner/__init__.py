@@ -1,0 +1,1 @@
+"""What drives sessions: the loop, the worker process, and the supervisor of several."""

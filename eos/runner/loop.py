@@ -1,0 +1,232 @@
+"""The consume-transform-produce loop over a session: when a transaction ends, and when the loop does.
+
+While transaction n commits, records of n+1 are fetched and transformed; nothing of n+1 is produced before
+n's commit has returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from eos.errors import Action, EosError, RecordRefusedError
+from eos.events import Listener, LoopTurned
+from eos.poison import PoisonFilter
+from eos.records import OutputBatch, OutputRecord
+from eos.runner.refused import naming_its_input
+from eos.runner.slow_records import SlowRecords
+from eos.session.pipeline import PipelinedSession
+from eos.settings import Settings
+from eos.transform import BoundTransform
+
+_IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commit stays unanswered
+_COMMIT_WAIT_S = 0.002  # how late a commit's return is noticed; a commit takes 5 to 30 ms
+_LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
+_MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the transactions small
+# What is transformed during a commit is produced in one go after it. Without a bound that grew until most of each
+# transaction was, the commit waited for all of it to be sent (65 ms, not 15), and so more was transformed meanwhile:
+# 100,000 records at 20 % more processor time, and 350 MB where the records were large (orjson's take 4 KB each).
+_MAX_AHEAD_RECORDS = 5_000
+_LAG_EVERY_S = 2.0  # as often as librdkafka's statistics come
+# A transform that turns out slow must not keep the loop from a stop, a rebalance or the end of the interval.
+_FIRST_FETCH_RECORDS = 4
+# While a transform holds Python's lock (a regular expression does), no other thread can commit, and what is open or in
+# flight expires. After one took this share of transaction.timeout_ms, the next ones run with nothing open …
+_SLOW_SHARE = 0.25
+_SLOW_TIMES = (
+    10  # … for this multiple of its duration. So one slow record in ten costs an expired transaction.
+)
+
+
+class Loop:
+    """Turns input into output, transaction by transaction.
+
+    Args:
+        transform: the job's transform.
+        session: the shard's owner, not yet open.
+        settings: limits of a transaction, poison policy, grace period.
+        listener: called with each event.
+    """
+
+    def __init__(
+        self,
+        transform: BoundTransform,
+        session: PipelinedSession,
+        settings: Settings,
+        *,
+        listener: Listener,
+    ) -> None:
+        self._transform = transform
+        self._session = session
+        self._limits = settings.transaction
+        self._settings = settings
+        self._listener = listener
+        self._shard = session.shard.transactional_id
+        self._filter = PoisonFilter(transform, settings.poison.policy, shard=self._shard, listener=listener)
+        self._slow_records = SlowRecords(settings)
+        self._fetch_records = min(_FIRST_FETCH_RECORDS, settings.input.fetch_records)
+        self._first_at: float | None = None  # when the transaction's first record was fetched
+        self._records = 0
+        self._bytes = 0
+        self._nothing_open_until = 0.0
+        self._lag_at = 0.0
+
+    def run(self) -> None:
+        """Open the session and loop until it is stopped or has caught up.
+
+        Raises:
+            EosError: what ended it; see eos.exits for its exit code.
+        """
+        with self._session as session:
+            try:
+                while not session.ended:
+                    try:
+                        self._turn()
+                    except EosError as error:
+                        self._clear()
+                        session.go_on_after(error)
+                self._finish()
+            except RecordRefusedError as error:
+                raise naming_its_input(
+                    error, session, self._transform, self._settings, fetch_records=self._fetch_records
+                ) from error
+
+    def _turn(self) -> None:
+        """One fetch and what follows from it."""
+        session = self._session
+        self._listener(LoopTurned(self._shard))
+        # Before the next records: one that stops the job at each start must not let the offsets before it grow old.
+        session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
+        if not (session.committing and self._far_ahead()):
+            self._fetch()
+        if session.committing and (session.commit_done() or self._far_ahead()):
+            try:
+                session.join(_IDLE_WAIT_S)
+            except TimeoutError:
+                return
+        if not session.committing:
+            if self._records:
+                session.produce()
+            if session.filling and self._due():
+                session.commit_soon()
+                self._clear()
+            elif session.idle:
+                self._clear()  # a rebalance ended the transaction, or dropped what was staged
+                session.look_whether_caught_up()
+        self._measure_lag()
+
+    def _fetch(self) -> None:
+        session = self._session
+        limit = self._limits.max_records
+        if session.committing:
+            limit = min(limit, _MAX_AHEAD_RECORDS)
+        room = max(1, limit - self._records)
+        wait_s = self._wait_s()
+        batch = session.fetch(min(self._fetch_records, room), wait_s, min(_LINGER_S, wait_s))
+        if not batch:
+            return
+        began = time.monotonic()
+        if self._first_at is None:
+            self._first_at = began
+        was_committing = session.committing
+        with session.committing_at(self._late_at(began)):
+            outputs = self._filter.apply(batch)
+        if session.committing and not was_committing:
+            self._clear()
+            self._first_at = began
+        seconds = time.monotonic() - began
+        self._pace(len(batch), seconds)
+        self._slow_records.took(batch, seconds)
+        session.stage(outputs, len(batch))
+        self._records += len(batch)
+        self._bytes += _value_bytes(outputs)
+
+    def _late_at(self, began: float) -> float:
+        """When a transform that began then has taken so long that what is open is committed without waiting for it.
+
+        It has an interval of its own, which :meth:`_pace` sees to that it does not need; so this is rare.
+        """
+        first_at = began if self._first_at is None else self._first_at
+        late_at = max(first_at + self._fill_s, began + self._limits.interval_s)
+        return min(late_at, first_at + self._limits.timeout_s / 2)
+
+    def _pace(self, records: int, seconds: float) -> None:
+        """Fetch as many records at a time as the transform takes in an interval, and no more than is set."""
+        if seconds > _SLOW_SHARE * self._limits.timeout_s:
+            self._nothing_open_until = time.monotonic() + _SLOW_TIMES * seconds
+        if seconds > self._limits.interval_s:
+            self._fetch_records = max(1, int(records * self._limits.interval_s / seconds))
+        elif records >= self._fetch_records:
+            self._fetch_records = min(2 * self._fetch_records, self._settings.input.fetch_records)
+
+    def _wait_s(self) -> float:
+        if self._session.committing:
+            return _COMMIT_WAIT_S
+        if self._first_at is None:
+            return _IDLE_WAIT_S
+        return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._fill_s - time.monotonic()))
+
+    @property
+    def _fill_s(self) -> float:
+        """How long a transaction is filled: the interval less what the commit will take, which readers wait for too."""
+        interval_s = self._limits.interval_s
+        return interval_s - min(self._session.commit_seconds, _MAX_COMMIT_SHARE * interval_s)
+
+    def _due(self) -> bool:
+        """Whether the transaction being gathered has to end."""
+        if self._first_at is None:
+            return False
+        return (
+            self._may_be_slow
+            or self._records >= self._limits.max_records
+            or self._bytes >= self._limits.max_bytes
+            or time.monotonic() - self._first_at >= self._fill_s
+            or (self._session.until_caught_up and self._session.has_read_all)
+        )
+
+    @property
+    def _may_be_slow(self) -> bool:
+        """Whether a transform took so long of late that nothing is open, or in flight, while the next one runs."""
+        return time.monotonic() < self._nothing_open_until
+
+    def _far_ahead(self) -> bool:
+        """Whether nothing more is transformed for the transaction after the one that is committing."""
+        return self._may_be_slow or self._records >= _MAX_AHEAD_RECORDS or self._due()
+
+    def _finish(self) -> None:
+        """Commit what is there within the grace period; what is not answered by then is left to the next owner."""
+        session = self._session
+        deadline = time.monotonic() + self._settings.shutdown.grace_s
+        try:
+            session.join(max(0.0, deadline - time.monotonic()))
+            session.produce()
+            session.commit_soon()
+            session.join(max(0.0, deadline - time.monotonic()))
+            session.commit_offsets_alone(passed_markers=True)
+        except TimeoutError:
+            session.give_up()
+        except EosError as error:
+            # Nothing of it is visible, or the next start settles it; an orderly stop must not fail for it.
+            if error.action is Action.STOP:
+                raise
+
+    def _clear(self) -> None:
+        self._first_at = None
+        self._records = 0
+        self._bytes = 0
+
+    def _measure_lag(self) -> None:
+        now = time.monotonic()
+        if now - self._lag_at >= _LAG_EVERY_S:
+            self._lag_at = now
+            self._listener(self._session.lag())
+
+
+def _value_bytes(outputs: Sequence[OutputBatch] | Sequence[OutputRecord]) -> int:
+    columns: Iterable[Iterable[bytes | None]]
+    if outputs and isinstance(outputs[0], OutputRecord):
+        columns = [map(attrgetter("value"), outputs)]
+    else:
+        columns = map(attrgetter("values"), outputs)
+    return sum(sum(map(len, filter(None, column))) for column in columns)

@@ -1,0 +1,120 @@
+"""Find the input record of an output that the cluster has refused, after the refusal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from eos.errors import AbortableError, EosError, RecordRefusedError
+from eos.offsets import Partition
+from eos.poison import PoisonFilter
+from eos.records import InputBatch, OutputBatch, OutputRecord, fingerprint
+from eos.session.pipeline import PipelinedSession
+from eos.settings import Settings
+from eos.transform import BoundTransform
+
+_LOOK_S = 10.0  # an error that is complete is not worth a longer wait for its exit code
+_FETCH_S = 0.2
+_EMPTY_FETCHES = 5  # in a row: the first one after a failure only rewinds
+
+
+def _bytes(output: OutputRecord) -> float:
+    return len(output.key or b"") + len(output.value or b"")
+
+
+def _lacks_a_key(output: OutputRecord) -> float:
+    return float(output.key is None)
+
+
+def _from_now(output: OutputRecord) -> float:
+    return 0.0 if output.timestamp_ms is None else abs(output.timestamp_ms - time.time() * 1000)
+
+
+# The broker refuses a batch of records as one and does not say which of them is at fault (measured with librdkafka 2.16).
+_CHOSEN: dict[str, tuple[Callable[[OutputRecord], float], str]] = {
+    "INVALID_RECORD": (_lacks_a_key, "the first without a key, if there is one,"),
+    "MSG_SIZE_TOO_LARGE": (_bytes, "the largest"),
+    "INVALID_TIMESTAMP": (_from_now, "the one whose timestamp is the farthest from now"),
+}
+
+
+def naming_its_input(
+    error: RecordRefusedError,
+    session: PipelinedSession,
+    transform: BoundTransform,
+    settings: Settings,
+    *,
+    fetch_records: int,
+) -> RecordRefusedError:
+    """The refusal with the coordinates of the input record, if it is found again.
+
+    The session goes back to the committed offsets. The same input is transformed once more, and nothing is produced. To keep, for
+    each output, which record it was made of would cost every record; this costs those of one transaction.
+    """
+    if not error.outputs:
+        return error
+    look = _Look(PoisonFilter(transform, settings.poison.policy, shard="", listener=lambda _: None), error)
+    until, empty = time.monotonic() + _LOOK_S, 0
+    try:
+        session.recover(AbortableError(str(error)))  # a refusal itself asks for no rewind
+        while not look.done and empty < _EMPTY_FETCHES and time.monotonic() < until and not session.ended:
+            batch = session.fetch(fetch_records, _FETCH_S, 0.0)
+            empty = 0 if batch else empty + 1
+            look.at(batch)
+    except EosError:
+        pass  # the refusal counts, not what kept its origin from being found
+    if not look.found:
+        return error
+    named = RecordRefusedError(f"{look.found}: {error}", code=error.code)
+    named.outputs = error.outputs
+    return named
+
+
+class _Look:
+    """Goes through the input again for the outputs of a refusal; ``found`` is the place of the likeliest one."""
+
+    def __init__(self, poison: PoisonFilter, error: RecordRefusedError) -> None:
+        self._poison = poison
+        self._missing = set(error.outputs)
+        self._weigh: Callable[[OutputRecord], float] | None
+        self._weigh, why = _CHOSEN.get(error.code or "", (None, "the first"))
+        together = len(error.outputs)
+        self._chosen = f", {why} of {together} refused together" if together > 1 else ""
+        self._best = -1.0
+        self.found = ""
+
+    @property
+    def done(self) -> bool:
+        return not self._missing or bool(self.found and self._weigh is None)
+
+    def at(self, batch: InputBatch) -> None:
+        """Look at a batch, and at its records if it makes one of the outputs."""
+        if not batch or not (outputs := self._refused_of(batch)):
+            return
+        for record in batch:
+            for output in self._refused_of(InputBatch.of([record])):
+                where = f"{Partition(record.topic, record.partition)} offset {record.offset}"
+                self._take(output, f"{where}: an output of this record")
+        if not self.found:  # a batch function that is no map over records
+            places: dict[Partition, list[int]] = {}
+            for topic, number, offset in zip(batch.topics, batch.partitions, batch.offsets, strict=True):
+                places.setdefault(Partition(topic, number), []).append(offset)
+            where = ", ".join(f"{p} offsets {offsets[0]} to {offsets[-1]}" for p, offsets in places.items())
+            self._take(
+                outputs[0], f"{where}: an output of this batch, which none of its records makes alone,"
+            )
+
+    def _refused_of(self, batch: InputBatch) -> list[OutputRecord]:
+        flat = (
+            one
+            for output in self._poison.apply(batch)
+            for one in (output if isinstance(output, OutputBatch) else [output])
+        )
+        return [one for one in flat if fingerprint(one.topic, one.value, one.key) in self._missing]
+
+    def _take(self, output: OutputRecord, what: str) -> None:
+        self._missing.discard(fingerprint(output.topic, output.value, output.key))
+        excess = self._weigh(output) if self._weigh else 0.0
+        if excess > self._best:
+            self._best = excess
+            self.found = f"{what} ({_bytes(output):.0f} bytes{self._chosen}) was refused"

@@ -1,0 +1,276 @@
+"""The parent of a job's worker processes: starts them, replaces those that end too early, ends all when one may not go on.
+
+What the end of a worker means is what it has reported in its last message (:class:`Ending`), never the exit status of its
+process: ``os._exit(0)`` and a C library's ``exit()`` give 0 as well, in the middle of the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import NamedTuple
+
+from eos.exits import ExitCode
+from eos.runner.worker_process import OPENED, Ending, Plan, stop_signals, work
+
+_POLL_S = 0.2
+_MAX_PAUSE_S = 30.0
+_KILL_MARGIN_S = 5.0  # after the grace period: what is left open is aborted by the next owner's init
+_STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
+
+log = logging.getLogger("eos.runner.supervisor")
+
+
+class Restarted(NamedTuple):
+    """A worker was ended by a signal that was meant for it alone, and is started again under its ordinal."""
+
+    ordinal: int
+    signal: int
+
+
+class _Worker:
+    def __init__(self, plan: Plan, index: int, started: threading.Event) -> None:
+        self.plan = plan
+        self.job_started = started
+        self.settings = plan.settings.for_worker(index)
+        self.ordinal = self.settings.ordinal
+        self.restarts = 0
+        self.restart_at: float | None = None
+        self.process: SpawnProcess | None = None
+        self.reports: Connection | None = None
+        self.lifeline: Connection | None = None
+        self.ending: Ending | None = None
+        self.started_at = self.reported_at = 0.0
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        reports, theirs = context.Pipe(duplex=False)
+        lifeline, their_lifeline = context.Pipe(duplex=True)
+        settings = self.settings.once_started() if self.job_started.is_set() else self.settings
+        process = context.Process(
+            target=work,
+            args=(self.plan, settings, theirs, their_lifeline),
+            name=f"eos-worker-{self.ordinal}",
+        )
+        # Ctrl-C reaches the whole terminal group; until a worker has its own handler, only the parent handles it.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        theirs.close()
+        their_lifeline.close()
+        self.process, self.reports, self.lifeline = process, reports, lifeline
+        self.ending = None
+        self.started_at = time.monotonic()
+        self.restart_at = None
+
+    def ended(self) -> int | None:
+        """The exit status of the process, once it has ended; negative for a signal."""
+        if self.process is None:
+            return None
+        status = self.process.exitcode
+        self._take_ending()
+        if status is None and self.ending and time.monotonic() - self.reported_at > self._exit_s:
+            log.warning(
+                "worker %d has reported its end %.0f s ago and its process does not exit (a thread or an exit handler of "
+                "the job?): killed, nothing of its work is open",
+                self.ordinal,
+                self._exit_s,
+            )
+            self.process.kill()
+            self.process.join(_KILL_MARGIN_S)
+            status = self.process.exitcode
+        return status
+
+    @property
+    def _exit_s(self) -> float:
+        return self.settings.shutdown.grace_s
+
+    def _take_ending(self) -> None:
+        with suppress(EOFError, OSError):
+            while self.ending is None and self.lifeline is not None and self.lifeline.poll():
+                message = self.lifeline.recv()
+                if message == OPENED:
+                    self.job_started.set()
+                else:
+                    self.ending, self.reported_at = message, time.monotonic()
+
+    def release(self, on_report: Callable[[int, object], None]) -> None:
+        """Close the pipes of an ended process; its last reports are passed on."""
+        _drain(self, on_report)
+        for pipe in (self.reports, self.lifeline):
+            if pipe is not None:
+                pipe.close()
+        if self.process is not None:
+            self.process.join()
+        self.process = self.reports = self.lifeline = None
+
+
+def run_workers(
+    plan: Plan,
+    *,
+    on_report: Callable[[int, object], None],
+    on_restart: Callable[[Restarted], None],
+    on_done: Callable[[int], None] = lambda _: None,
+) -> ExitCode:
+    """Run ``workers.count`` processes until the job is done, one may not go on, or a signal asks to stop.
+
+    A worker that is ended by a signal while the job goes on is started again under its ordinal, with a growing pause, at most
+    ``workers.max_restarts`` times in a row. That is one that was killed, and also one that ended in order because SIGTERM or
+    SIGINT came to it alone: no other worker would process its partitions. A worker that ends with an error ends them all: a
+    fence, a poison record or a wrong setting would only come back. So does one that ends without a report.
+
+    Args:
+        plan: what the workers do.
+        on_report: called with everything that a worker's listener sends, and its ordinal.
+        on_restart: called at every restart.
+        on_done: called with the ordinal of a worker that has done all its work.
+
+    Returns:
+        DONE, or the first failing worker's code, also if it failed while it was stopping.
+    """
+    started = threading.Event()
+    workers = [_Worker(plan, index, started) for index in range(plan.settings.workers.count)]
+    result = ExitCode.DONE
+    with stop_signals() as stop:
+        try:
+            for worker in workers:
+                worker.start()
+            while any(w.process is not None or w.restart_at is not None for w in workers):
+                _pass_reports(workers, on_report)
+                for worker in workers:
+                    code = _look_after(worker, on_report, on_restart, on_done, stopping=stop.is_set())
+                    if code is not ExitCode.DONE and result is ExitCode.DONE:
+                        result = code
+                        stop.set()
+                if stop.is_set():
+                    _pass_reports(workers, on_report)
+                    code = _stop(workers, plan.settings.shutdown.grace_s, on_report)
+                    result = code if result is ExitCode.DONE else result
+                    break
+        finally:
+            _kill(workers, on_report)
+    return result
+
+
+def _look_after(
+    worker: _Worker,
+    on_report: Callable[[int, object], None],
+    on_restart: Callable[[Restarted], None],
+    on_done: Callable[[int], None],
+    *,
+    stopping: bool,
+) -> ExitCode:
+    if worker.restart_at is not None and not stopping and time.monotonic() >= worker.restart_at:
+        worker.start()
+    status = worker.ended()
+    if status is None:
+        return ExitCode.DONE
+    worker.release(on_report)
+    code = _meaning(worker, status)
+    ended_by = worker.ending.asked_by if worker.ending is not None else -status
+    if code is not ExitCode.DONE or stopping:
+        return code
+    if not ended_by:
+        on_done(worker.ordinal)
+        return code
+    return _replace(worker, ended_by, on_restart)
+
+
+def _meaning(worker: _Worker, status: int) -> ExitCode:
+    """What the end of a worker's process says; DONE also for one that a signal has ended, which loses nothing."""
+    ending = worker.ending
+    if ending is None and status >= 0:
+        log.error(
+            "worker %d: its process ended with status %d and without a report, so its work is not done. Nothing is lost: what "
+            "was open is aborted. Usual cause: os._exit() or a C library's exit() in the job's code. Fix: raise an exception "
+            "there, or return",
+            worker.ordinal,
+            status,
+        )
+        return ExitCode.UNEXPECTED
+    if ending is None:
+        return ExitCode.DONE
+    if status != ending.code:
+        log.warning(
+            "worker %d reported exit code %d, and then its process ended with %d (an exit handler?): the report counts",
+            worker.ordinal,
+            ending.code,
+            status,
+        )
+    return ending.code
+
+
+def _replace(worker: _Worker, ended_by: int, on_restart: Callable[[Restarted], None]) -> ExitCode:
+    limits = worker.settings.workers
+    what = "was killed" if worker.ending is None else "alone was asked to stop"
+    ran_s = time.monotonic() - worker.started_at
+    worker.restarts = 1 if ran_s >= _STABLE_S else worker.restarts + 1
+    if worker.restarts > limits.max_restarts:
+        log.error("worker %d %s %d times in a row: giving up", worker.ordinal, what, worker.restarts)
+        return ExitCode.UNEXPECTED
+    # The first restart is at once: the shard is free, and its partitions wait.
+    pause_s = min(_MAX_PAUSE_S, limits.restart_backoff_ms / 1000 * (2 ** (worker.restarts - 1) - 1))
+    worker.restart_at = time.monotonic() + pause_s
+    log.warning(
+        "worker %d %s by signal %d: starting it again in %.1f s", worker.ordinal, what, ended_by, pause_s
+    )
+    on_restart(Restarted(worker.ordinal, ended_by))
+    return ExitCode.DONE
+
+
+def _pass_reports(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:
+    pipes = {w.reports: w for w in workers if w.reports is not None}
+    sentinels = [w.process.sentinel for w in workers if w.process is not None]
+    for ready in wait([*pipes, *sentinels], timeout=_POLL_S):
+        worker = pipes.get(ready) if isinstance(ready, Connection) else None
+        if worker is None or worker.reports is None:
+            continue
+        _drain(worker, on_report)
+
+
+def _drain(worker: _Worker, on_report: Callable[[int, object], None]) -> None:
+    try:
+        while worker.reports is not None and worker.reports.poll():
+            on_report(worker.ordinal, worker.reports.recv())
+    except (EOFError, OSError):
+        if worker.reports is not None:
+            worker.reports.close()
+        worker.reports = None
+
+
+def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, object], None]) -> ExitCode:
+    """Ask all to end, and wait; returns the code of the first that ended with an error of its own."""
+    for worker in workers:
+        worker.restart_at = None
+        if worker.process is not None:
+            worker.process.terminate()
+    in_order = ExitCode.DONE
+    deadline = time.monotonic() + grace_s + _KILL_MARGIN_S
+    while running := [w for w in workers if w.process is not None and w.ended() is None]:
+        if time.monotonic() >= deadline:
+            if any(worker.ending is None for worker in running):
+                log.error(
+                    "workers did not end within shutdown.grace_ms: killed; the next start settles what is open"
+                )
+                in_order = ExitCode.UNEXPECTED
+            break
+        _pass_reports(workers, on_report)
+    codes = [worker.ending.code for worker in running if worker.ending is not None]
+    codes += [_meaning(worker, status) for worker in workers if (status := worker.ended()) is not None]
+    return next((code for code in codes if code is not ExitCode.DONE), in_order)
+
+
+def _kill(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:
+    for worker in workers:
+        if worker.process is not None and worker.process.is_alive():
+            worker.process.kill()
+        worker.release(on_report)

@@ -1,0 +1,197 @@
+"""What one process of a job does: find its shards, and run a loop over a session of each."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from eos import retry
+from eos.calls import Call
+from eos.errors import ConfigError, RetriableError
+from eos.events import Listener, ignore_event
+from eos.job import Job
+from eos.kafka.admin import Admin
+from eos.kafka.config import client_config
+from eos.offsets import Partition
+from eos.runner.loop import Loop
+from eos.runner.shard_loops import ShardLoops
+from eos.session.pipeline import PipelinedSession
+from eos.settings import Settings
+from eos.settings.binding import bind
+from eos.shards import OrdinalShard, PartitionShard, Shard, shard_prefix
+
+_METADATA_S = 15.0
+_LOOK_EVERY_S = 30.0  # after added input partitions
+_LOOK_S = 5.0
+
+log = logging.getLogger("eos.runner.worker")
+
+
+def shards_of(job: Job, settings: Settings) -> list[Shard]:
+    """The shards that this process owns, by ownership.mode.
+
+    Raises:
+        ConfigError: a partition that was given does not exist or is no input of the job.
+    """
+    existing = [] if settings.ownership.mode == "group" else _partitions_of(job, settings)
+    return _owned(job, settings, existing)
+
+
+def _owned(job: Job, settings: Settings, existing: Sequence[Partition]) -> list[Shard]:
+    group = settings.group_for(job.name)
+    ownership = settings.ownership
+    if ownership.mode == "group":
+        return [OrdinalShard(job.name, group, settings.ordinal)]
+    given = ownership.owned_partitions
+    if unknown := sorted(set(given) - set(existing)):
+        raise ConfigError(
+            f"ownership.partitions names {', '.join(map(str, unknown))}, which the inputs "
+            f"{', '.join(job.inputs)} do not have"
+        )
+    mine: Sequence[Partition] = given or [p for p in existing if _is_mine(p, settings)]
+    return [PartitionShard(job.name, group, p) for p in mine]
+
+
+def _is_mine(partition: Partition, settings: Settings) -> bool:
+    return partition.number % (settings.ownership.instances or 1) == settings.ordinal
+
+
+def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
+    admin = Admin(client_config(settings))
+    # Short slices: a refused connection is reported when the first of them is over.
+    return retry.resume(
+        Call.METADATA,
+        lambda timeout_s: _input_partitions(job, admin, timeout_s),
+        deadline=time.monotonic() + _METADATA_S,
+        slice_s=1.0,
+    )
+
+
+def _input_partitions(job: Job, admin: Admin, timeout_s: float) -> list[Partition]:
+    shapes = admin.topics(job.inputs, timeout_s)
+    if missing := sorted(set(job.inputs) - set(shapes)):
+        raise ConfigError(f"input topics {', '.join(missing)} do not exist. Fix: create them; eos never does")
+    return [Partition(topic, number) for topic in job.inputs for number in range(shapes[topic].partitions)]
+
+
+class _AddedPartitions:
+    """Finds input partitions that were added while the process runs, and which of them this process owns.
+
+    The owner of a partition by instances does not depend on how many partitions there are (p mod instances), so a new one
+    has no owner yet, and no other one moves.
+    """
+
+    def __init__(self, job: Job, settings: Settings, known: Iterable[Partition]) -> None:
+        self._job = job
+        self._settings = settings
+        self._known = set(known)
+        self._admin = Admin(client_config(settings))
+
+    def __call__(self) -> list[Shard]:
+        """The shards of new partitions that this process owns."""
+        try:
+            existing = _input_partitions(self._job, self._admin, _LOOK_S)
+        except RetriableError:
+            return []  # brokers are away: asked again
+        new = [p for p in existing if p not in self._known]
+        self._known.update(new)
+        if not new:
+            return []
+        if self._settings.ownership.owned_partitions:
+            log.warning(
+                "input partitions were added: %s. ownership.partitions of this instance does not have them, so it does not "
+                "read them. Fix: add each to the list of one instance, and start that one again",
+                ", ".join(map(str, new)),
+            )
+            return []
+        mine = [p for p in new if _is_mine(p, self._settings)]
+        log.warning(
+            "input partitions were added: %s. Of these this instance takes up %s (p mod %d = %d)",
+            ", ".join(map(str, new)),
+            ", ".join(map(str, mine)) or "none",
+            self._settings.ownership.instances or 1,
+            self._settings.ordinal,
+        )
+        group = self._settings.group_for(self._job.name)
+        return [PartitionShard(self._job.name, group, p) for p in mine]
+
+
+def run(
+    job: Job,
+    settings: Settings,
+    *,
+    until_caught_up: bool = False,
+    stop: threading.Event | None = None,
+    listener: Listener = ignore_event,
+) -> None:
+    """Run a job in this process, until it is stopped or has caught up.
+
+    >>> eos.run(job, settings, until_caught_up=True)  # doctest: +SKIP
+
+    One process is one instance: ``workers.count`` is for ``eos run``. The shard of a group runs in the calling thread.
+    With ``ownership.mode = "partition"`` each partition runs in a thread of its own, and the first that fails ends them
+    all; with ``ownership.instances`` those that are added to the input meanwhile are taken up too.
+
+    Args:
+        job: what to run.
+        settings: how to reach the cluster, ownership, limits; ``input.start`` for the first time.
+        until_caught_up: end once the group has committed all that the input held at the beginning.
+        stop: set it, from a signal handler or another thread, to end in order.
+        listener: called with each event (``eos.events``), from any of the threads.
+
+    Raises:
+        ConfigError: a setting, a topic or an offset is not as the job needs it.
+        FencedError: another owner has a shard.
+        TransformError, RecordRefusedError: a record that no try will take.
+        OffsetGapError: input was deleted before it was processed.
+        UnavailableError: the cluster did not answer in time.
+        EosError: what else ended it; ``eos.ExitCode`` has the meaning of each for a process.
+    """
+    stop = stop or threading.Event()
+    transform = bind(job, settings)
+    # An unreachable cluster or a missing topic is an error before an owner is fenced.
+    existing = _partitions_of(job, settings)
+    shards = _owned(job, settings, existing)
+
+    def loop_of(shard: Shard) -> Loop:
+        # A partition that is added needs no start policy: its topic was started before. A topic without any offset now is another.
+        its = settings if shard in shards else settings.once_started()
+        session = PipelinedSession(
+            its,
+            app=job.name,
+            inputs=job.inputs,
+            outputs=job.written_topics,
+            partition=shard.partition if isinstance(shard, PartitionShard) else None,
+            until_caught_up=until_caught_up,
+            stop=stop,
+            listener=listener,
+        )
+        return Loop(transform, session, its, listener=listener)
+
+    # What was imported until here lives as long as the process: without it each full collection of the
+    # garbage collector goes through all of it, in the middle of a transaction.
+    gc.collect()
+    gc.freeze()
+    by_partition = settings.ownership.mode == "partition"
+    if not shards:
+        log.warning(
+            "this instance owns no partition: ownership.instances is %s and its ordinal %d, and the inputs have fewer "
+            "partitions. It %s",
+            settings.ownership.instances,
+            settings.ordinal,
+            "ends" if until_caught_up else "waits for partitions to be added",
+        )
+    loops = ShardLoops(
+        loop_of,
+        prefix=shard_prefix(job.name, settings.group_for(job.name)),
+        stop=stop,
+        stop_s=settings.shutdown.grace_s + _METADATA_S,
+        listener=listener,
+    )
+    if by_partition and not until_caught_up:
+        loops.run(shards, _AddedPartitions(job, settings, existing), _LOOK_EVERY_S)
+    else:
+        loops.run(shards)

@@ -1,0 +1,121 @@
+"""A worker process of a job: runs its shards, and reports to its parent how it ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from eos.errors import EosError
+from eos.events import Event, Listener, SessionOpened
+from eos.exits import ExitCode, exit_code_of
+from eos.job import Job
+from eos.references import load_named
+from eos.runner.worker import run
+from eos.settings import Settings
+
+log = logging.getLogger("eos.runner.supervisor")
+
+
+class Plan(NamedTuple):
+    """What every worker gets; picklable, because workers are spawned (librdkafka does not survive fork)."""
+
+    job: str
+    app_dir: Path
+    settings: Settings
+    until_caught_up: bool
+    listener: Callable[[Connection, int, Settings], Listener]
+
+
+class Ending(NamedTuple):
+    """The last message of a worker: its sessions are closed, and nothing more comes from it."""
+
+    code: ExitCode
+    asked_by: int = 0  # the signal that asked it to stop; 0: it has done all its work, or failed
+
+
+OPENED = "opened"  # a worker's first message: it has a session, so the group has its first offsets
+
+
+class Stop(threading.Event):
+    """Set by a signal, whose number it keeps."""
+
+    asked_by = 0
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """SIGTERM and SIGINT set the event; the handlers before are put back."""
+    stop = Stop()
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the handler's interface
+        stop.asked_by = number
+        stop.set()
+
+    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def work(plan: Plan, settings: Settings, reports: Connection, lifeline: Connection) -> None:
+    """A worker process: runs its shards, reports how it ended, and ends with that exit code."""
+    with stop_signals() as stop:
+        threading.Thread(target=_follow_parent, args=(lifeline, stop), daemon=True).start()
+        listener = _reporting_opened(plan.listener(reports, settings.ordinal, settings), lifeline)
+        try:
+            job = load_named(plan.job, plan.app_dir, Job, "eos.Job")
+            run(job, settings, stop=stop, until_caught_up=plan.until_caught_up, listener=listener)
+            code = ExitCode.DONE
+        except EosError as error:
+            code = exit_code_of(error)
+            log.error("%s", error)  # noqa: TRY400 - the message says what to do; the trace says where in eos
+            log.debug("where it was raised", exc_info=True)
+        except SystemExit as error:
+            code = ExitCode.UNEXPECTED
+            log.error("the job's code called sys.exit(%r). Fix: raise an exception, or return", error.code)  # noqa: TRY400
+        except BaseException:
+            code = ExitCode.UNEXPECTED
+            log.exception("unexpected error")
+    with suppress(OSError):  # the parent is gone
+        lifeline.send(Ending(code, stop.asked_by))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(int(code))
+
+
+def _reporting_opened(listener: Listener, lifeline: Connection) -> Listener:
+    """The listener, which also sends the parent the message that a first session is open."""
+    sent = threading.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, SessionOpened) and not sent.is_set():
+            sent.set()
+            with suppress(OSError):
+                lifeline.send(OPENED)
+        listener(event)
+
+    return listen
+
+
+def _follow_parent(lifeline: Connection, stop: threading.Event) -> None:
+    """The parent writes nothing here: the pipe's end means that it is gone, however it died."""
+    with_parent = True
+    while with_parent:
+        try:
+            lifeline.recv_bytes()
+        except (EOFError, OSError):
+            with_parent = False
+    if not stop.is_set():
+        log.error("the parent process is gone: stopping")
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,158 @@
+"""CatchUp: whether a group has processed everything that was in its input when the loop began."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from eos import retry
+from eos.errors import FencedError, RetriableError, UnavailableError
+from eos.group.committed import partitions_of
+from eos.kafka.admin import Admin, Mark
+from eos.kafka.config import client_config
+from eos.kafka.consumer import offsets_reader
+from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+
+_ASK_EVERY_S = 0.3
+_SET_BACK_S = 5.0
+_CALL_S = 5.0
+
+
+class _Stand(NamedTuple):
+    """Where the last stable offset of a partition was seen, and since when (time.monotonic())."""
+
+    lso: int
+    since: float
+
+
+class CatchUp:
+    """The high watermark of each input partition as of its making, compared with the group's committed offsets.
+
+    The high watermark, and not the last stable offset: records may be committed behind a transaction that is still open.
+    Offsets of control records and of aborted records count like any other, since positions move past them.
+
+    An instance cannot judge by its own partitions: in a rebalance it has none for a moment, and if it left
+    then, a static member's partitions would wait for its session timeout.
+
+    Args:
+        settings: how to reach the cluster.
+        group: whose offsets count.
+        topics: the input topics, all partitions of which count …
+        only: … or just these.
+
+    Raises:
+        UnavailableError: the cluster did not answer in time.
+    """
+
+    def __init__(
+        self, settings: Settings, group: str, topics: Sequence[str], only: Sequence[Partition] | None = None
+    ) -> None:
+        self._deadline_s = settings.held_back_deadline_s
+        self._admin = Admin(client_config(settings))
+        # A client of its own: on the loop's, the questions would wait behind its fetches.
+        self._client = offsets_reader(client_config(settings), group, stable=True)
+        deadline = time.monotonic() + settings.open_deadline_s
+
+        def marks(mark: Mark, partitions: Iterable[Partition]) -> OffsetVector:
+            return retry.ask(
+                lambda slice_s: self._admin.offsets_at(mark, partitions, slice_s),
+                within_s=deadline - time.monotonic(),
+            )
+
+        try:
+            if only is None:
+                only = partitions_of(self._client, topics, timeout_s=deadline - time.monotonic())
+            self._ends = marks(Mark.HIGH_WATERMARK, only)
+            starts = marks(Mark.START, only)
+        except BaseException:
+            self._client.close()
+            raise
+        # Where nothing is left of the log there is nothing to process, and a group new to it may never commit an offset.
+        self._empty = {p for p, end in self._ends.items() if starts[p] >= end}
+        self._stands: dict[Partition, _Stand] = {}
+        self._set_back_at: dict[Partition, float] = {}
+        self._reached = False
+        self._asked_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client that reads the offsets."""
+        self._client.close()
+
+    def reached(self, mine: OffsetVector) -> bool:
+        """Whether all of it is committed. Asks the cluster a few times per second at most.
+
+        Args:
+            mine: what the caller has committed last, per partition that it owns.
+
+        Raises:
+            UnavailableError: a transaction of another writer has held some of it back for too long.
+            FencedError: the offset of an own partition was set back from outside.
+        """
+        now = time.monotonic()
+        if not self._reached and now - self._asked_at >= _ASK_EVERY_S:
+            self._asked_at = now
+            try:
+                stored = self._client.committed(self._ends, _CALL_S)
+                behind = [
+                    partition
+                    for partition, end in self._ends.items()
+                    if (
+                        stored[partition].offset < end
+                        if partition in stored
+                        else partition not in self._empty
+                    )
+                ]
+                stable = self._admin.offsets_at(Mark.LAST_STABLE, behind, _CALL_S)
+            except RetriableError:
+                return False  # asked again; also while a transaction is pending on the offsets
+            self._reached = not behind
+            self._refuse_set_back({p: stored[p].offset for p in behind if p in stored}, mine)
+            self._look_for_what_is_held_back(stable)
+        return self._reached
+
+    def _refuse_set_back(self, behind: Mapping[Partition, int], mine: OffsetVector) -> None:
+        """The caller reads on from its own commit, so input before that would never be processed."""
+        now = time.monotonic()
+        # A commit is answered before it is visible, so this is so for a moment after each.
+        set_back = {p: offset for p, offset in behind.items() if p in mine and offset < mine[p]}
+        self._set_back_at = {p: self._set_back_at.get(p, now) for p in set_back}
+        for partition, since in self._set_back_at.items():
+            if now - since > _SET_BACK_S:
+                raise FencedError(
+                    f"{partition}: the group has stored offset {set_back[partition]}, and this instance has committed "
+                    f"{mine[partition]}: the offset was set back while the job runs. Fix: stop every instance before offsets are "
+                    "set"
+                )
+
+    def _look_for_what_is_held_back(self, stable: Mapping[Partition, int]) -> None:
+        """Records behind the last stable offset can't be read before the transaction that begins there has ended.
+
+        Its writer has its transaction's timeout for that, and then the coordinator ends it; each such wait is bounded.
+        """
+        now = time.monotonic()
+        held_back = {p: lso for p, lso in stable.items() if lso < self._ends[p]}
+        self._stands = {
+            p: self._stands[p] if p in self._stands and self._stands[p].lso == lso else _Stand(lso, now)
+            for p, lso in held_back.items()
+        }
+        for partition, (lso, since) in self._stands.items():
+            if now - since > self._deadline_s:
+                end = self._ends[partition]
+                raise UnavailableError(
+                    f"{partition}: {end - lso} offsets are held back. The last stable offset has stood at {lso} for "
+                    f"{now - since:.0f} s, and the input ended at {end} when this run began: a transaction that is still "
+                    "open on that partition is in the way. What is committed behind it was not processed. Fix: let its "
+                    "writer commit or abort it (docs/RUNBOOK.md, 'The LSO is stuck', says how to find it) and run again, "
+                    "or wait for longer (input.held_back_deadline_ms)"
+                )

@@ -1,0 +1,260 @@
+"""PipelinedSession: a session that fills one transaction while the one before it commits in a helper thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from eos.errors import AbortableError, Action, EosError, RebalancedError, ReopenError, UsageError
+from eos.offsets import OffsetVector, Partition
+from eos.producer.transaction import Transaction
+from eos.records import InputBatch, OutputBatch, OutputRecord
+from eos.session.overtime import Overtime
+from eos.session.session import Session
+
+# How often code of the caller is checked for running late: well within a transaction's timeout, and no more than needed.
+_LOOK_S = 1.0
+_LOOK_SHARE = 0.1  # of transaction.timeout_ms
+
+
+class Work(NamedTuple):
+    """Input that was transformed: its outputs, how many records it was, and the positions behind it."""
+
+    outputs: Sequence[OutputBatch] | Sequence[OutputRecord]
+    records_in: int
+    positions: OffsetVector
+
+
+class PipelinedSession(Session):
+    """A session for the loop: fetch, stage, produce, commit_soon, join.
+
+    Input is fetched and transformed while the last transaction commits; nothing of the next one is produced before that
+    commit has been joined. Errors are raised; :meth:`go_on_after` decides what they mean.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eos-commit")
+        self._overtime = Overtime(min(_LOOK_S, _LOOK_SHARE * self._settings.transaction.timeout_s))
+        self._processed = OffsetVector()  # positions behind what the open transaction holds
+        self._committing: tuple[Transaction, Future[None]] | None = None
+        self._fetched = InputBatch([])
+        self._staged: list[Work] = []
+        self.commit_seconds = 0.0  # of the last transaction
+
+    def close(self, reason: str = "") -> None:
+        """Leave in order: the commit in flight is waited for, an unfinished transaction aborted."""
+        try:
+            self._join_quietly()
+        finally:
+            try:
+                super().close(reason)
+            finally:
+                self._executor.shutdown()
+                self._overtime.end()
+
+    @property
+    def committing(self) -> bool:
+        """Whether a commit is in flight."""
+        return self._committing is not None
+
+    @property
+    def filling(self) -> bool:
+        """Whether a transaction is open, with records produced into it."""
+        return self._transaction is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is staged, open or in flight."""
+        return not (self._staged or self._committing or self._transaction)
+
+    # --- the loop's steps ----------------------------------------------------------------------------
+
+    def fetch(
+        self, max_records: int | None = None, timeout_s: float = 0.0, linger_s: float = 0.0
+    ) -> InputBatch:
+        """The next input records. A rebalance inside ends the open transaction and drops what is staged."""
+        self._fetched = InputBatch([])
+        self._fetched = self._fetch(max_records or self._settings.input.fetch_records, timeout_s, linger_s)
+        return self._fetched
+
+    def stage(self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], records_in: int) -> None:
+        """Keep transformed records for the next :meth:`produce`. Call it after the fetch they came from.
+
+        Raises:
+            RebalancedError: their partitions are gone already.
+        """
+        # The positions are taken now: in a later rebalance they would already count records that the
+        # running fetch holds and that are not processed.
+        positions = self._consumer.positions_behind(self._fetched)
+        self._staged.append(Work(outputs, records_in, positions))
+
+    def produce(self) -> None:
+        """Produce what is staged, in a transaction that is begun if none is open.
+
+        Raises:
+            UsageError: the last commit was not joined.
+        """
+        if self._committing is not None:
+            raise UsageError(
+                "nothing of the next transaction is produced before the last commit has returned"
+            )
+        if not self._staged:
+            return
+        transaction = self._transaction or self._begin()
+        staged, self._staged = self._staged, []
+        try:
+            for work in staged:
+                _produce(transaction, work.outputs)
+                transaction.records_in += work.records_in
+                self._processed = self._processed.merged(work.positions)
+        except BaseException as error:
+            self._abort(error)
+            raise
+
+    def commit_soon(self) -> None:
+        """Hand the open transaction to the helper thread. The group's metadata is read here, where polls happen."""
+        transaction = self._sealed()
+        if transaction is not None:
+            self._hand_over(transaction)
+
+    @contextmanager
+    def committing_at(self, at: float) -> Iterator[None]:
+        """A block of the caller's code. If it still runs at this time.monotonic(), what is open is committed beside it.
+
+        A transaction that stays open as long as that code runs would expire. Afterwards :attr:`committing`
+        says whether that was so; the commit is joined like any other.
+
+        Raises:
+            RebalancedError: as :meth:`commit_soon`, at the beginning.
+        """
+        transaction = self._transaction
+        if transaction is None:
+            yield
+            return
+        # Read here, where polls happen, and not when it is late: a member that its group has dropped meanwhile would get
+        # metadata without a generation, which a classic group accepts from any client.
+        offsets, group = self._to_send(transaction), self._consumer.group_metadata()
+
+        def commit_beside() -> None:
+            transaction.add_offsets(offsets, group)
+            self._transaction = None
+            self._hand_over(transaction)
+
+        with self._overtime.block(at, commit_beside):
+            yield
+
+    def commit_done(self) -> bool:
+        """Whether a commit is in flight and has come back, well or not."""
+        return self._committing is not None and self._committing[1].done()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the commit in flight; its errors are raised here.
+
+        Raises:
+            TimeoutError: it is still in flight.
+        """
+        if self._committing is None:
+            return
+        transaction, future = self._committing
+        if not wait([future], timeout_s).done:
+            raise TimeoutError
+        self._committing = None
+        future.result()
+        self.commit_seconds = transaction.commit_seconds
+        self._note_committed(transaction.offsets)
+
+    def recover(self, error: EosError) -> None:
+        """As of every session; the commit in flight is waited for, and what is staged is dropped."""
+        if error.action is not Action.STOP:
+            self._join_quietly()
+            self._drop()
+        super().recover(error)
+
+    # --- rebalances; called by the consumer from inside fetch -----------------------------------------
+
+    def before_assigned(self, partitions: Sequence[Partition]) -> None:
+        self._join_quietly()
+        super().before_assigned(partitions)
+
+    def on_revoked(self, partitions: Sequence[Partition]) -> None:
+        """End the transaction before the partitions go: their output without their offsets would be duplicates.
+
+        Kafka accepts offsets of a partition that another live member owns, so no fence would prevent it.
+        """
+        self._drop()
+        try:
+            self.join()
+            transaction = self._sealed()
+            if transaction is not None:
+                transaction.commit()
+                self._note_committed(transaction.offsets)
+        except (AbortableError, ReopenError) as error:
+            self._abort(error)
+            # An abort that fails too leaves the commit unsettled, whatever its error was called: it may have happened.
+            self._reopen_if_over()
+        finally:
+            super().on_revoked(partitions)
+
+    def on_lost(self, partitions: Sequence[Partition]) -> None:
+        """Another member may own them already: abort only."""
+        self._drop()
+        self._join_quietly()
+        self._abort(RebalancedError("partitions were lost"))
+        super().on_lost(partitions)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _begin(self) -> Transaction:
+        transaction = self._producer.transaction()
+        transaction.begin()
+        self._transaction = transaction
+        self._processed = OffsetVector()
+        return transaction
+
+    def _sealed(self) -> Transaction | None:
+        """The open transaction with its offsets added, no longer ours to fill."""
+        transaction = self._transaction
+        if transaction is not None:
+            transaction.add_offsets(self._to_send(transaction), self._consumer.group_metadata())
+            self._transaction = None
+        return transaction
+
+    def _hand_over(self, transaction: Transaction) -> None:
+        self._committing = (transaction, self._executor.submit(transaction.commit))
+
+    def _to_send(self, transaction: Transaction) -> OffsetVector:
+        """The offsets of what the open transaction holds, and of those that are due; aborts what has none to send."""
+        resume = self._consumer.resume_positions
+        offsets = self._processed.moved_since(resume)
+        if (foreign := offsets.without(resume)) or (transaction.records_in and not offsets):
+            # The partition's next owner would produce output again whose offsets are missing.
+            error = RebalancedError(f"{foreign or 'the partitions read'} are not ours any more: aborted")
+            self._abort(error)
+            raise error
+        return self._due_offsets().merged(offsets)
+
+    def _join_quietly(self) -> None:
+        # The transaction has ended, and the producer's state says how; if not well, its input is read again.
+        try:
+            self.join()
+        except EosError:
+            self._drop()
+            self._consumer.rewind_later()
+
+    def _drop(self) -> None:
+        self._staged = []
+        self._fetched = InputBatch([])
+
+
+def _produce(transaction: Transaction, outputs: Sequence[OutputBatch] | Sequence[OutputRecord]) -> None:
+    records: list[OutputRecord] = []
+    for output in outputs:
+        if isinstance(output, OutputBatch):
+            transaction.produce_batch(output.topic, output)
+        else:
+            records.append(output)
+    if records:
+        transaction.produce_records(records)

@@ -1,0 +1,510 @@
+"""Session: the owner of a shard, for a loop of the caller: fetch a batch, fill a transaction, repeat.
+
+A session decides what an error means. It rewinds and tries again, a bounded number of times, where a new transaction may
+succeed; it raises what the caller has to decide.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Self
+
+from eos.calls import Call
+from eos.errors import (
+    AbortableError,
+    AbortTransaction,
+    Action,
+    ConfigError,
+    EosError,
+    FencedError,
+    RebalancedError,
+    ReopenError,
+    RetriableError,
+    UsageError,
+)
+from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, ignore_event
+from eos.group.expiry import due_for_renewal
+from eos.group.fenced_member import FENCED_MEMBER, FencedMember
+from eos.group.metadata import OwnershipMode
+from eos.job import check_topics
+from eos.kafka.consumer import Committed, stored_positions
+from eos.offsets import OffsetVector, Partition
+from eos.producer.last_commit import Outcome
+from eos.producer.producer import ProducerState, ShardProducer
+from eos.producer.transaction import Transaction, TransactionState, VoidTransaction
+from eos.records import InputBatch
+from eos.retry import Attempts
+from eos.session.catch_up import CatchUp
+from eos.session.consumer import ShardConsumer
+from eos.settings import Settings
+from eos.shards import OrdinalShard, PartitionShard, Shard
+
+_REJOIN_PAUSE_S = 0.2
+_WAIT_S = 0.2  # how late a stop is noticed without input
+# How long positions behind control records and aborted records may stay uncommitted: a writer of small transactions
+# moves them with each of its markers.
+_PASSED_EVERY_S = 5.0
+
+
+class Session:
+    """Owns one shard: reads its input, and commits output together with how far that input was processed.
+
+    >>> with Session(settings, app="relay", inputs=["payments"], outputs=["ledger"]) as session:  # doctest: +SKIP
+    ...     for batch in session:
+    ...         with session.transaction(batch) as txn:
+    ...             for record in batch:
+    ...                 txn.produce("ledger", record.value, key=record.key)
+
+    The app, the group (``settings.group``, else the app's name) and the ordinal (``settings.ownership.ordinal``) make the
+    transactional.id: another process that opens the same shard fences this session, and aborts at once what it left open.
+
+    Use it from one thread. An exception may leave any call, that of a signal handler too (Ctrl-C in a notebook): go on with
+    the same session, and nothing is skipped or doubled.
+
+    Args:
+        settings: how to reach the cluster, ownership, limits, and ``input.start`` for the first time.
+        app: first part of the transactional.id; letters, digits, '_' and '-'.
+        inputs: the topics to read.
+        outputs: every topic that is written to.
+        partition: the input partition to own, one of ``ownership.partitions``. Needed with ``ownership.mode = "partition"``,
+            where each partition has a session of its own; otherwise the group assigns partitions.
+        until_caught_up: end the iteration once the group has committed all that the input held at the beginning.
+        stop: ends the iteration when it is set; see :meth:`stop`.
+        listener: called with each event (``eos.events``).
+
+    Raises:
+        ConfigError: a topic is missing, nothing says where to start, or the group belongs to another app or mode.
+        FencedError: another owner has the shard; stop. Also from every later call.
+        OffsetGapError: input was deleted before it was processed.
+        UnavailableError: the cluster did not answer in time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        app: str,
+        inputs: Sequence[str],
+        outputs: Collection[str],
+        partition: Partition | None = None,
+        until_caught_up: bool = False,
+        stop: threading.Event | None = None,
+        listener: Listener = ignore_event,
+    ) -> None:
+        check_topics(app, inputs, outputs)
+        self.shard = _shard(settings, app, partition)
+        self._inputs = tuple(inputs)
+        self._outputs = frozenset(outputs)
+        self._settings = settings
+        self.until_caught_up = until_caught_up
+        self._stop = stop or threading.Event()
+        self._listener = listener
+        self._name = self.shard.transactional_id
+        self._producer = ShardProducer(settings, self.shard, listener=listener, compare_when_fenced=True)
+        self._consumer = ShardConsumer(
+            settings,
+            inputs,
+            group=self.shard.group,
+            partitions=None if partition is None else [partition],
+            ordinal=settings.ordinal,
+            app=app,
+            listener=listener,
+            shard=self._name,
+            hooks=self,
+        )
+        self._owned = self._producer.owned_offsets(self.shard.group)
+        self._attempts = Attempts(
+            lambda call, attempt, error: listener(CallRetried(self._name, call, attempt, str(error)))
+        )
+        self._is_open = False
+        self._transaction: Transaction | None = None  # the one that is being filled
+        self._unsettled: Transaction | None = (
+            None  # of transaction(), until what became of it is known here too
+        )
+        self._to_renew: set[Partition] = set()  # whose offsets are to be committed again where they stand
+        self._renewed_at = time.monotonic()
+        self._passed_at = 0.0
+        self._fenced_member: FencedMember | None = None
+        self._catch_up: CatchUp | None = None
+        self._caught_up = False
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close("" if error is None else f"{type(error).__name__}: {error}")
+
+    def open(self) -> None:
+        """Fence every older owner of the shard and end what it left open; then read the committed offsets."""
+        if self._is_open:
+            raise UsageError("open(): the session is open already")
+        began = time.monotonic()
+        self._producer.open()
+        try:
+            self._consumer.open()
+            if self.until_caught_up:
+                only = [self.shard.partition] if isinstance(self.shard, PartitionShard) else None
+                self._catch_up = CatchUp(self._settings, self.shard.group, self._inputs, only)
+        except BaseException:
+            self._consumer.close()
+            self._producer.close()
+            raise
+        self._is_open = True
+        self._listener(SessionOpened(self._name, time.monotonic() - began))
+
+    def close(self, reason: str = "") -> None:
+        """End what is open, and leave. An open transaction is aborted."""
+        self._is_open = False
+        try:
+            self._abort(UsageError("the session was closed"))
+            if self._catch_up is not None:
+                self._catch_up.close()
+            self._consumer.close()
+        finally:
+            self._producer.close()
+            self._listener(SessionClosed(self._name, reason))
+
+    def stop(self) -> None:
+        """End the iteration after the block that runs now. A signal handler may call this, and any thread."""
+        self._stop.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the iteration is over: stopped, or caught up."""
+        return self._stop.is_set() or self._caught_up
+
+    # --- reading and committing ----------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[InputBatch]:
+        """The input, batch by batch, until :attr:`ended`. Give each batch to :meth:`transaction`, in their order."""
+        while not self.ended:
+            if batch := self.fetch():
+                yield batch
+
+    def fetch(self, max_records: int | None = None, timeout_s: float = _WAIT_S) -> InputBatch:
+        """The next input records; none if there are none in time, or the session had to rewind.
+
+        Args:
+            max_records: by default ``input.fetch_records``.
+            timeout_s: how long to wait for the first record; more are collected for ``transaction.interval_ms``.
+
+        Raises:
+            UsageError: inside a transaction block: its records and this batch could not be distinguished.
+            EosError: an error that no retry resolves, or the last try that the policy allows.
+        """
+        self._refuse_inside_block("fetch")
+        try:
+            self._settle()
+            self.commit_offsets_alone(passed_markers=self.time_for_passed_markers())
+            batch = self._fetch(
+                max_records or self._settings.input.fetch_records,
+                timeout_s,
+                min(timeout_s, self._settings.transaction.interval_s),
+            )
+            if not batch:
+                self.look_whether_caught_up()
+        except EosError as error:
+            self.go_on_after(error)
+            return InputBatch([])
+        return batch
+
+    @contextmanager
+    def transaction(self, batch: InputBatch) -> Iterator[Transaction]:
+        """A transaction for what is made of a batch; leaving the block commits it with the offsets behind the batch.
+
+        The session decides the outcome; ``txn.committed`` has it. Where a new transaction may succeed (a
+        rebalance, a record that was not delivered, a commit that did not happen), the block ends quietly, the session
+        rewinds, and the next batch begins behind the last commit. A block that raises is aborted and rewound too, and
+        its exception goes on untouched, except :class:`AbortTransaction`, which ends here.
+
+        Raises:
+            UsageError: no fetch of this session has returned the batch, or batches are left out again and again.
+            EosError: as :meth:`fetch`.
+        """
+        self._refuse_inside_block("transaction")
+        failure: EosError | None = None
+        try:
+            try:
+                transaction = self._begin_for(batch)
+            except (RetriableError, AbortableError, ReopenError) as error:
+                failure, transaction = error, VoidTransaction(error)
+            self._transaction = transaction
+            transaction.in_block = True
+            try:
+                yield transaction
+            except EosError as error:
+                if not transaction.has_raised(error):
+                    raise
+                failure = failure or error
+            finally:
+                transaction.in_block = False
+            if failure is None:
+                failure = self._commit(transaction, batch)
+        except BaseException as error:
+            self._abort(error)
+            with suppress(EosError):  # then it stays unsettled, and the next fetch raises it
+                self._settle()
+            if isinstance(error, AbortTransaction):
+                return
+            raise
+        if failure is not None:
+            self._abort(failure)
+            self.go_on_after(failure)
+
+    def go_on_after(self, error: EosError) -> None:
+        """Abort, reopen and rewind as far as the error asks for, and wait before the next try.
+
+        Raises:
+            EosError: the error, if no further try helps against it or there were as many as the policy allows. Instead of
+                it FencedError, if the reopen shows that another owner has the shard.
+        """
+        try:
+            self.recover(error)
+        except EosError as another:
+            error = another
+        self._stop.wait(self._attempts.failed(error))
+
+    def recover(self, error: EosError) -> None:
+        """Abort, reopen and rewind as far as the error asks for. Nothing is counted, and nothing is waited for.
+
+        Raises:
+            FencedError: the comparison after the reopen shows another owner.
+            RebalancedError: a partition is assigned to another member; the next fetch calls back. Continue with that fetch.
+            EosError: the error itself, where nothing can be gone on from.
+        """
+        if error.action is Action.STOP:
+            raise error
+        self._abort(error)
+        # In the next fetch, which also raises if the assignment is gone. Before the reopen, which may detect that too:
+        # nothing is committed again before that fetch.
+        self._consumer.rewind_later()
+        self._reopen_if_over()
+        self._unsettled = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open or in flight."""
+        return self._transaction is None
+
+    @property
+    def committed_offsets(self) -> OffsetVector:
+        """Per owned partition the next offset to process, as this session has committed it or taken it over."""
+        return self._consumer.resume_positions
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether every owned partition has been read to its last stable offset since the last rewind."""
+        return self._consumer.caught_up
+
+    def lag(self) -> LagMeasured:
+        """How far this session is behind, as of its last fetches."""
+        return self._consumer.lag()
+
+    def give_up(self) -> None:
+        """The process has to end: stop waiting for a call in flight; the next owner settles it."""
+        self._producer.give_up()
+
+    # --- offsets without records -----------------------------------------------------------------------
+
+    def commit_offsets_alone(self, *, passed_markers: bool) -> bool:
+        """Commit offsets that belong to no record, if there are any and nothing else goes on.
+
+        Args:
+            passed_markers: also positions that have moved past control records and aborted records. Once such records
+                expire, an offset before them would look as if input had been deleted unprocessed.
+
+        Returns:
+            Whether it committed any.
+        """
+        # The positions also count records that were handed out and are in no transaction yet; and with a rewind due those
+        # of a fetch that was cut short, while what is ours is known after the next fetch.
+        if not self.idle or self._consumer.rewind_due or self._consumer.has_outstanding:
+            return False
+        offsets = self._due_offsets()  # see eos.group.expiry
+        if passed_markers:
+            resume, positions = self._consumer.resume_positions, self._consumer.positions()
+            offsets = offsets.merged(
+                positions.only(p for p, offset in positions.items() if offset > resume.get(p, offset))
+            )
+        if offsets:
+            with self._producer.transaction() as transaction:
+                transaction.add_offsets(offsets, self._consumer.group_metadata())
+            self._note_committed(offsets)
+        return bool(offsets)
+
+    def look_whether_caught_up(self) -> None:
+        """If so, the iteration has ended."""
+        if (
+            self._catch_up is not None
+            and self.has_read_all
+            and not self.commit_offsets_alone(passed_markers=True)
+        ):
+            self._caught_up = self._catch_up.reached(self._consumer.resume_positions)
+
+    # --- rebalances; called by the consumer from inside fetch -----------------------------------------
+
+    def before_assigned(self, partitions: Sequence[Partition]) -> None:  # noqa: ARG002 - the hook's interface
+        """Settle an unanswered commit first: the committed offsets can't be read while it is pending on them."""
+        self._reopen_if_over()
+
+    def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
+        self._owned.taken_over(stored)
+        after_s = self._settings.input.recommit_idle_after_s
+        mine = self._owned.metadata
+        self._to_renew |= due_for_renewal(stored, mine.mode, mine.app, after_s=after_s)
+        if mine.mode is OwnershipMode.PARTITION:
+            # This commit makes a previous owner's comparison fail. Without it a zombie that reopens its producer before our
+            # first commit would read the offsets that it committed itself, and fence us.
+            self._to_renew |= stored.keys()
+
+    def on_revoked(self, partitions: Sequence[Partition]) -> None:
+        self._to_renew -= set(partitions)
+        self._owned.revoked(partitions)
+
+    def on_lost(self, partitions: Sequence[Partition]) -> None:
+        self._to_renew -= set(partitions)
+        self._owned.lost(partitions)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _fetch(self, max_records: int, timeout_s: float, linger_s: float) -> InputBatch:
+        """The next input records.
+
+        A member that the group has fenced is given up, and joins again if it has no rival; until then nothing comes.
+        """
+        if self._fenced_member is not None and self._fenced_member.pending:
+            if self._fenced_member.may_join():
+                self._consumer.rejoin()
+            else:
+                time.sleep(min(timeout_s, _REJOIN_PAUSE_S))
+            return InputBatch([])
+        try:
+            return self._consumer.fetch(max_records, timeout_s, linger_s)
+        except FencedError as error:
+            self._fenced_by_the_group(error)
+            return InputBatch([])
+
+    def _fenced_by_the_group(self, error: FencedError) -> None:
+        """A fence of the member, not of the producer, need not mean a rival: see eos.group.fenced_member."""
+        instance_id = self._consumer.instance_id
+        if error.code != FENCED_MEMBER or instance_id is None:
+            raise error
+        self._fenced_member = self._fenced_member or FencedMember(
+            self._settings, self.shard.group, instance_id
+        )
+        attempt = self._fenced_member.note_fence(error)
+        self._consumer.lose_all()
+        self._listener(CallRetried(self._name, Call.CONSUME, attempt, str(error)))
+
+    def _refuse_inside_block(self, what: str) -> None:
+        if not self._is_open:
+            raise UsageError(f"{what}(): the session is not open. Fix: with Session(…) as session:")
+        if self._transaction is not None:
+            raise UsageError(f"{what}(): a transaction block is open. Fix: leave it first")
+
+    def _begin_for(self, batch: InputBatch) -> Transaction:
+        self._settle()
+        self._consumer.look_at_assignment()
+        self._consumer.to_commit(batch)
+        self._reopen_if_over()
+        self._unsettled = transaction = self._producer.transaction()
+        transaction.topics = self._outputs
+        transaction.begin()
+        return transaction
+
+    def _commit(self, transaction: Transaction, batch: InputBatch) -> EosError | None:
+        """Commit a block's transaction; returns the error that it may be made again after."""
+        try:
+            offsets = self._due_offsets().merged(self._consumer.to_commit(batch))
+            if offsets:
+                transaction.add_offsets(offsets, self._consumer.group_metadata())
+            transaction.records_in = len(batch)
+            self._transaction = None
+            transaction.commit()
+        except (RetriableError, AbortableError, ReopenError) as error:
+            return error
+        self._note_committed(transaction.offsets)
+        self._unsettled = None
+        return None
+
+    def _settle(self) -> None:
+        """After an exception of the caller or of a signal handler has left a block: settle its transaction."""
+        transaction = self._unsettled
+        if transaction is None:
+            return
+        if transaction.state is TransactionState.OPEN:
+            transaction.abort(UsageError("the block was left"))
+        # A partition that another member has is told by the next fetch; the next transaction reopens the producer.
+        with suppress(RebalancedError):
+            self._reopen_if_over()
+        # A commit may have happened although its answer never reached this session; the producer has the outcome.
+        resume = self._consumer.resume_positions
+        ahead = {
+            p: at for p, at in self._owned.stored(resume).items() if at is not None and at.offset > resume[p]
+        }
+        self._consumer.advanced(stored_positions(ahead))
+        if transaction.state is not TransactionState.COMMITTED:
+            self._consumer.rewind_later()
+        self._unsettled = None
+
+    def time_for_passed_markers(self) -> bool:
+        """Whether positions behind control records are to be committed now; every few seconds."""
+        now = time.monotonic()
+        due = now - self._passed_at >= _PASSED_EVERY_S
+        if due:
+            self._passed_at = now
+        return due
+
+    def _due_offsets(self) -> OffsetVector:
+        now = time.monotonic()
+        if now - self._renewed_at >= self._settings.input.recommit_idle_after_s:
+            self._renewed_at = now
+            self._to_renew |= self._consumer.assignment
+        if not self._to_renew:
+            return OffsetVector()
+        return self._consumer.resume_positions.only(self._to_renew)
+
+    def _note_committed(self, offsets: OffsetVector) -> None:
+        self._to_renew -= offsets.keys()
+        self._consumer.advanced(offsets)
+        self._attempts.succeeded()
+
+    def _reopen_if_over(self) -> None:
+        if self._producer.state is ProducerState.OVER:
+            pending = self._owned.pending
+            if self._producer.reopen() is Outcome.COMMITTED and pending is not None:
+                self._note_committed(pending)
+
+    def _abort(self, reason: BaseException) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None and transaction.state is TransactionState.OPEN:
+            transaction.abort(reason)
+
+
+def _shard(settings: Settings, app: str, partition: Partition | None) -> Shard:
+    group = settings.group_for(app)
+    by_partition = OwnershipMode(settings.ownership.mode) is OwnershipMode.PARTITION
+    if by_partition != (partition is not None):
+        raise ConfigError(
+            f"ownership.mode is {settings.ownership.mode!r}, and the session was given "
+            f"{'no partition' if partition is None else f'the partition {partition}'}. Fix: "
+            + (
+                "a session for each partition, with partition=Partition(topic, number)"
+                if by_partition
+                else "ownership.mode = 'partition', or no partition"
+            )
+        )
+    return (
+        OrdinalShard(app, group, settings.ordinal)
+        if partition is None
+        else PartitionShard(app, group, partition)
+    )

@@ -1,0 +1,168 @@
+"""StallWatch: notices a partition that holds records to read and brings none although it is being fetched.
+
+librdkafka retries for ever if a broker answers a partition's fetches with an error. Of some errors (an unknown one,
+UNSUPPORTED_COMPRESSION_TYPE) the application gets an event, which looks like any other that passes by itself; of others
+(KAFKA_STORAGE_ERROR, UNKNOWN_LEADER_EPOCH, INCONSISTENT_TOPIC_ID) nothing at all, not even a log line. So the progress is
+watched: the leader is asked for the last stable offset of each partition that does not move, by another client.
+
+Not a stall: a partition at its last stable offset, however far the high watermark is (another's open transaction); records
+that wait in the consumer's queue behind those of other partitions (back-pressure: time counts only while the queue is gone
+through); a leader that does not answer (an outage, which is waited for); a process that was paused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from eos.calls import Call
+from eos.errors import EosError, UnavailableError
+from eos.events import CallRetried, Listener, PartitionStalled
+from eos.kafka.admin import Admin, AskedOffsets, Mark, shared_admin
+from eos.kafka.config import client_config
+from eos.kafka.statistics import FetchState
+from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+
+_LOOKS = 12  # in the time after which a stall ends the job
+_WARN_AFTER_LOOKS = 3
+
+
+class _Client(Protocol):
+    """What is asked of the consumer's client; nothing of it waits."""
+
+    def positions(self, partitions: Mapping[Partition, int]) -> OffsetVector: ...
+    def fetch_state(self, partition: Partition) -> FetchState: ...
+    def queue_length(self) -> tuple[int, int]: ...
+
+
+@dataclass(slots=True)
+class _Seen:
+    progress: tuple[int, FetchState]
+    turnovers: int
+    behind: bool = False
+    seconds: float = 0.0  # that it has been behind and has not moved
+    warned: bool = False
+
+
+class StallWatch:
+    """Watches the partitions of one consumer.
+
+    Args:
+        settings: how to reach the cluster; ``input.stall_timeout_ms``.
+        shard: the name under which the listener gets its events.
+        listener: gets CallRetried and PartitionStalled.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        shard: str,
+        listener: Listener,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._limit_s = settings.input.stall_timeout_s
+        self._every_s = self._limit_s / _LOOKS
+        self._shard = shard
+        self._listener = listener
+        self._clock = clock
+        self._looked_at = clock()
+        self._seen: dict[Partition, _Seen] = {}
+        self._admin: Admin | None = None  # kept, so that it is shared
+        self._asked: AskedOffsets | None = None
+        self._turnovers = 0  # how often all that was queued has been consumed
+        self._measured = 0  # the statistics that the next line was taken from
+        self._left: int | None = None  # of what was queued then
+        self._failures = 0
+        self._last_error = ""
+
+    def consumed(self, client: _Client, count: int, *, asked: int) -> None:
+        """A consume call brought so many records and events."""
+        if self._left is None:
+            number, length = client.queue_length()
+            if number != self._measured:
+                self._measured, self._left = number, length
+        else:
+            self._left -= count
+        if count < asked or (self._left is not None and self._left <= 0):
+            self._turnovers += 1
+            self._left = None
+
+    def failed(self, error: EosError) -> None:
+        """A consume call brought an error that librdkafka goes on after."""
+        self._failures += 1
+        self._last_error = str(error)
+        self._listener(CallRetried(self._shard, Call.CONSUME, self._failures, self._last_error))
+
+    def look(self, client: _Client, resume: Mapping[Partition, int]) -> None:
+        """Look after the partitions if it is time to.
+
+        Args:
+            client: the consumer's.
+            resume: where each owned partition goes on as long as nothing was read.
+
+        Raises:
+            UnavailableError: a partition has stalled for ``input.stall_timeout_ms``.
+        """
+        now = self._clock()
+        elapsed = now - self._looked_at
+        if elapsed < self._every_s:
+            return
+        self._looked_at = now
+        marks = self._asked.answers() if self._asked is not None else {}
+        still = []
+        for partition, position in OffsetVector(resume).merged(client.positions(resume)).items():
+            if not self._moved(partition, (position, client.fetch_state(partition))):
+                still.append(partition)
+                # A process that stood still saw nothing of the time in between.
+                self._judge(partition, position, marks.get(partition), min(elapsed, 2 * self._every_s))
+        for gone in self._seen.keys() - resume.keys():
+            del self._seen[gone]
+        self._asked = self._ask(still) if still else None
+
+    def _ask(self, partitions: list[Partition]) -> AskedOffsets:
+        if self._admin is None:
+            self._admin = shared_admin(client_config(self._settings))
+        return self._admin.ask_offsets_at(Mark.LAST_STABLE, partitions, self._every_s)
+
+    def _moved(self, partition: Partition, progress: tuple[int, FetchState]) -> bool:
+        before = self._seen.get(partition)
+        if before is not None and before.progress == progress:
+            return False
+        self._seen[partition] = _Seen(progress, self._turnovers)
+        if before is not None and before.warned:
+            self._listener(PartitionStalled(self._shard, partition, progress[0], progress[0], 0.0))
+        return True
+
+    def _judge(self, partition: Partition, position: int, lso: int | None, elapsed: float) -> None:
+        seen = self._seen[partition]
+        if lso is None:
+            return
+        reached = max(position, seen.progress[1].next_offset)
+        turned, seen.turnovers = self._turnovers > seen.turnovers, self._turnovers
+        was_behind, seen.behind = seen.behind, lso > reached
+        if not (was_behind and seen.behind and turned):
+            return
+        seen.seconds += elapsed
+        if seen.seconds < _WARN_AFTER_LOOKS * self._every_s:
+            return
+        seen.warned = True
+        self._listener(
+            PartitionStalled(self._shard, partition, position, lso, seen.seconds, self._last_error)
+        )
+        if seen.seconds >= self._limit_s:
+            raise UnavailableError(self._text(partition, position, lso, seen.seconds))
+
+    def _text(self, partition: Partition, position: int, lso: int, seconds: float) -> str:
+        said = f"; the last error of a fetch: {self._last_error}" if self._last_error else ""
+        return (
+            f"{partition} has brought no record for at least {seconds:.0f} s (input.stall_timeout_ms), though it holds records from "
+            f"offset {position} up to its last stable offset {lso}, and its leader answers: its fetches fail{said}. Nothing is "
+            "lost; a later start goes on from the committed offsets. Fix: look for this partition in the log of the broker that "
+            "leads it (kafka-topics.sh --describe names it), for example for errors of its disk"
+        )

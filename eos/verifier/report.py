@@ -1,0 +1,191 @@
+"""The result of a verification: what was compared, how it differs, and where to look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from eos.check.held_back import HeldBack
+from eos.offsets import Partition
+
+
+class Difference(StrEnum):
+    """A way in which an output can differ from what its input says."""
+
+    LOST = "lost"  # expected, not found
+    DUPLICATED = "duplicated"  # found more often than expected
+    TORN = "torn"  # an input record of which some outputs were found and some were not
+    UNEXPECTED = "unexpected"  # found, never expected
+    MISPLACED = "misplaced"  # found in another partition than it names, or than its key's hash chooses
+    REORDERED = "reordered"  # found behind an output of a later record of the same input partition
+    FAILED = "failed"  # the transform raised for an input record that counts as processed
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One difference.
+
+    Attributes:
+        kind: what it is.
+        partition, offset: the input record (lost, torn, failed) or the output record (the other kinds).
+        detail: more about it, in words.
+    """
+
+    kind: Difference
+    partition: Partition
+    offset: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.partition}@{self.offset}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class InputCount:
+    """An input partition.
+
+    Attributes:
+        partition: which one.
+        start: the offset that the group began at.
+        committed: its committed offset; None if it has none.
+        records: how many records were read from ``[start, committed)``.
+        waiting: how many offsets follow up to the last stable offset; 0 if there is no record among them.
+    """
+
+    partition: Partition
+    start: int
+    committed: int | None
+    records: int
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCount:
+    """An output topic: records expected, records found, and how many differ in which way."""
+
+    topic: str
+    expected: int = 0
+    found: int = 0
+    differences: Counter[Difference] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result of comparing expected with found outputs.
+
+    Attributes:
+        outputs: per output topic.
+        torn: input records of which some outputs were found and some were not.
+        undecided: outputs whose order was not compared, because nothing tells which input partition made them.
+        examples: the first few differences of each kind.
+    """
+
+    outputs: tuple[OutputCount, ...]
+    torn: int
+    undecided: int
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationReport:
+    """Whether the output is exactly f(input[p][0:c]) for each input partition p and its committed offset c.
+
+    Attributes:
+        group: the group whose committed offsets were taken.
+        inputs: per input partition.
+        outputs: per output topic.
+        torn: input records of which some outputs were found and some were not.
+        failed: input records below the committed offset for which the transform raised.
+        problems: what else contradicts exactly-once, in words.
+        examples: the first few differences of each kind.
+        held_back: input that could not be processed yet, because a transaction is open in front of it.
+        order: what of the order was compared, in words.
+    """
+
+    group: str
+    inputs: tuple[InputCount, ...]
+    outputs: tuple[OutputCount, ...]
+    torn: int = 0
+    failed: int = 0
+    problems: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    order: str = ""
+
+    @property
+    def records(self) -> int:
+        """Input records that count as processed."""
+        return sum(one.records for one in self.inputs)
+
+    @property
+    def expected(self) -> int:
+        """Output records that the processed input makes."""
+        return sum(one.expected for one in self.outputs)
+
+    @property
+    def found(self) -> int:
+        """Output records found."""
+        return sum(one.found for one in self.outputs)
+
+    @property
+    def differences(self) -> dict[Difference, int]:
+        """How many differences of each kind, over all output topics."""
+        counts = Counter({Difference.TORN: self.torn, Difference.FAILED: self.failed})
+        for one in self.outputs:
+            counts.update(one.differences)
+        return {kind: counts[kind] for kind in Difference}
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything contradicts exactly-once: a difference or a problem."""
+        return bool(self.problems) or any(self.differences.values())
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether records were processed, and nothing differs. Whether that was all of the input, `complete` says."""
+        return self.records > 0 and not self.differs
+
+    @property
+    def complete(self) -> bool:
+        """Whether the committed offsets stand for all of the input, up to the high watermark."""
+        return not self.held_back and not any(one.waiting for one in self.inputs)
+
+    @property
+    def verdict(self) -> str:
+        """Exactly once or not, in words."""
+        if self.differs:
+            return "NO"
+        if not self.records:
+            return "not shown: the group has processed no record, so nothing was compared"
+        return "yes" if self.complete else "for what is committed, yes; but not all of the input is processed"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The report as a table of two columns: what, and its figures."""
+        return [
+            *(
+                (
+                    f"input {one.partition}",
+                    f"committed offset {_figure(one.committed)}, {one.records:,} records",
+                )
+                for one in self.inputs
+            ),
+            *(
+                (f"output {one.topic}", f"{one.expected:,} expected, {one.found:,} found")
+                for one in self.outputs
+            ),
+            *((str(kind), f"{count:,}") for kind, count in self.differences.items()),
+            *([("order", self.order)] if self.order else []),
+            *(("problem", problem) for problem in self.problems),
+            *(("held back", str(one)) for one in self.held_back),
+            *(
+                ("not processed", f"{one.waiting:,} offsets of {one.partition} after the committed one")
+                for one in self.inputs
+                if one.waiting
+            ),
+            ("exactly once", self.verdict),
+        ]
+
+
+def _figure(number: int | None) -> str:
+    return "none" if number is None else f"{number:,}"

@@ -1,0 +1,194 @@
+"""Verification of a job's output: committed offset of p = c  ⇔  the output is exactly f(input[p][0:c])."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from eos.check.held_back import held_back
+from eos.errors import UnavailableError
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.job import Job
+from eos.kafka.consumer import Committed
+from eos.offsets import Partition
+from eos.records import InputRecord, OutputRecord, OutputRefusedError
+from eos.settings import Settings
+from eos.settings.binding import bind
+from eos.transform import BoundTransform
+from eos.verifier.comparison import Comparison
+from eos.verifier.logs import LogReader, Range
+from eos.verifier.report import Compared, Difference, Example, InputCount, VerificationReport
+from eos.verifier.state import TopicsState, input_ranges, output_ranges, problems, read_state
+
+OnProgress = Callable[[str, int, int], None]
+
+_DEADLINE_S = 3600.0
+_FAILED_EXAMPLES = 5
+
+
+def verify(
+    job: Job,
+    settings: Settings,
+    *,
+    group: str | None = None,
+    deadline_s: float = _DEADLINE_S,
+    on_progress: OnProgress = lambda _stage, _done, _total: None,
+    input_from: Mapping[Partition, int] | None = None,
+    output_from: Mapping[Partition, int] | None = None,
+    grown_from: Mapping[str, int] | None = None,
+    order: bool | None = None,
+) -> VerificationReport:
+    """Compare a job's output with its committed input offsets, from outside.
+
+    It reads the input below the group's committed offsets, applies the job's transform again, and compares the result
+    with the read_committed output. It needs no marks in the records, it only reads, and it does not join the group. The
+    job may be stopped, or run without new input; an open transaction on the output is waited for.
+
+    The report judges what is committed. Input that is not processed yet is in it, too (`VerificationReport.complete`),
+    with the transaction that holds it back, if there is one.
+
+    Only this job may write to its output topics: the records of other writers are unexpected. Records that compaction or
+    retention has removed from output topics look lost. A scratch database for the comparison is kept in the directory of
+    temporary files (TMPDIR) while it runs: 100 to 200 bytes per output record.
+
+    Args:
+        job: the job; its transform must be deterministic.
+        settings: the settings that the job ran with: group, poison policy, the job's own settings.
+        group: the group whose committed offsets count, if not the settings' own.
+        deadline_s: seconds for all of it.
+        on_progress: called now and then with the stage ("input", "output", "compare"), the offsets passed, and of how many.
+        input_from: per input partition, where the group began, if not at 0 (``input.start = "latest"``).
+        output_from: per output partition, its end before the group began, if it was not empty.
+        grown_from: of output topics that were given more partitions after their first records: how many they had
+            before. Without it, each key belongs where the present count puts it.
+        order: whether to compare the order of the outputs; None: unless Spark has committed the offsets, because a
+            shuffle keeps no order. A batch function that returns several batches for one topic orders them itself.
+
+    Returns:
+        What was compared and what differs. ``report.exactly_once`` is the verdict; ``report.rows()`` is a table of it.
+
+    Raises:
+        UnavailableError: the output did not settle, the group went on committing, or the deadline passed.
+        OffsetGapError: input or output has been deleted (retention, DeleteRecords), and nothing says where to begin.
+        ConfigError: a topic does not exist, a setting is wrong, or access was refused.
+        UsageError: the transform returned what the job does not declare, or an argument names a partition or topic that
+            the job does not have.
+
+    >>> report = eos.verify(job, eos.Settings.load("conf/refunds.toml"))  # doctest: +SKIP
+    >>> assert report.exactly_once, report.rows()  # doctest: +SKIP
+    """
+    deadline = time.monotonic() + deadline_s
+    group = group or settings.group_for(job.name)
+    transform = bind(job, settings)
+    applied = _Applied(transform, settings.poison.policy)
+    with LogReader(settings, group, deadline) as reader:
+        inputs, outputs = reader.partitions(job.inputs), reader.partitions(job.written_topics)
+        state = read_state(reader, group, inputs, outputs, deadline)
+        contradictions = tuple(problems(reader, group, state))
+        processed, written = input_ranges(state, input_from or {}), output_ranges(state, output_from or {})
+        in_order, why_not = _order(order, state.committed.values())
+        records = Counter[Partition]()
+        with Comparison(
+            Counter(partition.topic for partition in outputs),
+            broker_timestamps=_broker_timestamps(reader, job),
+            grown_from=grown_from or {},
+            order=in_order,
+        ) as comparison:
+            for record in reader.records(processed, lambda done, total: on_progress("input", done, total)):
+                records[Partition(record.topic, record.partition)] += 1
+                comparison.expect(record, applied.to(record))
+            for record in reader.records(written, lambda done, total: on_progress("output", done, total)):
+                comparison.found(record)
+            on_progress("compare", 0, 1)
+            compared = comparison.result(lambda: _check(deadline))
+            on_progress("compare", 1, 1)
+        waiting = _waiting(reader, state, processed)
+    lsos = {partition: log.end for partition, log in state.inputs.items()}
+    return VerificationReport(
+        group=group,
+        inputs=tuple(
+            InputCount(p, processed[p].start, state.offset_of(p), records[p], waiting[p]) for p in inputs
+        ),
+        outputs=compared.outputs,
+        torn=compared.torn,
+        failed=applied.failed,
+        problems=contradictions,
+        examples=(*compared.examples, *applied.examples),
+        held_back=held_back(settings, lsos, state.high_watermarks, deadline),
+        order=why_not or _how_compared(compared, by_batches=transform.takes_batches),
+    )
+
+
+def _order(wanted: bool | None, stored: Iterable[Committed]) -> tuple[bool, str]:
+    """Whether to compare the order; and why not, in words."""
+    if wanted is None and any(_is_sparks(OffsetMetadata.parse(committed.metadata)) for committed in stored):
+        return False, "not compared: a Spark run has committed the offsets, and a shuffle keeps no order"
+    return wanted is not False, "not compared, as asked" if wanted is False else ""
+
+
+def _is_sparks(metadata: OffsetMetadata | None) -> bool:
+    # The owner of a Spark task's offsets is "<run>t<task>", that of a loop's a hexadecimal number.
+    return metadata is not None and (metadata.mode is OwnershipMode.BATCH or "t" in metadata.owner)
+
+
+def _how_compared(compared: Compared, *, by_batches: bool) -> str:
+    text = "compared in each output partition, for each input partition by itself"
+    if compared.undecided:
+        text += f"; {compared.undecided:,} outputs that several input partitions make alike were left out"
+    if by_batches and any(one.differences[Difference.REORDERED] for one in compared.outputs):
+        text += (
+            ". A batch function that returns several batches for one topic orders them itself: if this one does, verify "
+            "without the order (order=False, --no-order)"
+        )
+    return text
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise UnavailableError("all was read, but not compared, before the deadline")
+
+
+def _broker_timestamps(reader: LogReader, job: Job) -> frozenset[str]:
+    """The output topics whose broker writes its own time into records; one that may not be seen (ACL) counts as another."""
+    configs = reader.configs(job.written_topics).items()
+    return frozenset(topic for topic, one in configs if one.get("message.timestamp.type") == "LogAppendTime")
+
+
+def _waiting(
+    reader: LogReader, state: TopicsState, processed: Mapping[Partition, Range]
+) -> dict[Partition, int]:
+    """How many offsets up to the LSO are not processed, per partition; 0 where only markers and aborted records follow."""
+    # Deleted records cannot be read here. The job is refused because of them at its next start.
+    rest = {p: Range(max(processed[p].end, log.start), log.end) for p, log in state.inputs.items()}
+    with_records = {Partition(one.topic, one.partition) for one in reader.records(rest, first_only=True)}
+    return {p: rest[p].end - rest[p].start if p in with_records else 0 for p in rest}
+
+
+class _Applied:
+    """The transform with the poison policy around it, as the loop applies both."""
+
+    def __init__(self, transform: BoundTransform, policy: str) -> None:
+        self._transform = transform
+        self._policy = policy
+        self.failed = 0
+        self.examples: list[Example] = []
+
+    def to(self, record: InputRecord) -> list[OutputRecord]:
+        try:
+            return self._transform.record(record)
+        except OutputRefusedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            if self._policy == "dead-letter":
+                return [self._transform.dead_letter(record, error)]
+            if self._policy != "skip":
+                self._failed(record, error)
+            return []
+
+    def _failed(self, record: InputRecord, error: Exception) -> None:
+        self.failed += 1
+        if len(self.examples) < _FAILED_EXAMPLES:
+            partition = Partition(record.topic, record.partition)
+            text = f"the transform raised {type(error).__name__}: {error}"
+            self.examples.append(Example(Difference.FAILED, partition, record.offset, text))

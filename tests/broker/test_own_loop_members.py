@@ -1,0 +1,133 @@
+"""Own loops of several members, and commits whose answer an exception of a signal handler has cut off."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eos import Session, Settings
+from tests.support.exactly_once import Output, SeenRecord
+from tests.support.hold_proxy import HoldProxy, ends_with
+from tests.support.jobs_for_faults import settings_for
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import PlainRecord, assert_exactly_once, produce_plain, unique
+
+if TYPE_CHECKING:
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 30.0
+
+
+class Interrupted(Exception):  # noqa: N818 - as KeyboardInterrupt
+    """What the handler raises."""
+
+
+def turn(session: Session, out: str, before_end: object = None) -> None:
+    batch = session.fetch(20, 0.3)
+    if batch:
+        with session.transaction(batch) as txn:
+            for record in batch:
+                txn.produce(out, record.value, key=record.key)
+            if callable(before_end):
+                before_end()
+
+
+def open_session(settings: Settings, group: str, source: str, out: str, ordinal: int = 0) -> Session:
+    return Session(
+        settings.model_copy(
+            update={"group": group, "ownership": settings.ownership.model_copy(update={"ordinal": ordinal})}
+        ),
+        app="relay",
+        inputs=[source],
+        outputs=[out],
+    )
+
+
+def check(bootstrap: str, group: str, source: str, out: str, records: int) -> None:
+    def copied(record: SeenRecord) -> list[Output]:
+        return [(out, record.key, record.value)]
+
+    assert assert_exactly_once(bootstrap, group, [source], [out], copied).processed == records
+
+
+def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: str, topic: NewTopic) -> None:
+    source, out, group = topic("in", 2), topic("out"), unique("relay")
+    settings = settings_for(bootstrap)
+    over = threading.Event()
+    partitions: dict[int, int] = {}
+
+    def member(ordinal: int) -> None:
+        with open_session(settings, group, source, out, ordinal) as session:
+            while not over.is_set():
+                if len(partitions) == 2 and session._producer.state == "ready":
+                    session._producer._suspect("as after a connection that broke")
+                turn(session, out)
+                partitions[ordinal] = len(session.committed_offsets)
+
+    def wait_for(seen: dict[int, int]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while partitions != seen:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    threads = [threading.Thread(target=member, args=(ordinal,)) for ordinal in range(2)]
+    produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(40)])
+    try:
+        threads[0].start()
+        wait_for({0: 2})
+        time.sleep(2)
+        threads[1].start()
+        wait_for({0: 1, 1: 1})
+        for _ in range(4):  # both have committed where the other one was
+            produce_plain(bootstrap, source, [PlainRecord(b"more", partition=n % 2) for n in range(40)])
+            time.sleep(1.5)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+    check(bootstrap, group, source, out, 200)
+
+
+def test_commit_that_is_interrupted_twice_and_happens_is_not_made_again(
+    bootstrap: str, proxy: HoldProxy, topic: NewTopic
+) -> None:
+    """Ctrl-C, and once more because it takes its time: the answer is lost, and the same objects are used on."""
+    source, out, group = topic("in", 2), topic("out"), unique("relay")
+    produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(100)])
+    settings = settings_for(proxy.bootstrap_servers)
+    main = threading.main_thread().ident
+    assert main is not None
+    happened = threading.Event()
+
+    def lose_its_answer() -> None:
+        proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), then=lambda _: happened.set())
+        threading.Thread(target=interrupt_twice).start()
+
+    def interrupt_twice() -> None:
+        happened.wait(WAIT_S)
+        for _ in range(2):
+            signal.pthread_kill(main, signal.SIGUSR1)
+            time.sleep(1.5)
+
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with open_session(settings, group, source, out) as session:
+            with pytest.raises(Interrupted):
+                for _ in range(100):
+                    turn(session, out, lose_its_answer if not happened.is_set() else None)
+            deadline = time.monotonic() + WAIT_S
+            while sum(session.committed_offsets.values()) < 100:
+                assert time.monotonic() < deadline
+                turn(session, out)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    check(bootstrap, group, source, out, 100)

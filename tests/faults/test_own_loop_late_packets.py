@@ -1,0 +1,93 @@
+"""A request of transaction n that arrives inside the block of transaction n+1 of a loop of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eos import AbortTransaction, Session, Transaction
+from eos.events import Event, ProducerOpened, ProducerSuspect
+from eos.offsets import Partition
+from tests.support.exactly_once import Output, SeenRecord
+from tests.support.hold_proxy import Hold, HoldProxy, ends_with
+from tests.support.jobs_for_faults import settings_for
+from tests.support.kafka_frames import ApiKey
+from tests.support.observer import PlainRecord, assert_exactly_once, produce_plain, unique
+
+if TYPE_CHECKING:
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+RECORDS = 100  # five blocks of 20
+HOLDS: dict[str, Callable[[HoldProxy], Hold]] = {
+    "abort": lambda proxy: proxy.hold(ApiKey.END_TXN, where=ends_with(committed=False), reset_client=True),
+    "commit": lambda proxy: proxy.hold(ApiKey.END_TXN, where=ends_with(committed=True), reset_client=True),
+    "offsets": lambda proxy: proxy.hold(ApiKey.TXN_OFFSET_COMMIT, reset_client=True),
+}
+
+
+def delivered(txn: Transaction) -> None:
+    """Wait until the broker has the records of the open transaction."""
+    assert not txn._client._producer.flush(WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("mode", "held"),
+    [
+        ("group", "abort"),
+        ("group", "commit"),
+        ("group", "offsets"),
+        pytest.param("partition", "abort", marks=pytest.mark.slow),
+        pytest.param("partition", "commit", marks=pytest.mark.slow),
+        pytest.param("partition", "offsets", marks=pytest.mark.slow),
+    ],
+)
+def test_request_that_arrives_inside_the_next_block_changes_nothing(
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic, *, mode: str, held: str
+) -> None:
+    source, out, group = topic("in"), topic("out", 3), unique("late")
+    produce_plain(bootstrap, source, [PlainRecord(b"%d" % n) for n in range(RECORDS)])
+    owned = {"ownership__partitions": [f"{source}:0"]} if mode == "partition" else {}
+    settings = settings_for(
+        proxy.bootstrap_servers, group=group, input__fetch_records=20, ownership__mode=mode, **owned
+    )
+    told: list[Event] = []
+    late: Hold | None = None
+    with Session(
+        settings,
+        app="late",
+        inputs=[source],
+        outputs=[out],
+        partition=Partition(source, 0) if mode == "partition" else None,
+        until_caught_up=True,
+        listener=told.append,
+    ) as session:
+        for nth, batch in enumerate(session):
+            assert nth < RECORDS
+            with session.transaction(batch) as txn:
+                half = len(batch) // 2
+                for number, record in enumerate(batch):
+                    if nth == 2 and number == half:
+                        # What the second block sent late arrives between the third's records.
+                        delivered(txn)
+                        assert late is not None
+                        late.wait_held(WAIT_S)
+                        late.release()
+                        late.wait_answer(WAIT_S)
+                    txn.produce(out, record.value, partition=int(record.value or b"0") % 3)
+                if nth == 1:
+                    delivered(txn)
+                    late = HOLDS[held](proxy)
+                    if held == "abort":
+                        raise AbortTransaction
+    assert [event for event in told if isinstance(event, ProducerSuspect)]
+    assert len([event for event in told if isinstance(event, ProducerOpened)]) >= 2
+
+    def same(record: SeenRecord) -> list[Output]:
+        return [(out, None, record.value)]
+
+    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == RECORDS

@@ -1,0 +1,223 @@
+"""An input topic is deleted and created anew under its name: none of the new topic's records is skipped in silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eos import OffsetGapError, OffsetVector, Partition, Session
+from eos.errors import ConfigError
+from eos.events import PartitionsAssigned, TransactionCommitted
+from eos.producer.producer import ShardProducer
+from eos.shards import OrdinalShard
+from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.observer import (
+    PlainRecord,
+    committed_offsets,
+    create_topics,
+    produce_plain,
+    read_committed,
+    unique,
+)
+
+pytestmark = pytest.mark.broker
+
+FORMER = 100
+NEW = 310
+OWNED: dict[str, dict[str, object]] = {
+    "group": {"ownership__mode": "group"},
+    "partition": {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1},
+}
+
+
+def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
+    produce_plain(bootstrap, topic, [PlainRecord(f"{prefix}{n}".encode(), partition=0) for n in range(count)])
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(10)
+    deadline = time.monotonic() + 20
+    while topic in admin.list_topics(timeout=5).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def create_anew(bootstrap: str, topic: str, gap_s: float = 0.0) -> None:
+    delete(bootstrap, topic)
+    time.sleep(gap_s)  # the accident itself: for how long the topic is not there
+    create_topics(bootstrap, {topic: 1})
+
+
+def wait_for_records_in(run: Running, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < count:
+        assert time.monotonic() < deadline, run.events[-3:]
+        time.sleep(0.02)
+
+
+@contextmanager
+def plain_offset(bootstrap: str, group: str, topic: str, offset: int, metadata: str) -> Iterator[None]:
+    """The offset stands as another client has committed it."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+    consumer.close()
+    yield
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 3.0], ids=["at once", "after 3 s"])
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record_is_skipped(
+    bootstrap: str, mode: str, gap_s: float
+) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "former")
+    with in_thread(job, settings_for(bootstrap, **OWNED[mode])) as run:
+        wait_for_records_in(run, FORMER)
+        create_anew(bootstrap, source, gap_s)
+        load(bootstrap, source, NEW, "new")
+        # Or "not available": if the new log is fetched from before it has grown to the old position.
+        with pytest.raises(OffsetGapError, match=r"(created anew|offset not available).*Fix: "):
+            run.wait(60)
+    assert {record.value for record in read_committed(bootstrap, job.out)} == {
+        b"out former%d" % n for n in range(FORMER)
+    }
+    # All of it is still to come: Kafka has forgotten the offsets with the topic, so a start says where to begin.
+    with pytest.raises((ConfigError, OffsetGapError), match=r"Fix"):
+        run_to_end(job, settings_for(bootstrap, input__start="fail", **OWNED[mode]))
+
+
+def test_idle_job_notices_the_new_topic_by_itself(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record of it is ever fetched: the position is at the new topic's end."""
+    monkeypatch.setattr("eos.session.input_topics._ASK_EVERY_S", 1.0)  # of 30 s
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "former")
+    with in_thread(job, settings_for(bootstrap)) as run:
+        wait_for_records_in(run, FORMER)
+        delete(bootstrap, source)
+        create_topics(bootstrap, {source: 1})
+        load(bootstrap, source, FORMER, "new")
+        with pytest.raises(OffsetGapError, match=r"created anew|offset not available"):
+            run.wait(30)
+
+
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_offsets_of_the_former_topic_are_refused_at_the_next_start(bootstrap: str, mode: str) -> None:
+    """A commit that comes after the deletion leaves them: here they are put back as they were."""
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "former")
+    settings = settings_for(bootstrap, **OWNED[mode], ownership__static_membership=False)
+    run_to_end(job, settings)
+    offset, metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0]
+    assert offset == FORMER
+    create_anew(bootstrap, source)
+    load(bootstrap, source, NEW, "new")
+    with (
+        plain_offset(bootstrap, job.group, source, FORMER, metadata),
+        pytest.raises(OffsetGapError, match="created anew"),
+    ):
+        run_to_end(job, settings)
+    assert len(read_committed(bootstrap, job.out)) == FORMER
+
+    # The way out that the error names; offsets that name no topic are accepted, and get its id.
+    with plain_offset(bootstrap, job.group, source, 0, ""):
+        run_to_end(job, settings)
+    assert len(read_committed(bootstrap, job.out)) == FORMER + NEW
+    _, metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0]
+    assert f" topic={topic_id(bootstrap, source)}" in metadata
+
+
+def topic_id(bootstrap: str, topic: str) -> str:
+    from confluent_kafka import TopicCollection
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(10).topic_id
+    return str(found).replace("+", "-").replace("/", "_")
+
+
+def test_idle_partition_with_an_older_offset_gets_the_topics_id_at_the_next_start(bootstrap: str) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "former")
+    older = f"eos1 mode=group shard=#0 owner=abcdef commit=7 at={int(time.time())} had=1"
+    settings = settings_for(bootstrap, ownership__static_membership=False)
+    with plain_offset(bootstrap, job.group, source, FORMER, older), in_thread(job, settings) as run:
+        run.told(TransactionCommitted)
+        run.stop()
+    offset, metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0]
+    assert offset == FORMER
+    assert f" app={job.name} topic={topic_id(bootstrap, source)}" in metadata
+
+
+def test_loop_of_ones_own_commits_nothing_of_the_new_topic(bootstrap: str) -> None:
+    source, out, group = unique("in"), unique("out"), unique("own")
+    create_topics(bootstrap, {source: 1, out: 1})
+    load(bootstrap, source, FORMER, "former")
+    settings = settings_for(bootstrap, ownership__static_membership=False, group=group)
+    recreated = False
+    deadline = time.monotonic() + 60
+    with (
+        Session(settings, app="own", inputs=[source], outputs=[out]) as session,
+        pytest.raises(OffsetGapError, match=r"created anew|offset not available"),
+    ):
+        while time.monotonic() < deadline:
+            batch = session.fetch(50, 0.5)
+            with session.transaction(batch) as txn:
+                for record in batch:
+                    txn.produce(out, record.value)
+            if not recreated and session.committed_offsets.get(Partition(source, 0)) == FORMER:
+                create_anew(bootstrap, source)
+                load(bootstrap, source, NEW, "new")
+                recreated = True
+    assert recreated
+    assert {record.value for record in read_committed(bootstrap, out)} == {
+        b"former%d" % n for n in range(FORMER)
+    }
+
+
+def test_offsets_made_by_hand_for_the_former_topic_are_refused_after_the_first_commit(bootstrap: str) -> None:
+    """A vector of plain numbers names no topic; what the same producer has committed before does."""
+    source, out, group = unique("in"), unique("out"), unique("own")
+    create_topics(bootstrap, {source: 1, out: 1})
+    settings = settings_for(bootstrap)
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    from eos.kafka.consumer import GroupMetadata
+
+    metadata = GroupMetadata(group, member.consumer_group_metadata())
+    with ShardProducer(settings, OrdinalShard("own", group, 0)) as producer:
+        with producer.transaction() as txn:
+            txn.produce(out, b"1")
+            txn.add_offsets(OffsetVector({Partition(source, 0): 1}), metadata)
+        create_anew(bootstrap, source)
+        with pytest.raises(OffsetGapError, match="created anew"), producer.transaction() as txn:
+            txn.produce(out, b"2")
+            txn.add_offsets(OffsetVector({Partition(source, 0): 2}), metadata)
+    member.close()
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"1"]
+
+
+def test_job_that_is_assigned_a_new_partition_of_the_same_topic_goes_on(bootstrap: str) -> None:
+    """The id is the topic's, whatever its partitions: no false alarm."""
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+
+    job: FaultJob = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "a")
+    soon = {"topic.metadata.refresh.interval.ms": 1_000}
+    with in_thread(job, settings_for(bootstrap, kafka__consumer=soon)) as run:
+        wait_for_records_in(run, FORMER)
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin.create_partitions([NewPartitions(source, 2)])[source].result(10)
+        run.told(PartitionsAssigned, count=2)
+        produce_plain(bootstrap, source, [PlainRecord(b"b%d" % n, partition=n % 2) for n in range(100)])
+        wait_for_records_in(run, FORMER + 100)
+        run.stop()
+    assert job.check(bootstrap).processed == FORMER + 100

@@ -1,0 +1,130 @@
+"""An output that the cluster does not take: the error names the input record, and nothing is lost behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eos.errors import RecordRefusedError
+from eos.exits import ExitCode, exit_code_of
+from eos.job import Job
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from tests.support.jobs_for_faults import Running, settings_for
+from tests.support.observer import (
+    PlainRecord,
+    assert_exactly_once,
+    committed_offsets,
+    create_topics,
+    produce_plain,
+    unique,
+)
+
+pytestmark = pytest.mark.broker
+
+LIMIT_BYTES = 100_000  # all other records fit into one batch below it
+HOUR_MS = 3_600_000
+BAD = b"bad"
+RECORDS = 300
+
+
+def too_large(out: str) -> OutputRecord:
+    return OutputRecord(out, b"x" * 2 * LIMIT_BYTES, b"k")
+
+
+def too_old(out: str) -> OutputRecord:
+    return OutputRecord(out, b"old", b"k", timestamp_ms=HOUR_MS)
+
+
+def without_a_key(out: str) -> OutputRecord:  # a compacted topic takes none
+    return OutputRecord(out, b"v")
+
+
+def too_large_for_the_client(out: str) -> OutputRecord:
+    return OutputRecord(out, b"y" * 2_000_000, b"k")
+
+
+def by_record(source: str, out: str, bad: Callable[[str], OutputRecord]) -> Job:
+    def transform(record: InputRecord) -> list[OutputRecord]:
+        return [bad(out) if record.value == BAD else OutputRecord(out, record.value, b"k")]
+
+    return Job(name=source, inputs=[source], outputs=[out], transform=transform)
+
+
+def by_batch(source: str, out: str, bad: Callable[[str], OutputRecord]) -> Job:
+    def transform(batch: InputBatch) -> list[OutputBatch]:
+        made = [bad(out) if value == BAD else OutputRecord(out, value, b"k") for value in batch.values]
+        return [
+            OutputBatch(
+                out,
+                [one.value for one in made],
+                [one.key for one in made],
+                timestamps_ms=[one.timestamp_ms for one in made],
+            )
+        ]
+
+    return Job(name=source, inputs=[source], outputs=[out], transform_batch=transform)
+
+
+@pytest.mark.parametrize("shape", [by_record, by_batch])
+@pytest.mark.parametrize("bad", [too_large, too_old, without_a_key, too_large_for_the_client])
+def test_refused_output_is_told_with_the_input_record_it_was_made_of(
+    bootstrap: str, shape: Callable[..., Job], bad: Callable[[str], OutputRecord]
+) -> None:
+    source, out = unique("in"), unique("out")
+    config = {"max.message.bytes": str(LIMIT_BYTES), "message.timestamp.before.max.ms": str(HOUR_MS)}
+    if bad is without_a_key:
+        config["cleanup.policy"] = "compact"
+    create_topics(bootstrap, {source: 2})
+    create_topics(bootstrap, {out: 1}, config=config)
+    values = [[b"%d" % n for n in range(RECORDS)] for _ in range(2)]
+    values[1][213] = BAD
+    produce_plain(
+        bootstrap, source, [PlainRecord(v, partition=p) for p, column in enumerate(values) for v in column]
+    )
+    run = Running(shape(source, out, bad), settings_for(bootstrap), until_caught_up=True)
+    with pytest.raises(RecordRefusedError, match=rf"^{source}\[1\] offset 213: .*{out}.*") as raised:
+        run.wait(90)
+    assert exit_code_of(raised.value) is ExitCode.POISON
+    stands = committed_offsets(bootstrap, source, [(source, 0), (source, 1)])
+    assert all((offset or 0) <= RECORDS for offset, _ in stands.values())
+    assert (stands[source, 1][0] or 0) <= 213
+    assert_exactly_once(bootstrap, source, [source], [out], lambda record: [(out, b"k", record.value)])
+
+
+def test_refused_output_that_no_record_makes_alone_is_told_with_the_offsets_of_its_batch(
+    bootstrap: str,
+) -> None:
+    source, out = unique("in"), unique("out")
+    create_topics(bootstrap, {source: 1})
+    create_topics(bootstrap, {out: 1}, config={"max.message.bytes": str(LIMIT_BYTES)})
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(4)])
+
+    def transform(batch: InputBatch) -> list[OutputBatch]:
+        return [OutputBatch(out, [b"x" * (LIMIT_BYTES // 3) * len(batch)])]
+
+    job = Job(name=source, inputs=[source], outputs=[out], transform_batch=transform)
+    run = Running(job, settings_for(bootstrap), until_caught_up=True)
+    with pytest.raises(
+        RecordRefusedError, match=rf"^{source}\[0\] offsets 0 to 3: .*none of its records makes alone.*{out}"
+    ):
+        run.wait(90)
+
+
+def test_refusal_whose_output_is_not_made_again_stays_as_it_is(bootstrap: str) -> None:
+    source, out = unique("in"), unique("out")
+    create_topics(bootstrap, {source: 1})
+    create_topics(bootstrap, {out: 1}, config={"max.message.bytes": str(LIMIT_BYTES)})
+    produce_plain(bootstrap, source, [b"1"])
+    made: list[Any] = []
+
+    def transform(_: InputRecord) -> list[OutputRecord]:
+        made.append(0)
+        return [OutputRecord(out, b"x" * (2 * LIMIT_BYTES + len(made)))]
+
+    job = Job(name=source, inputs=[source], outputs=[out], transform=transform)
+    run = Running(job, settings_for(bootstrap), until_caught_up=True)
+    with pytest.raises(RecordRefusedError, match=rf"^{out}: "):
+        run.wait(90)
+    assert len(made) == 2

@@ -1,0 +1,218 @@
+"""A partition whose fetches fail for ever while all others are well: it is named, counted, and ends the job in time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from eos.errors import UnavailableError
+from eos.events import CallRetried, PartitionsAssigned, PartitionStalled, TransactionCommitted
+from eos.exits import ExitCode
+from eos.offsets import Partition
+from tests.support.hold_proxy import ApiKey, Frame, HoldProxy
+from tests.support.jobs_for_faults import (
+    FaultJob,
+    Running,
+    fault_job,
+    in_process,
+    in_thread,
+    run_to_end,
+    settings_for,
+)
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain, unique, watermarks
+
+pytestmark = pytest.mark.broker
+
+UNKNOWN = -1  # UNKNOWN_SERVER_ERROR: librdkafka passes it on as an event
+KAFKA_STORAGE_ERROR = 56  # librdkafka passes on nothing
+LIMIT_MS = 3_000
+ALWAYS = 10**9
+
+
+def load(bootstrap: str, job: FaultJob, partition: int, count: int = 50) -> None:
+    records = [PlainRecord(b"v%d" % i, partition=partition) for i in range(count)]
+    produce_plain(bootstrap, job.inputs[0], records)
+
+
+class FailingFetches:
+    """Answers every fetch of one partition with an error, from the moment that ``error`` is set."""
+
+    def __init__(self, proxy: HoldProxy, partition: int) -> None:
+        self.error = 0
+        self._partition = partition
+        proxy.edit_reply(ApiKey.FETCH, self._edit, times=ALWAYS)
+
+    def _edit(self, frame: Frame, answer: bytes) -> bytes:
+        return frame.with_fetch_error(answer, self._partition, self.error) if self.error else answer
+
+
+def wait_records(run: Running, count: int, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < count:
+        assert time.monotonic() < deadline, run.events[-3:]
+        time.sleep(0.05)
+
+
+@contextmanager
+def foreign_transaction(bootstrap: str, topic: str, partition: int) -> Iterator[Producer]:
+    """Someone else's transaction, with 50 records that are on the broker."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": unique("foreign"), "log_level": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for i in range(50):
+        producer.produce(topic, b"foreign %d" % i, partition=partition)
+    producer.flush(20)
+    yield producer
+
+
+@pytest.mark.parametrize(
+    ("mode", "error"),
+    [
+        ("group", KAFKA_STORAGE_ERROR),
+        ("partition", UNKNOWN),
+        pytest.param("group", UNKNOWN, marks=pytest.mark.slow),
+        pytest.param("partition", KAFKA_STORAGE_ERROR, marks=pytest.mark.slow),
+    ],
+)
+def test_partition_whose_fetches_fail_for_ever_is_named_and_ends_the_job(
+    bootstrap: str, proxy: HoldProxy, mode: str, error: int
+) -> None:
+    """What the other partition brings is processed meanwhile."""
+    job = fault_job(bootstrap)
+    source = job.inputs[0]
+    owned: dict[str, object] = {"ownership__mode": mode, "ownership__ordinal": 0}
+    if mode == "partition":
+        owned["ownership__instances"] = 1
+    settings = settings_for(
+        proxy.bootstrap_servers,
+        input__stall_timeout_ms=LIMIT_MS,
+        ownership__static_membership=False,
+        **owned,
+    )
+    load(bootstrap, job, 1)
+    fetches = FailingFetches(proxy, 1)
+    with in_thread(job, settings) as run:
+        wait_records(run, 50)
+        fetches.error = error
+        load(bootstrap, job, 0)
+        load(bootstrap, job, 1)
+        with pytest.raises(
+            UnavailableError, match=rf"{re.escape(source)}\[1\] has brought no record for at least 3 s"
+        ):
+            run.wait(30)
+        stalls = [event for event in run.events if isinstance(event, PartitionStalled)]
+        assert {stall.partition for stall in stalls} == {Partition(source, 1)}
+        assert (stalls[-1].position, stalls[-1].lso) == (50, 100)
+        if error == UNKNOWN:
+            assert any(isinstance(event, CallRetried) and event.call == "consume" for event in run.events)
+            assert "Unknown broker error" in stalls[-1].error
+    offsets = committed_offsets(bootstrap, job.group, [(source, 0), (source, 1)])
+    assert [offset for offset, _ in offsets.values()] == [50, 50]
+    fetches.error = 0
+    run_to_end(job, settings)
+    assert job.check(bootstrap).processed == 150
+
+
+def test_stalled_partition_ends_the_workers_as_unavailable(bootstrap: str, proxy: HoldProxy) -> None:
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 1)
+    FailingFetches(proxy, 1).error = KAFKA_STORAGE_ERROR
+    with in_process(job, proxy.bootstrap_servers, kind="workers", input__stall_timeout_ms=LIMIT_MS) as child:
+        assert child.wait(60) == ExitCode.UNAVAILABLE
+        assert any(f"{job.inputs[0]}[1] has brought no record" in line for line in child.lines)
+
+
+def test_stall_that_passes_is_told_and_ends_nothing(bootstrap: str, proxy: HoldProxy) -> None:
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 1)
+    fetches = FailingFetches(proxy, 1)
+    fetches.error = UNKNOWN
+    settings = settings_for(proxy.bootstrap_servers, input__stall_timeout_ms=10_000)
+    with in_thread(job, settings) as run:
+        run.told(PartitionStalled)
+        fetches.error = 0
+        run.told(TransactionCommitted)
+        deadline = time.monotonic() + 20
+        while run.told(PartitionStalled)[-1].seconds:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        run.stop()
+    assert job.check(bootstrap).processed == 50
+
+
+def test_partition_that_another_transaction_holds_back_is_not_stalled(bootstrap: str) -> None:
+    """Its last stable offset is where the job stands; what an abort leaves behind it moves over."""
+    job = fault_job(bootstrap)
+    source = job.inputs[0]
+    load(bootstrap, job, 1)
+    settings = settings_for(bootstrap, input__stall_timeout_ms=1_000)
+    with in_thread(job, settings) as run:
+        wait_records(run, 50)
+        with foreign_transaction(bootstrap, source, 1) as producer:
+            assert watermarks(bootstrap, source)[1][1] == 100
+            outlive(run, 3)
+            producer.abort_transaction(20)
+        outlive(run, 3)
+        load(bootstrap, job, 1)
+        wait_records(run, 100)
+        assert not [event for event in run.events if isinstance(event, PartitionStalled)]
+        run.stop()
+    assert job.check(bootstrap).processed == 100
+
+
+def test_partition_that_begins_with_aborted_records_is_not_stalled(bootstrap: str) -> None:
+    """Nothing was ever read from it, so it has no position; its fetches got to its end."""
+    job = fault_job(bootstrap)
+    with foreign_transaction(bootstrap, job.inputs[0], 1) as producer:
+        producer.abort_transaction(20)
+    with in_thread(job, settings_for(bootstrap, input__stall_timeout_ms=1_000)) as run:
+        run.told(PartitionsAssigned)
+        outlive(run, 4)
+        assert not [event for event in run.events if isinstance(event, PartitionStalled)]
+        run.stop()
+
+
+def test_partition_behind_a_backlog_of_another_is_not_stalled(bootstrap: str) -> None:
+    """What waits in the consumer's queue brings nothing, and its fetches are well."""
+    job = fault_job(bootstrap, pause_ms=4)
+    load(bootstrap, job, 0, 3_000)
+    settings = settings_for(bootstrap, input__stall_timeout_ms=1_000, input__fetch_records=50)
+    with in_thread(job, settings) as run:
+        wait_records(run, 100)
+        load(bootstrap, job, 1)
+        wait_records(run, 3_050, timeout_s=60)
+        assert not [event for event in run.events if isinstance(event, PartitionStalled)]
+        run.stop()
+    assert job.check(bootstrap).processed == 3_050
+
+
+def test_paused_worker_is_not_stalled(bootstrap: str) -> None:
+    """Its clock went on; its fetches had no time."""
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 1)
+    with in_process(
+        job, bootstrap, input__stall_timeout_ms=1_000, ownership__session_timeout_ms=30_000
+    ) as child:
+        child.wait_line("TransactionCommitted", 30)
+        for _ in range(3):
+            child.pause()
+            load(bootstrap, job, 1)
+            time.sleep(2)
+            child.resume()
+            child.wait_line("TransactionCommitted", 30, after=len(child.lines))
+        assert not any("PartitionStalled" in line for line in child.lines)
+        child.terminate()
+        assert child.wait(20) == ExitCode.DONE
+
+
+def outlive(run: Running, seconds: float) -> None:
+    """The job runs on for so long: three times the limit and more."""
+    with pytest.raises(TimeoutError):
+        run.wait(seconds)

@@ -1,0 +1,143 @@
+"""A worker's process ends while the job goes on: by code of the job, or by a signal that was meant for it alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eos.exits import ExitCode
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
+from tests.support.observer import (
+    PlainRecord,
+    committed_offsets,
+    create_topics,
+    produce_plain,
+    read_committed,
+)
+from tests.support.process_ends import MARK
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 30.0
+
+
+def load(bootstrap: str, job: FaultJob, count: int, *, prefix: str = "v") -> None:
+    produce_plain(
+        bootstrap,
+        job.inputs[0],
+        [PlainRecord(f"{prefix}{i}".encode(), partition=i % 2) for i in range(count)],
+    )
+
+
+def processed(bootstrap: str, job: FaultJob) -> int:
+    partitions = [(job.inputs[0], number) for number in range(2)]
+    return sum(offset or 0 for offset, _ in committed_offsets(bootstrap, job.group, partitions).values())
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "until_caught_up"),
+    [
+        (b"os._exit(0)", ExitCode.UNEXPECTED, True),
+        (b"os._exit(0)", ExitCode.UNEXPECTED, False),
+        (b"os._exit(3)", ExitCode.UNEXPECTED, True),
+        (b"C exit(0)", ExitCode.UNEXPECTED, True),
+        (b"atexit 0", ExitCode.POISON, True),
+        (b"atexit 3", ExitCode.POISON, True),
+    ],
+)
+def test_process_that_ends_without_a_report_is_unexpected_whatever_its_status(
+    bootstrap: str, way: bytes, code: ExitCode, until_caught_up: bool
+) -> None:
+    """A status of 0 is what a library's exit() gives too; the last message of the worker says what is done."""
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 100)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(MARK + way, partition=0)])
+    with in_process(
+        job, bootstrap, kind="workers", until_caught_up=until_caught_up, workers__count=2
+    ) as child:
+        assert child.wait(WAIT_S) == code
+    comparison = job.check(bootstrap)
+    assert comparison.processed <= 100, "the record that ended the process counts as processed"
+
+
+@pytest.mark.parametrize(
+    "ownership",
+    [
+        {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1},
+        {"ownership__mode": "group"},
+    ],
+    ids=lambda ownership: ownership["ownership__mode"],
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_worker_that_alone_was_told_to_end_is_replaced_and_its_partitions_are_processed(
+    bootstrap: str, ownership: dict[str, Any], number: signal.Signals
+) -> None:
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 100)
+    with in_process(job, bootstrap, kind="workers", workers__count=2, **ownership) as child:
+        by_partition = ownership["ownership__mode"] == "partition"
+        shard = rf"\.p\.{job.inputs[0]}\.1'" if by_partition else r"\.i\.1'"
+        opened = child.wait_line(f"SessionOpened.*{shard}", WAIT_S)
+        _wait_processed(bootstrap, job, 100)
+        seen = len(child.lines)
+        os.kill(int(opened.split()[1]), number)
+        child.wait_line(f"SessionOpened.*{shard}", WAIT_S, after=seen)
+        load(bootstrap, job, 100, prefix="w")
+        _wait_processed(bootstrap, job, 200)
+        assert sum("Restarted(" in line for line in child.lines) == 1
+        child.terminate()
+        assert child.wait(WAIT_S) == ExitCode.DONE
+        assert sum("Restarted(" in line for line in child.lines) == 1
+    assert job.check(bootstrap).processed == 200
+
+
+def _wait_processed(bootstrap: str, job: FaultJob, count: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while (now := processed(bootstrap, job)) < count:
+        assert time.monotonic() < deadline, f"{now} of {count} processed"
+        time.sleep(0.2)
+
+
+def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bootstrap: str) -> None:
+    """The topic is deleted and created anew meanwhile, and Kafka forgets the offsets with it: "latest" would skip all of it."""
+    job = fault_job(bootstrap)
+    (source,) = job.inputs
+    changes: dict[str, Any] = {"input__start": "latest", "workers__restart_backoff_ms": 1}
+    with in_process(job, bootstrap, kind="workers", **changes) as child:
+        opened = child.wait_line(r"PartitionsAssigned.*\[0\]", WAIT_S)
+        load(bootstrap, job, 20)
+        _wait_processed(bootstrap, job, 20)
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        os.kill(int(opened.split()[1]), signal.SIGKILL)
+        admin.delete_topics([source])[source].result(10)
+        deadline = time.monotonic() + WAIT_S
+        while source in admin.list_topics(timeout=5).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        create_topics(bootstrap, {source: 2})
+        load(bootstrap, job, 30, prefix="new")
+        assert child.wait(WAIT_S) in (ExitCode.CONFIGURATION, ExitCode.OFFSET_GAP)
+    assert len(read_committed(bootstrap, job.audit)) == 20
+    settings = settings_for(
+        bootstrap, ownership__static_membership=False
+    )  # "earliest": what a person decides
+    run_to_end(job, settings)
+    assert len(read_committed(bootstrap, job.audit)) == 50
+
+
+def test_thread_that_the_job_leaves_running_does_not_make_a_stop_in_order_a_failure(bootstrap: str) -> None:
+    """The worker has reported its end; only its process does not exit."""
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 10)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(MARK + b"thread", partition=0)])
+    with in_process(job, bootstrap, kind="workers", shutdown__grace_ms=2_000) as child:
+        _wait_processed(bootstrap, job, 11)
+        child.terminate()
+        assert child.wait(WAIT_S) == ExitCode.DONE
+        assert any("its process does not exit" in line for line in child.lines)
+    assert job.check(bootstrap).processed == 11

@@ -1,0 +1,242 @@
+"""A streaming query whose input topic is created anew, or whose log is truncated: nothing of the new one is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from pyspark.errors import StreamingQueryException
+
+from eos.errors import OffsetGapError, UsageError
+from eos.kafka.admin import Admin
+from eos.local import QUICK_START, LocalKafka
+from eos.settings import Settings
+from eos.spark.ledger import BatchPlan, LedgerEntry
+from eos.spark.sink_write import BatchWrite
+from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from tests.faults.test_recreated_input import create_anew
+from tests.faults.test_truncated_input import Truncated
+from tests.support.observer import (
+    PlainRecord,
+    committed_offsets,
+    create_topics,
+    produce_plain,
+    read_committed,
+    unique,
+)
+from tests.support.stream_copy import SHARDS, Copy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.broker
+
+FORMER, NEW = 30, 75
+
+
+class OnePartition(Copy):
+    """A query that copies a topic of one partition."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, bootstrap: str, directory: Path) -> None:
+        super().__init__(spark, settings, bootstrap, directory)
+        self.source = unique("one")
+        create_topics(bootstrap, {self.source: 1})
+
+    def give(self, count: int, prefix: str) -> None:
+        records = [PlainRecord(b"%s%d" % (prefix.encode(), n), b"k%d" % n) for n in range(count)]
+        produce_plain(self.bootstrap, self.source, records)
+
+    def of(self, *inputs: str, **given: Any) -> ExactlyOnceSink:
+        return exactly_once_sink(
+            self.settings,
+            name=self.name,
+            outputs=[self.output],
+            inputs=inputs,
+            shards=SHARDS,
+            listener=self.events.append,
+            **given,
+        )
+
+    def written(self) -> list[bytes]:
+        return sorted(r.value or b"" for r in read_committed(self.bootstrap, self.output))
+
+    def marks(self, *numbers: int) -> list[int | None]:
+        partitions = [(self.source, number) for number in numbers]
+        found = committed_offsets(self.bootstrap, f"{self.name}.ledger.0", partitions)
+        return [found[partition][0] for partition in partitions]
+
+
+def values(count: int, prefix: str) -> list[bytes]:
+    return sorted(b"%s%d" % (prefix.encode(), n) for n in range(count))
+
+
+@pytest.fixture
+def copy(
+    spark: SparkSession, settled: Callable[..., Settings], bootstrap: str, tmp_path: Path
+) -> OnePartition:
+    return OnePartition(spark, settled(), bootstrap, tmp_path)
+
+
+def test_topic_that_was_created_anew_between_two_starts_is_refused_until_a_person_decides(
+    copy: OnePartition,
+) -> None:
+    copy.give(FORMER, "former")
+    copy.run()
+    assert copy.marks(0) == [FORMER]
+    create_anew(copy.bootstrap, copy.source)
+    copy.give(NEW, "new")
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException, match="created anew"):
+        copy.run(sink)
+    assert isinstance(sink.failure, OffsetGapError)
+    assert f"{copy.source}[0]" in str(sink.failure)
+    assert copy.written() == values(FORMER, "former")
+
+    token = str(sink.failure).partition("adopt='")[2].partition("'")[0]
+    copy.run(copy.of(copy.source, adopt=token))
+    copy.give(1, "last")
+    copy.run()
+    behind = sorted(b"new%d" % n for n in range(FORMER, NEW))
+    assert copy.written() == sorted([*values(FORMER, "former"), *behind, b"last0"])
+
+
+def test_topic_whose_id_is_another_one_is_refused(
+    copy: OnePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks outlive a topic when the group's coordinator was down while it was deleted: then the ids differ."""
+    copy.give(FORMER, "former")
+    copy.run()
+    copy.give(1, "more")
+    topics = Admin.topics
+
+    def other_ids(admin: Admin, names: Any, timeout_s: float, **more: Any) -> Any:
+        found = topics(admin, names, timeout_s, **more)
+        return {
+            n: shape._replace(topic_id="AAAAAAAAAAAAAAAAAAAAAQ") if n == copy.source else shape
+            for n, shape in found.items()
+        }
+
+    monkeypatch.setattr(Admin, "topics", other_ids)
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException, match="created anew"):
+        copy.run(sink)
+    assert isinstance(sink.failure, OffsetGapError)
+    assert copy.written() == values(FORMER, "former")
+
+
+def test_topic_that_is_created_anew_before_the_batch_is_read_is_refused(
+    copy: OnePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has compared the ids by then; the tasks do so again before they commit."""
+    copy.give(FORMER, "former")
+    copy.run()
+    copy.give(FORMER, "more")
+    run = BatchWrite.run
+
+    def late(write: BatchWrite, plan: BatchPlan) -> None:
+        create_anew(copy.bootstrap, copy.source)
+        copy.give(NEW, "new")
+        run(write, plan)
+
+    monkeypatch.setattr(BatchWrite, "run", late)
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException, match="created anew"):
+        copy.run(sink)
+    assert isinstance(sink.failure, OffsetGapError)
+    assert copy.written() == values(FORMER, "former")
+
+
+def test_ledger_without_marks_gets_them_with_its_next_batch(copy: OnePartition) -> None:
+    """As the version before left it, or a sink that was not given its inputs."""
+    copy.give(FORMER, "a")
+    copy.run(copy.of())
+    assert copy.marks(0) == [None]
+    copy.give(FORMER, "b")
+    copy.run()
+    assert copy.marks(0) == [2 * FORMER]
+    assert copy.written() == sorted(values(FORMER, "a") + values(FORMER, "b"))
+
+
+def test_marks_are_kept_by_a_refresh_and_a_change_of_the_shards(copy: OnePartition) -> None:
+    copy.give(FORMER, "a")
+    sink = copy.sink()
+    copy.run(sink)
+    sink.refresh()
+    assert copy.marks(0) == [FORMER]
+    copy.give(FORMER, "b")
+    copy.run(copy.sink(shards=SHARDS + 1))
+    assert copy.marks(0) == [2 * FORMER]
+    found = committed_offsets(copy.bootstrap, f"{copy.name}.ledger.0", [(copy.output, 0)])
+    offset, metadata = found[copy.output, 0]
+    entry = LedgerEntry.parse(offset or 0, metadata or "")
+    assert entry is not None
+    assert (entry.marks, entry.shards) == (1, SHARDS + 1)
+
+
+def test_refresh_does_not_forget_the_marks_of_a_topic_that_is_gone(copy: OnePartition) -> None:
+    copy.give(FORMER, "former")
+    sink = copy.sink()
+    copy.run(sink)
+    create_anew(copy.bootstrap, copy.source)
+    sink.refresh()
+    copy.give(NEW, "new")
+    with pytest.raises(StreamingQueryException, match="created anew"):
+        copy.run(sink)
+    assert copy.written() == values(FORMER, "former")
+
+
+def test_partition_that_was_added_to_the_input_is_read_on(copy: OnePartition) -> None:
+    copy.give(FORMER, "a")
+    copy.run()
+    admin = AdminClient({"bootstrap.servers": copy.bootstrap})
+    for done in admin.create_partitions([NewPartitions(copy.source, 2)]).values():
+        done.result(20)
+    copy.give(FORMER, "b")
+    copy.run()
+    assert sum(mark or 0 for mark in copy.marks(0, 1)) == 2 * FORMER
+    copy.give(FORMER, "c")
+    copy.run()
+    assert copy.written() == sorted([*values(FORMER, "a"), *values(FORMER, "b"), *values(FORMER, "c")])
+
+
+def test_input_that_the_query_does_not_read_is_named(copy: OnePartition) -> None:
+    copy.give(FORMER, "a")
+    sink = copy.of(copy.source, "elsewhere")
+    with pytest.raises(StreamingQueryException, match="elsewhere"):
+        copy.run(sink)
+    assert isinstance(sink.failure, UsageError)
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker whose files the tests change."""
+    jars = Path(__file__).parents[2] / ".eos" / "jars"
+    with LocalKafka(
+        tmp_path_factory.mktemp("kafka"), heap_mb=384, jars=jars, jvm_options=QUICK_START
+    ) as cluster:
+        yield cluster
+
+
+def test_log_that_was_truncated_between_two_starts_is_refused(
+    own_broker: LocalKafka, spark: SparkSession, settled: Callable[..., Settings], tmp_path: Path
+) -> None:
+    bootstrap = own_broker.bootstrap_servers
+    copy = OnePartition(spark, settled(kafka__bootstrap_servers=bootstrap), bootstrap, tmp_path)
+    log = Truncated(own_broker, copy.source, tmp_path / "kept")
+    copy.give(FORMER, "a")
+    log.keep()
+    copy.run()
+    copy.give(FORMER, "lost")
+    copy.run()
+    assert copy.marks(0) == [2 * FORMER]
+    log.put_back()
+    copy.give(NEW, "after")
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException, match="truncat"):
+        copy.run(sink)
+    assert isinstance(sink.failure, OffsetGapError)
+    assert copy.written() == sorted([*values(FORMER, "a"), *values(FORMER, "lost")])

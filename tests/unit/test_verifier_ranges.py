@@ -1,0 +1,31 @@
+"""Where a verification begins: what cannot be is refused, so that nothing is left out of it in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import UsageError
+from eos.kafka.consumer import Committed
+from eos.offsets import Partition
+from eos.verifier.logs import Range
+from eos.verifier.state import TopicsState, input_ranges, output_ranges
+
+SOURCE, OUT = Partition("in", 0), Partition("out", 0)
+
+
+def state(committed: int) -> TopicsState:
+    return TopicsState(
+        {SOURCE: Committed(committed, "")}, {SOURCE: Range(0, 1000)}, {SOURCE: 1000}, {OUT: Range(0, 500)}
+    )
+
+
+def test_a_group_cannot_have_begun_behind_its_committed_offset() -> None:
+    assert input_ranges(state(500), {SOURCE: 500}) == {SOURCE: Range(500, 500)}
+    with pytest.raises(UsageError, match="its committed offset is 500"):
+        input_ranges(state(500), {SOURCE: 1000})
+
+
+def test_the_output_before_the_group_cannot_end_behind_its_end() -> None:
+    assert output_ranges(state(500), {OUT: 500}) == {OUT: Range(500, 500)}
+    with pytest.raises(UsageError, match="ends at 500"):
+        output_ranges(state(500), {OUT: 501})
