@@ -115,7 +115,10 @@ def test_destroyed_inside_a_transaction_leaves_it_open(bootstrap: str, out: str)
 def test_producer_that_was_fenced_by_its_first_record_flags_a_conflict_as_retriable(
     bootstrap: str, out: str
 ) -> None:
-    """So the fatal error that was shown before decides, not the flag: a retry on it would never end."""
+    """So the fatal error that was shown before decides, not the flag: a retry on it would never end.
+
+    The first calls may still say _FENCED, until librdkafka's main thread has gone on.
+    """
     name = unique("canary")
     zombie = transactional(bootstrap, name)
     zombie.init_transactions(WAIT_S)
@@ -124,8 +127,11 @@ def test_producer_that_was_fenced_by_its_first_record_flags_a_conflict_as_retria
     zombie.produce(out, "never")
     fence = error_of(zombie.commit_transaction, WAIT_S)
     assert (fence.name(), fence.fatal()) == ("_FENCED", True)
-    for call in (zombie.begin_transaction, zombie.abort_transaction, zombie.abort_transaction):
-        error = error_of(call)
+    for call in (zombie.begin_transaction, zombie.abort_transaction):
+        deadline = time.monotonic() + WAIT_S
+        while (error := error_of(call)).name() == "_FENCED":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert (error.name(), error.retriable(), error.fatal()) == ("_CONFLICT", True, False)
 
 
@@ -181,7 +187,8 @@ def test_abort_right_behind_the_first_record_may_be_fatal(bootstrap: str, topic:
         try:
             producer.abort_transaction(WAIT_S)
         except KafkaException as error:
-            codes.add((error.args[0].name(), error.args[0].fatal()))
+            if error.args[0].name() != "_TIMED_OUT":  # a machine that is too busy to show it
+                codes.add((error.args[0].name(), error.args[0].fatal()))
             break
     if not codes:
         pytest.skip("not seen in 15 tries on this machine")

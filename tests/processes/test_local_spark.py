@@ -24,6 +24,7 @@ from eos.local.spark_state import SparkState
 from eos.local.tagged import tagged
 from eos.local.waiting import Deadline
 from tests.support.command_line import Eos, command_line
+from tests.support.documents import blocks
 from tests.support.processes import Child, running
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -171,6 +172,14 @@ def test_what_is_no_part_of_the_cluster_is_not_killed(spark: LocalSpark) -> None
         spark.kill_executor(os.getpid())
     with pytest.raises(UsageError, match="is no worker"):
         spark.kill_worker(os.getpid())
+
+
+@needs_spark
+def test_the_cluster_of_the_documentation_starts_and_leaves_nothing(tmp_path: Path) -> None:
+    with running(blocks("docs/SPARK.md")["A standalone cluster on this machine"], cwd=tmp_path) as child:
+        child.wait_line(r"^spark://127\.0\.0\.1:\d+ \[\d+, \d+\]$", _START_S)
+        assert child.wait(_START_S) == 0
+    assert LocalSpark.attach(tmp_path / "spark") is None
 
 
 _OWNER = """

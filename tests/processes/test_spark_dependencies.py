@@ -17,6 +17,7 @@ import pytest
 
 from eos.local import LocalSpark
 from eos.local.pyspark_home import find_pyspark
+from tests.support.documents import blocks
 
 _REPOSITORY = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
@@ -114,8 +115,23 @@ def test_tasks_run_in_the_packed_environment_with_the_jobs_beside_it(
     spark: LocalSpark, environment: Path, jobs: Path, tmp_path: Path
 ) -> None:
     """eos and the compiled client come from the archive, the job's code from the zip file."""
-    (tmp_path / "job.py").write_text(_JOB)
-    shown = _run(
+    shown = _submit(spark, environment, jobs, tmp_path, _JOB)
+    seen = [line for line in shown.splitlines() if line.startswith("SEEN")]
+    assert seen == ["SEEN prefix=environment inside=True jobs=jobs.zip"] * 2
+
+
+def test_the_script_of_the_documentation_names_the_places(
+    spark: LocalSpark, environment: Path, jobs: Path, tmp_path: Path
+) -> None:
+    shown = _submit(spark, environment, jobs, tmp_path, blocks("docs/SPARK.md")["A packed environment"])
+    assert re.search(r"/environment/lib/\S+/confluent_kafka/__init__\.py$", shown, re.MULTILINE)
+    assert re.search(r"/environment/lib/\S+/eos/__init__\.py$", shown, re.MULTILINE)
+    assert re.search(r"/jobs\.zip/jobs/refund_rules\.py$", shown, re.MULTILINE)
+
+
+def _submit(spark: LocalSpark, environment: Path, jobs: Path, directory: Path, code: str) -> str:
+    (directory / "job.py").write_text(code)
+    return _run(
         _BIN / "spark-submit",
         *("--master", spark.master_url),
         *("--archives", f"{environment}#environment"),
@@ -123,9 +139,7 @@ def test_tasks_run_in_the_packed_environment_with_the_jobs_beside_it(
         *("--conf", "spark.pyspark.python=./environment/bin/python"),
         *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
         "job.py",
-        cwd=tmp_path,
+        cwd=directory,
         PATH=os.pathsep.join([str(_BIN), os.environ["PATH"]]),
         SPARK_LOCAL_IP="127.0.0.1",
     )
-    seen = [line for line in shown.splitlines() if line.startswith("SEEN")]
-    assert seen == ["SEEN prefix=environment inside=True jobs=jobs.zip"] * 2

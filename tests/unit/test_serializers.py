@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +20,9 @@ from google.protobuf import (  # type: ignore[import-untyped] # protobuf ships n
 )
 
 from eos import InputRecord, Job, OutputRecord
+from tests.support.documents import blocks
 
-PAGE = Path(__file__).parents[2] / "docs/SERIALIZERS.md"
+PAGE = blocks("docs/SERIALIZERS.md")
 SUBJECT = "refunds-emitted-value"
 VALUE_OUT = SerializationContext("refunds-emitted", MessageField.VALUE)
 REFUNDS = [{"refund_id": "r-1", "amount_minor": 250}, {"refund_id": "r-2", "amount_minor": 7}]
@@ -73,14 +72,10 @@ def refund_message(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module.Refund
 
 
-def page_block(mark: str) -> dict[str, Any]:
-    """Run the page's one Python block that contains ``mark``; returns its names."""
-    page = PAGE.read_text()
-    found = [block for block in re.finditer(r"```python\n(.*?)```", page, re.DOTALL) if mark in block[1]]
-    assert len(found) == 1
-    line = page.count("\n", 0, found[0].start(1))
+def page_block(heading: str) -> dict[str, Any]:
+    """Run the page's Python block under this heading; returns its names."""
     names: dict[str, Any] = {"__name__": "job_of_the_page"}
-    exec(compile("\n" * line + found[0][1], str(PAGE), "exec"), names)  # noqa: S102 - the page's own code
+    exec(compile(PAGE[heading], "docs/SERIALIZERS.md", "exec"), names)  # noqa: S102 - the page's own code
     return names
 
 
@@ -101,12 +96,8 @@ def values_of(outputs: list[OutputRecord]) -> list[bytes]:
     return [out.value for out in outputs if out.value is not None]
 
 
-def test_every_python_block_of_the_page_is_run_here() -> None:
-    assert PAGE.read_text().count("```python") == 3
-
-
 def test_avro_records_are_read_and_written_with_the_page_s_code(registry: SchemaRegistryClient) -> None:
-    page = page_block("AvroSerializer")
+    page = page_block("Avro in, Avro out")
     schema_id = registry.register_schema(SUBJECT, Schema(page["REFUND"], "AVRO"))
     settlement = AvroSerializer(registry, SETTLEMENT)(
         {"refunds": REFUNDS}, SerializationContext("settlements", MessageField.VALUE)
@@ -126,7 +117,7 @@ def test_protobuf_records_are_written_with_the_page_s_code(
     ProtobufSerializer(refund_message, registry)(
         refund_message(), VALUE_OUT
     )  # registers, as a deployment does
-    page = page_block("ProtobufSerializer")
+    page = page_block("Protobuf")
 
     values = values_of(outputs_of(page["job"], json.dumps({"refunds": REFUNDS}).encode()))
 
@@ -136,7 +127,7 @@ def test_protobuf_records_are_written_with_the_page_s_code(
 
 
 def test_json_schema_records_are_written_with_the_page_s_code(registry: SchemaRegistryClient) -> None:
-    page = page_block("JSONSerializer")
+    page = page_block("JSON Schema")
     registry.register_schema(SUBJECT, Schema(page["REFUND"], "JSON"))
 
     values = values_of(outputs_of(page["job"], json.dumps({"refunds": REFUNDS}).encode()))
@@ -145,7 +136,7 @@ def test_json_schema_records_are_written_with_the_page_s_code(registry: SchemaRe
     assert [read(value, VALUE_OUT) for value in values] == REFUNDS
 
 
-@pytest.mark.parametrize("mark", ["AvroSerializer", "ProtobufSerializer", "JSONSerializer"])
+@pytest.mark.parametrize("mark", ["Avro in, Avro out", "Protobuf", "JSON Schema"])
 def test_a_schema_that_is_not_registered_ends_the_start_and_is_not_registered_by_it(
     mark: str, registry: SchemaRegistryClient, refund_message: Any
 ) -> None:

@@ -1,0 +1,35 @@
+"""The Python blocks of README and docs, each by the page and the heading that it stands under, and who runs it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+_PARTS = re.compile(
+    r"^#+ (?P<heading>[^\n]*)$|^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+PAGES_AND_TESTS = {
+    "README.md": ["tests/testing/test_documents.py", "tests/spark/test_documents.py"],
+    "docs/SERIALIZERS.md": ["tests/unit/test_serializers.py"],
+    "docs/SPARK.md": [
+        "tests/spark/test_documents.py",
+        "tests/processes/test_local_spark.py",
+        "tests/processes/test_spark_dependencies.py",
+    ],
+    "docs/TESTING.md": ["tests/testing/test_documents.py"],
+}
+
+
+def blocks(page: str, language: str = "python") -> dict[str, str]:
+    """Heading -> the code under it, as it stands; a second block under one heading is ``heading (2)``."""
+    found: dict[str, str] = {}
+    heading, count = "", 0
+    for part in _PARTS.finditer((REPOSITORY / page).read_text()):
+        if part["heading"] is not None:
+            heading, count = part["heading"], 0
+        elif part["language"] == language:
+            count += 1
+            found[heading if count == 1 else f"{heading} ({count})"] = part["code"]
+    return found
