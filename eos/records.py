@@ -89,16 +89,9 @@ class InputBatch:
 
     def __iter__(self) -> Iterator[InputRecord]:
         # By column, and past the constructor: half the cost of making one record after another.
-        columns = (
-            self.topics,
-            self.partitions,
-            self.offsets,
-            self.keys,
-            self.values,
-            self._headers,
-            self.timestamps_ms,
-        )
-        return map(_make_record, zip(*columns, strict=True))
+        places = (self.topics, self.partitions, self.offsets)
+        contents = (self.keys, self.values, self._headers, self.timestamps_ms)
+        return map(_make_record, zip(*places, *contents, strict=True))
 
     def __getitem__(self, index: int) -> InputRecord:
         return next(iter(InputBatch(self._messages[index : index + 1] or [self._messages[index]])))
@@ -180,8 +173,9 @@ class OutputBatch:
         for name in ("keys", "headers", "timestamps_ms", "partitions"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.values):
-                msg = f"OutputBatch: {name} has {len(column)} entries, values has {len(self.values)}"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"OutputBatch: {name} has {len(column)} entries, values has {len(self.values)}"
+                )
 
     def copied(self) -> OutputBatch:
         """The same records in columns of its own, so that the lists it was made of may be used again.

@@ -66,8 +66,7 @@ class BoundTransform:
             Exception: what the user's function raised.
         """
         if self._per_batch is None:
-            msg = f"Job {self._name!r} has no transform_batch"
-            raise UsageError(msg)
+            raise UsageError(f"Job {self._name!r} has no transform_batch")
         # The function gets its own columns, which it may change: a later pass record by record, and the offsets, use the
         # records as received. It may also reuse its lists for the next batch while these outputs wait for a commit in
         # flight, so each output is copied at once.
@@ -133,19 +132,14 @@ class BoundTransform:
             UsageError: the job declares none.
         """
         if self._dead_letters is None:
-            msg = (
-                f"Job {self._name!r}: poison policy 'dead-letter' needs a topic. "
-                "Fix: Job(dead_letters='…'), or poison.policy = 'stop'"
+            raise UsageError(
+                f"Job {self._name!r}: poison policy 'dead-letter' needs a topic. Fix: Job(dead_letters='…'), or "
+                "poison.policy = 'stop'"
             )
-            raise UsageError(msg)
         return self._dead_letters
 
     def dead_letter(self, record: InputRecord, error: BaseException) -> OutputRecord:
-        """The dead letter of a record whose transform raised.
-
-        Raises:
-            UsageError: the job declares no dead-letter topic.
-        """
+        """The dead letter of a record whose transform raised; as `require_dead_letters`."""
         return dead_letter(record, f"{type(error).__name__}: {error}", topic=self.require_dead_letters())
 
 
@@ -165,11 +159,10 @@ class Outputs:
         if not isinstance(made, Iterable) or isinstance(
             made, (OutputRecord, OutputBatch, str, bytes, Mapping)
         ):
-            msg = (
+            raise OutputRefusedError(
                 f"Job {self._name!r}: the transform returned {type(made).__name__}, not a list of {kind.__name__}. "
                 f"Fix: return [{kind.__name__}(…), …], or [] if there is nothing to write"
             )
-            raise OutputRefusedError(msg)
         return made
 
     def batch(self, output: OutputBatch) -> OutputBatch:
@@ -188,18 +181,18 @@ class Outputs:
 
     def _check(self, output: object, kind: type[OutputRecord | OutputBatch]) -> None:
         if not isinstance(output, kind):
-            msg = f"Job {self._name!r}: the transform returned {type(output).__name__}, not {kind.__name__}"
-            raise OutputRefusedError(msg)
+            raise OutputRefusedError(
+                f"Job {self._name!r}: the transform returned {type(output).__name__}, not {kind.__name__}"
+            )
         if isinstance(output, OutputRecord):
             refuse_unreadable([output.headers])
         elif output.headers is not None:
             refuse_unreadable(output.headers)
         if output.topic not in self._topics:
-            msg = (
+            raise OutputRefusedError(
                 f"Job {self._name!r} produced to {output.topic!r}, which is not declared. "
                 f"Fix: add it to outputs (now: {', '.join(sorted(self._topics))})"
             )
-            raise OutputRefusedError(msg)
 
     def check_together(self, outputs: Sequence[OutputRecord]) -> None:
         """Check the values, keys and topics of records by column, in C: a call per record would cost too much."""
@@ -223,5 +216,4 @@ def _require_writable(
         ValueError: librdkafka would replace a timestamp, a partition or a header's name.
     """
     if (unfit := not_writable(timestamps_ms, partitions, headers)) is not None:
-        msg = f"output to {topic}: {unfit[1]}"
-        raise ValueError(msg)
+        raise ValueError(f"output to {topic}: {unfit[1]}")

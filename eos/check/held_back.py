@@ -59,23 +59,18 @@ def held_back(
     if not waiting:
         return ()
     timeout_s = max(1.0, min(_TIMEOUT_S, deadline - time.monotonic()))
+    transactions, unknown = list[TransactionDescription](), _NOT_LISTED
     try:
         with TransactionsView(settings, timeout_s=timeout_s) as view:
             transactions = view.lingering()
     except EosError as error:
-        by = dict.fromkeys(waiting, f"by a transaction that could not be asked for: {error}")
-    else:
-        by = {
-            partition: _named([one for one in transactions if partition in one.partitions])
-            for partition in waiting
-        }
-    return tuple(HeldBack(p, lsos[p], high_watermarks[p], by[p]) for p in waiting)
+        unknown = f"by a transaction that could not be asked for: {error}"
 
+    def by(partition: Partition) -> str:
+        named = ", ".join(_described(one) for one in transactions if partition in one.partitions)
+        return f"by the open transaction of {named}" if named else unknown
 
-def _named(transactions: list[TransactionDescription]) -> str:
-    if not transactions:
-        return _NOT_LISTED
-    return f"by the open transaction of {', '.join(map(_described, transactions))}"
+    return tuple(HeldBack(p, lsos[p], high_watermarks[p], by(p)) for p in waiting)
 
 
 def _described(one: TransactionDescription) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from eos.calls import Call
+from eos.check.grants import INTERNAL_TOPICS
 from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.group.guards import refuse_members
@@ -31,12 +32,11 @@ _NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
 VERIFYING_BROKER = "3.6"
 _VERIFICATION = "transaction.partition.verification.enable"
 
+_MAX_TIMEOUT = "transaction.max.timeout.ms"
 _RETENTION = "offsets.retention.minutes"
 _KEPT_FOR_MINUTES = 7 * 24 * 60
 _SAFE_REPLICAS = 3
 _SAFE_IN_SYNC = 2
-# The brokers' own topics that a transaction is written to; they exist once they were used.
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0) -> list[str]:
@@ -58,16 +58,12 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     cluster = _Cluster(settings, deadline)
     brokers = cluster.brokers()
     topics = sorted(job.read_topics | job.written_topics)
-    shapes = cluster.ask(lambda left: cluster.admin.topics(topics, left, hidden=_INTERNAL))
+    shapes = cluster.ask(lambda left: cluster.admin.topics(topics, left, hidden=INTERNAL_TOPICS))
     if missing := [topic for topic in topics if topic not in shapes]:
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
     if settings.ownership.mode == "partition":
-        refuse_members(
-            cluster.admin,
-            settings.group_for(job.name),
-            OwnershipMode.PARTITION,
-            within_s=deadline - time.monotonic(),
-        )
+        group, left_s = settings.group_for(job.name), deadline - time.monotonic()
+        refuse_members(cluster.admin, group, OwnershipMode.PARTITION, within_s=left_s)
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),
@@ -113,13 +109,9 @@ def _how_to_create(
         options += " --command-config client.properties"
     shape = f"--partitions {partitions} " if partitions else ""
     shape += f"--replication-factor {min(_SAFE_REPLICAS, max(1, brokers))}"
-    commands = [f"  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing]
-    return "\n".join(
-        [
-            f"topics of the job {job.name!r} do not exist: {', '.join(missing)}. eos never creates topics. Fix:",
-            *commands,
-        ]
-    )
+    commands = "".join(f"\n  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing)
+    names = ", ".join(missing)
+    return f"topics of the job {job.name!r} do not exist: {names}. eos never creates topics. Fix:{commands}"
 
 
 def check_transaction_timeout(timeout_ms: int, limit_ms: int) -> None:
@@ -130,18 +122,14 @@ def check_transaction_timeout(timeout_ms: int, limit_ms: int) -> None:
     """
     if timeout_ms > limit_ms:
         raise ConfigError(
-            f"transaction.timeout_ms: {timeout_ms} is above the brokers' transaction.max.timeout.ms = {limit_ms}. Fix: at "
-            f"most {limit_ms}, or raise transaction.max.timeout.ms on every broker"
+            f"transaction.timeout_ms: {timeout_ms} is above the brokers' {_MAX_TIMEOUT} = {limit_ms}. Fix: at most "
+            f"{limit_ms}, or raise {_MAX_TIMEOUT} on every broker"
         )
 
 
 def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[int]) -> Iterator[str]:
     configs = cluster.ask(lambda left: cluster.admin.broker_configs(brokers, left))
-    limits = [
-        int(config["transaction.max.timeout.ms"])
-        for config in configs.values()
-        if "transaction.max.timeout.ms" in config
-    ]
+    limits = [int(config[_MAX_TIMEOUT]) for config in configs.values() if _MAX_TIMEOUT in config]
     if limits:
         check_transaction_timeout(settings.transaction.timeout_ms, min(limits))
     kept = [int(config[_RETENTION]) for config in configs.values() if _RETENTION in config]
@@ -153,10 +141,9 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
     yield from late_request_risks(configs)
     if len(limits) < len(brokers):
         yield (
-            "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl "
-            "show --for preflight`), so "
-            f"transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first transaction, and "
-            f"{_VERIFICATION} not at all"
+            f"{_MAX_TIMEOUT} could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl show --for "
+            f"preflight`), so transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first "
+            f"transaction, and {_VERIFICATION} not at all"
         )
 
 
@@ -212,12 +199,14 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
 
 
 def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
-    written = sorted({*job.written_topics, *(topic for topic in _INTERNAL if topic in shapes)})
+    written = sorted({*job.written_topics, *(topic for topic in INTERNAL_TOPICS if topic in shapes)})
     configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
     unseen = [topic for topic in written if not configs.get(topic)]
     topics_of: dict[str, list[str]] = {}
     for topic in written:
-        for risk in topic_risks(shapes[topic], configs.get(topic, {}), is_output=topic not in _INTERNAL):
+        for risk in topic_risks(
+            shapes[topic], configs.get(topic, {}), is_output=topic not in INTERNAL_TOPICS
+        ):
             topics_of.setdefault(risk, []).append(topic)
     warnings = [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
     if unseen:

@@ -104,7 +104,7 @@ class Comparison:
             self._add(
                 self._identities.expected(output),
                 None if want is None else _number(self._places, Partition(output.topic, want)),
-                _number(self._topics, output.topic),
+                self._topics[output.topic],
                 source,
                 record.offset,
                 len(outputs),
@@ -121,7 +121,7 @@ class Comparison:
         self._found[record.topic] += 1
         self._add(
             self._identity_of(record),
-            _number(self._topics, record.topic),
+            self._topics[record.topic],
             _number(self._places, Partition(record.topic, record.partition)),
             record.offset,
             self._placement.is_astray(record.topic, record.key, record.partition),
@@ -170,10 +170,9 @@ class Comparison:
 
     def _flush(self) -> None:
         if self._rows:
+            insert = tables.INSERT_EXPECTED if self._expecting else tables.INSERT_FOUND
             self._database.execute("BEGIN")
-            self._database.executemany(
-                tables.INSERT_EXPECTED if self._expecting else tables.INSERT_FOUND, self._rows
-            )
+            self._database.executemany(insert, self._rows)
             self._database.execute("COMMIT")
             self._rows.clear()
 
@@ -203,9 +202,8 @@ class Comparison:
 
         @lru_cache(_ANSWERS_REMEMBERED)
         def sources(identity: int) -> tuple[int, ...]:
-            return tuple(
-                one for (one,) in self._rows_of("SELECT DISTINCT source FROM alike WHERE id = ?", identity)
-            )
+            rows = self._rows_of("SELECT DISTINCT source FROM alike WHERE id = ?", identity)
+            return tuple(source for (source,) in rows)
 
         @lru_cache(_ANSWERS_REMEMBERED)
         def following(identity: int, source: int, after: int, place: int) -> int | None:
@@ -238,10 +236,8 @@ class Comparison:
         text = "behind all that its input partitions make before it, in every way to attribute what is alike"
         if one.expected is not None and one.behind is not None:
             query = "SELECT source, offset FROM expected WHERE seq = ?"
-            ((source, own),), ((_, later),) = (
-                self._rows_of(query, one.expected),
-                self._rows_of(query, one.behind),
-            )
+            ((source, own),) = self._rows_of(query, one.expected)
+            ((_, later),) = self._rows_of(query, one.behind)
             made_of = f"{list(self._sources)[source]}@{own}"
             text = f"made of {made_of}, it belongs before the output of @{later} that stands before it"
         ((offset,),) = self._rows_of("SELECT offset FROM found WHERE seq = ?", one.found)

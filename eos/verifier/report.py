@@ -59,6 +59,10 @@ class InputCount:
     records: int
     waiting: int = 0
 
+    def __str__(self) -> str:
+        offset = "none" if self.committed is None else f"{self.committed:,}"
+        return f"committed offset {offset}, {self.records:,} records"
+
 
 @dataclass(frozen=True, slots=True)
 class OutputCount:
@@ -163,13 +167,7 @@ class VerificationReport:
     def rows(self) -> list[tuple[str, str]]:
         """The report as a table of two columns: what, and its figures."""
         return [
-            *(
-                (
-                    f"input {one.partition}",
-                    f"committed offset {_figure(one.committed)}, {one.records:,} records",
-                )
-                for one in self.inputs
-            ),
+            *((f"input {one.partition}", str(one)) for one in self.inputs),
             *(
                 (f"output {one.topic}", f"{one.expected:,} expected, {one.found:,} found")
                 for one in self.outputs
@@ -185,7 +183,3 @@ class VerificationReport:
             ),
             ("exactly once", self.verdict),
         ]
-
-
-def _figure(number: int | None) -> str:
-    return "none" if number is None else f"{number:,}"
