@@ -7,7 +7,7 @@ for, so a batch function pays for what it uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from operator import countOf
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from eos.errors import UsageError
-from eos.headers import Header, Headers, any_unreadable, headers_of, refuse_unreadable
+from eos.headers import Headers, WithHeaders, any_unreadable, headers_of, refuse_unreadable
 
 T = TypeVar("T")
 
@@ -50,15 +50,11 @@ class OutputRecord(NamedTuple):
     partition: int | None = None
 
 
-class ConsumedMessage(Protocol):
+class ConsumedMessage(WithHeaders, Protocol):
     """The part of a client's message that a batch reads; confluent_kafka.Message has it."""
 
-    def topic(self) -> str | None: ...
-    def partition(self) -> int | None: ...
-    def offset(self) -> int | None: ...
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
-    def headers(self) -> Sequence[Header] | Mapping[str, bytes | None] | None: ...
     def timestamp(self) -> tuple[int, int]: ...
 
 

@@ -31,6 +31,8 @@ _NO_HEADERS = ()
 class BoundTransform:
     """A job's transform, ready to be applied to a record or to a batch.
 
+    Each application raises what the user's function raises, and OutputRefusedError if an output is not what was declared.
+
     Args:
         name: the job's name, for messages.
         topics: every topic that the job may write to.
@@ -59,12 +61,7 @@ class BoundTransform:
         return self._per_batch is not None
 
     def batch(self, batch: InputBatch) -> list[OutputBatch]:
-        """Apply the batch function.
-
-        Raises:
-            UsageError: an output is not what was declared.
-            Exception: what the user's function raised.
-        """
+        """Apply the batch function."""
         if self._per_batch is None:
             raise UsageError(f"Job {self._name!r} has no transform_batch")
         # The function gets its own columns, which it may change: a later pass record by record, and the offsets, use the
@@ -74,12 +71,7 @@ class BoundTransform:
         return [self._outputs.batch(output) for output in self._outputs.listed(made, OutputBatch)]
 
     def record(self, record: InputRecord) -> list[OutputRecord]:
-        """The outputs of one record, in order, whichever shape of function the user gave.
-
-        Raises:
-            UsageError: an output is not what was declared.
-            Exception: what the user's function raised.
-        """
+        """The outputs of one record, in order, by either shape of function."""
         if self._per_record is not None:
             made = self._per_record(record)
             return [self._outputs.record(output) for output in self._outputs.listed(made, OutputRecord)]
@@ -88,15 +80,7 @@ class BoundTransform:
     def records(
         self, batch: InputBatch, failed: Callable[[InputRecord, Exception], Iterable[OutputRecord]]
     ) -> list[OutputRecord]:
-        """The outputs of all records of a batch, one record after another.
-
-        Args:
-            batch: the input.
-            failed: makes the outputs of a record whose transform raised.
-
-        Raises:
-            UsageError: an output is not what was declared.
-        """
+        """The outputs of all records of a batch, one after another; ``failed`` makes those of a record that raised."""
         apply = self._per_record
         if apply is None or batch.any_unreadable_headers:  # a transform may pass them on unread
             apply = self.record

@@ -59,33 +59,18 @@ class Declared(Declaration, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a principal may do with one resource.
-
-    Attributes:
-        resource: the kind of resource.
-        name: its name, or how its name begins.
-        is_prefix: whether ``name`` is a beginning (pattern PREFIXED), not the whole name (LITERAL).
-        operations: what is allowed.
-        why: what it is needed for.
-        needed: whether the work fails without it; if not, a check is left out.
-    """
+    """What a principal may do with one resource."""
 
     resource: Resource
     name: str
-    is_prefix: bool
+    is_prefix: bool  # whether the name is a beginning (pattern PREFIXED), not the whole name (LITERAL)
     operations: tuple[Operation, ...]
     why: str
-    needed: bool = True
+    needed: bool = True  # whether the work fails without it; if not, a check is left out
 
 
 def grants_for(purpose: Purpose, job: Declared, settings: Settings, *, shape: Shape) -> list[Grant]:
     """What a job needs for a purpose, and nothing more.
-
-    Args:
-        purpose: what it is for.
-        job: the job.
-        settings: its settings: the group is part of it.
-        shape: how it runs.
 
     Raises:
         ConfigError: the job's name or the group cannot be part of a transactional.id.

@@ -44,11 +44,6 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
 
     It only reads. What the principal may not see (ACL DescribeConfigs) is not checked, and a warning says so.
 
-    Args:
-        job: the job.
-        settings: its settings.
-        deadline_s: seconds for all of it.
-
     Raises:
         UnavailableError: no broker answered in time.
         ConfigError: topics are missing, transaction.timeout_ms is above the brokers' limit, the brokers are too old,
@@ -115,11 +110,7 @@ def _how_to_create(
 
 
 def check_transaction_timeout(timeout_ms: int, limit_ms: int) -> None:
-    """Refuse a timeout that init_transactions would answer with a fatal INVALID_TRANSACTION_TIMEOUT.
-
-    Raises:
-        ConfigError: transaction.timeout_ms is above the brokers' transaction.max.timeout.ms.
-    """
+    """Refuse a timeout that init_transactions would answer with a fatal INVALID_TRANSACTION_TIMEOUT."""
     if timeout_ms > limit_ms:
         raise ConfigError(
             f"transaction.timeout_ms: {timeout_ms} is above the brokers' {_MAX_TIMEOUT} = {limit_ms}. Fix: at most "
@@ -148,11 +139,7 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
 
 
 def late_request_risks(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """What is said of brokers that take a late record for one of the next transaction.
-
-    Args:
-        configs: by the broker's id, its configuration.
-    """
+    """What is said of brokers, by id, that take a late record for one of the next transaction."""
     said = {
         broker: config.get(_VERIFICATION, f"none, as before Apache Kafka {VERIFYING_BROKER}")
         for broker, config in configs.items()
@@ -178,14 +165,7 @@ def _broker_version(settings: Settings, deadline: float) -> Iterator[str]:
 
 
 def check_broker_version(understood: Mapping[str, int]) -> None:
-    """Compare the requests that a broker understands with those that the guarantee needs.
-
-    Args:
-        understood: the newest version of each request, by the request's name.
-
-    Raises:
-        ConfigError: the broker is older than `OLDEST_BROKER`.
-    """
+    """Refuse a broker older than `OLDEST_BROKER`, by the newest version of each request that it understands."""
     lacking = [
         f"{request} {understood.get(request, 'none')} < {needed}"
         for request, needed in _NEEDED_REQUESTS.items()
@@ -220,10 +200,7 @@ def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicS
 def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True) -> Iterator[str]:
     """What about a topic makes committed records less safe, or verification impossible.
 
-    Args:
-        shape: its partitions and replicas.
-        config: its configuration; empty if it could not be seen.
-        is_output: whether the job writes to it (the brokers' own topics are compacted by design).
+    The configuration is empty if it could not be seen. The brokers' own topics, no outputs, are compacted by design.
     """
     if shape.replicas < _SAFE_REPLICAS:
         yield (

@@ -32,24 +32,17 @@ _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 class TransactionDescription:
     """What the coordinator knows of a transactional.id.
 
-    Attributes:
-        transactional_id: as in `eos.shards`.
-        state: the coordinator's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort …
-        producer_id, producer_epoch: a higher epoch, or another id, means that a producer has initialised the transactional.id since.
-        timeout_ms: the transaction.timeout.ms of its producer.
-        started_ms: when the open transaction began, in milliseconds since the epoch; None if none is open.
-        partitions: of the open transaction.
-        coordinator: the id of the broker that coordinates it.
+    A higher epoch, or another producer id, means that a producer has initialised the transactional.id since.
     """
 
     transactional_id: str
-    state: str
+    state: str  # Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort …
     producer_id: int
     producer_epoch: int
-    timeout_ms: int
-    started_ms: int | None
-    partitions: frozenset[Partition]
-    coordinator: int
+    timeout_ms: int  # transaction.timeout.ms of its producer
+    started_ms: int | None  # when the open transaction began, since the epoch; None if none is open
+    partitions: frozenset[Partition]  # of the open transaction
+    coordinator: int  # the id of a broker
 
     @property
     def is_open(self) -> bool:

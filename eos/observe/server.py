@@ -64,12 +64,7 @@ class Server:
 def serve(
     board: Board, settings: ObserveSettings, *, request_deadline_s: float = REQUEST_DEADLINE_S
 ) -> Server | None:
-    """Start answering, in threads of its own; None if no port is set.
-
-    Args:
-        board: what is shown.
-        settings: ``http_host`` and ``http_port`` (0 chooses a free one).
-        request_deadline_s: seconds a client may take for a whole request.
+    """Start answering, in threads of its own; None if no port is set. A client has the deadline for a whole request.
 
     Raises:
         ConfigError: the address cannot be listened at; the message names the setting.

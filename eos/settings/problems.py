@@ -29,19 +29,12 @@ _WANTED_WITHOUT_VALUE = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One wrong setting.
+    """One wrong setting."""
 
-    Attributes:
-        name: as the user wrote it, or dotted.
-        what: what is wrong; never holds the value of a secret.
-        fix: what to do.
-        where: the source that gave it; "" if the name has it already.
-    """
-
-    name: str
-    what: str
+    name: str  # as the user wrote it, or dotted
+    what: str  # what is wrong; never holds the value of a secret
     fix: str
-    where: str = ""
+    where: str = ""  # the source that gave it; "" if the name has it already
 
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""
@@ -82,7 +75,7 @@ def problems_of(
     """Each of pydantic's errors as a problem.
 
     Args:
-        error: what pydantic raised. Its text is never used whole: it may print the input.
+        error: never used whole, because its text may print the input.
         prefix: put before each dotted name.
         origin: where a dotted name was set, "" if nowhere.
         fix_for: how to correct a dotted name; "" if unknown.

@@ -86,15 +86,7 @@ class Comparison:
         self._folder.cleanup()
 
     def expect(self, record: InputRecord, outputs: Sequence[OutputRecord]) -> None:
-        """Add the outputs of one input record, in their order.
-
-        Args:
-            record: the input record; each partition in offset order.
-            outputs: what the transform makes of it.
-
-        Raises:
-            UsageError: outputs found were added before.
-        """
+        """Add what the transform makes of one input record; each partition in offset order."""
         if not self._expecting:
             raise UsageError("Comparison: all expected outputs come before the first one found")
         source = _number(self._sources, Partition(record.topic, record.partition))
@@ -128,11 +120,7 @@ class Comparison:
         )
 
     def result(self, still_wanted: Callable[[], None] = lambda: None) -> Compared:
-        """Compare; once, at the end.
-
-        Args:
-            still_wanted: called while it compares; an exception that it raises ends the comparison.
-        """
+        """Compare; once, at the end. ``still_wanted`` is called meanwhile: an exception that it raises ends it."""
         self._flush()
         self._execute(tables.SPECIAL + tables.MISSING + tables.SURPLUS + tables.MISPLACED, still_wanted)
         differences: dict[str, Counter[Difference]] = {topic: Counter() for topic in self._topics}
