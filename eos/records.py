@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import repeat
 from operator import countOf
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from eos.errors import UsageError
 from eos.headers import Headers, WithHeaders, any_unreadable, headers_of, refuse_unreadable
 
-T = TypeVar("T")
+Column = TypeVar("Column", bound=Sequence[Any] | None)
 
 
 class InputRecord(NamedTuple):
@@ -182,28 +183,30 @@ class OutputBatch:
         require_bytes(self.topic, self.values)
         if self.keys is not None:
             require_bytes(self.topic, self.keys)
+        headers = None if self.headers is None else [tuple(of_record or ()) for of_record in self.headers]
         return OutputBatch(
             self.topic,
             _own(self.values),
-            None if self.keys is None else _own(self.keys),
-            None if self.headers is None else [tuple(of_record or ()) for of_record in self.headers],
-            None if self.timestamps_ms is None else _own(self.timestamps_ms),
-            None if self.partitions is None else _own(self.partitions),
+            _own(self.keys),
+            headers,
+            _own(self.timestamps_ms),
+            _own(self.partitions),
         )
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[OutputRecord]:
-        for i, value in enumerate(self.values):
-            yield OutputRecord(
-                self.topic,
-                value,
-                self.keys[i] if self.keys is not None else None,
-                self.headers[i] if self.headers is not None else (),
-                self.timestamps_ms[i] if self.timestamps_ms is not None else None,
-                self.partitions[i] if self.partitions is not None else None,
-            )
+        none: Iterable[None] = repeat(None)
+        return map(
+            OutputRecord,
+            repeat(self.topic),
+            self.values,
+            none if self.keys is None else self.keys,
+            repeat(()) if self.headers is None else self.headers,
+            none if self.timestamps_ms is None else self.timestamps_ms,
+            none if self.partitions is None else self.partitions,
+        )
 
 
 def not_writable(
@@ -286,8 +289,8 @@ def fingerprint(topic: str, value: bytes | str | None, key: bytes | str | None) 
     return digest.hexdigest()
 
 
-def _own(column: Sequence[T]) -> Sequence[T]:
-    return column if column.__class__ is tuple else list(column)
+def _own(column: Column) -> Column:
+    return column if column is None or column.__class__ is tuple else cast("Column", list(column))
 
 
 _make_record = cast("Callable[[tuple[Any, ...]], InputRecord]", partial(tuple.__new__, InputRecord))

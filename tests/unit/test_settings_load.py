@@ -1,4 +1,4 @@
-"""The order of sources, and names that nobody declared."""
+"""The order of sources, and names that no setting has."""
 
 from __future__ import annotations
 

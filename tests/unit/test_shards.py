@@ -118,7 +118,7 @@ def test_id_longer_than_the_broker_takes_is_refused_with_the_fix() -> None:
 
 
 def test_shown_form_has_no_blanks() -> None:
-    """It is a field of the stamp, which is cut at blanks."""
+    """It is a field of the offset metadata, which is cut at blanks."""
     shown = [
         str(PartitionShard("app", "a b", Partition("in", 3))),
         str(OrdinalShard("app", "a b", 7)),

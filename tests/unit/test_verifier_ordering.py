@@ -94,7 +94,7 @@ def test_a_record_in_a_partition_that_its_key_does_not_hash_to_is_misplaced() ->
 
 
 def test_every_record_in_one_partition_is_misplaced_but_those_that_belong_there() -> None:
-    """As when a producer writes with partition=0; one partition would explain it, but nobody has said that."""
+    """As when a producer writes with partition=0; one partition would explain it, but that was not stated."""
     keys = [b"k%d" % i for i in range(30)]
     inputs = source([b"v%d" % i for i in range(30)], keys=keys)
     differences = compared(inputs, found_at(0, inputs))
@@ -138,7 +138,7 @@ def test_a_record_in_another_partition_than_it_names_is_misplaced() -> None:
 
 
 def test_outputs_of_two_partitions_with_equal_contents_in_reversed_order_are_reordered() -> None:
-    """Nothing tells them apart, but no attribution makes it right."""
+    """Nothing distinguishes them, but no attribution makes it right."""
     values = [b"%d" % i for i in range(8)]
     inputs = [*source(values), *source(values, partition=1)]
     backwards = [one for value in values[::-1] for one in source([value]) * 2]
@@ -377,7 +377,7 @@ def test_whatever_is_passed_over_nothing_legal_is_taken_for_a_damage(monkeypatch
     assert time.monotonic() - began < 60
 
 
-def test_what_tells_its_input_partition_is_compared_whatever_is_passed_over(
+def test_what_shows_its_input_partition_is_compared_even_where_others_are_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ordering, "_COMPARISONS", 0)
