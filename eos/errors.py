@@ -140,7 +140,7 @@ class TransactionExpiredError(ReopenError):
 
 
 class UnprovenFenceError(ReopenError):
-    """The coordinator has a newer epoch, which need not come from another owner: a comparison after a reopen tells.
+    """The coordinator has a newer epoch, which need not come from another owner: a comparison after a reopen shows it.
 
     A copy of the producer's own init that arrives late has the same effect, and so has a coordinator whose clock says that
     the transaction has expired.

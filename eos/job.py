@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -11,10 +10,8 @@ from pydantic import BaseModel
 
 from eos.errors import UsageError
 from eos.references import code_of_the_job
+from eos.shards import APP_NAME, TOPIC_NAME
 from eos.transform import BatchTransform, BoundTransform, Transform
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @runtime_checkable
@@ -82,22 +79,18 @@ class Job:
         check_name(self.name)
         made = (self.transform_factory, self.transform_batch_factory)
         if [*made, self.transform, self.transform_batch].count(None) != 3:  # noqa: PLR2004 - all but one
-            msg = (
+            raise UsageError(
                 f"Job {self.name!r}: give exactly one of transform=, transform_batch=, transform_factory= and "
                 "transform_batch_factory="
             )
-            raise UsageError(msg)
         if self.settings is not None and made == (None, None):
-            msg = (
+            raise UsageError(
                 f"Job {self.name!r}: a transform does not get settings=. Fix: transform_factory=, a function from the settings "
                 "to the transform"
             )
-            raise UsageError(msg)
         if self.dead_letters is not None:
             checked_topics("dead_letters", [self.dead_letters])
-        if loop := set(self.inputs) & self.written_topics:
-            msg = f"Job {self.name!r}: {sorted(loop)} is input and output; the job would feed itself forever"
-            raise UsageError(msg)
+        _refuse_loop(self.name, self.inputs, self.written_topics)
 
     @property
     def read_topics(self) -> frozenset[str]:
@@ -107,8 +100,7 @@ class Job:
     @property
     def written_topics(self) -> frozenset[str]:
         """Every topic that the job may write to."""
-        extra = () if self.dead_letters is None else (self.dead_letters,)
-        return frozenset((*self.outputs, *extra))
+        return frozenset((*self.outputs, *([] if self.dead_letters is None else [self.dead_letters])))
 
     def bound(self, settings: BaseModel | None = None) -> BoundTransform:
         """The job's transform as one interface over both shapes.
@@ -120,10 +112,8 @@ class Job:
             UsageError: they are missing, there is no model for them, or the factory raised a class of eos.
         """
         if (self.settings is None) != (settings is None):
-            msg = f"Job {self.name!r}: settings are given iff the job declares a model for them"
-            raise UsageError(msg)
+            raise UsageError(f"Job {self.name!r}: settings are given iff the job declares a model for them")
         arguments = () if settings is None else (settings,)
-
         with code_of_the_job(f"Job {self.name!r}: the factory of its transform"):
             return BoundTransform(
                 self.name,
@@ -142,9 +132,8 @@ def check_name(name: str) -> None:
     Raises:
         UsageError: it is none.
     """
-    if not _NAME.fullmatch(name):
-        msg = f"Job name {name!r}: use 1 to 60 letters, digits, '_' or '-'"
-        raise UsageError(msg)
+    if not APP_NAME.fullmatch(name):
+        raise UsageError(f"Job name {name!r}: use 1 to 60 letters, digits, '_' or '-'")
 
 
 def check_topics(name: str, inputs: Sequence[str], outputs: Iterable[str]) -> None:
@@ -154,10 +143,13 @@ def check_topics(name: str, inputs: Sequence[str], outputs: Iterable[str]) -> No
         UsageError: one of them is not a name, or a topic is both input and output.
     """
     check_name(name)
-    written = set(checked_topics("outputs", tuple(outputs)))
-    if loop := set(checked_topics("inputs", inputs)) & written:
-        msg = f"Job {name!r}: {sorted(loop)} is input and output; the job would feed itself forever"
-        raise UsageError(msg)
+    written = checked_topics("outputs", tuple(outputs))
+    _refuse_loop(name, checked_topics("inputs", inputs), written)
+
+
+def _refuse_loop(name: str, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+    if loop := sorted(set(inputs).intersection(outputs)):
+        raise UsageError(f"Job {name!r}: {loop} is input and output; the job would feed itself forever")
 
 
 def checked_topics(name: str, topics: Sequence[str]) -> tuple[str, ...]:
@@ -167,13 +159,10 @@ def checked_topics(name: str, topics: Sequence[str]) -> tuple[str, ...]:
         UsageError: there are none, one is named twice, or one is no topic name.
     """
     if isinstance(topics, str):
-        msg = f"Job: {name} is a list of topics, not one string: [{topics!r}]"
-        raise UsageError(msg)
+        raise UsageError(f"Job: {name} is a list of topics, not one string: [{topics!r}]")
     found = tuple(topics)
     if not found or len(set(found)) != len(found):
-        msg = f"Job: {name} needs at least one topic, each named once; got {list(found)}"
-        raise UsageError(msg)
-    if wrong := [topic for topic in found if not _TOPIC.fullmatch(topic)]:
-        msg = f"Job: {wrong} in {name} are not topic names (letters, digits, '.', '_', '-')"
-        raise UsageError(msg)
+        raise UsageError(f"Job: {name} needs at least one topic, each named once; got {list(found)}")
+    if wrong := [topic for topic in found if not TOPIC_NAME.fullmatch(topic)]:
+        raise UsageError(f"Job: {wrong} in {name} are not topic names (letters, digits, '.', '_', '-')")
     return found

@@ -27,12 +27,8 @@ class PoisonFilter:
     A batch function that raises is run again record by record, which finds the record at fault; that is why
     it must be a pure map over records.
 
-    Args:
-        transform: the job's transform.
-        policy: ``stop`` raises with the record's coordinates, ``dead-letter`` writes it to the job's
-            dead-letter topic in the same transaction, ``skip`` drops it.
-        shard: the transactional.id in the events.
-        listener: called with an event for each dead letter and each skipped record.
+    ``stop`` raises with the record's coordinates, ``dead-letter`` writes it to the job's dead-letter topic in the same
+    transaction, ``skip`` drops it. The listener gets an event for each dead letter and each skipped record.
 
     Raises:
         UsageError: the policy is ``dead-letter`` and the job declares no topic for it.

@@ -7,17 +7,18 @@ for, so a batch function pays for what it uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import repeat
 from operator import countOf
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from eos.errors import UsageError
-from eos.headers import Header, Headers, any_unreadable, headers_of, refuse_unreadable
+from eos.headers import Headers, WithHeaders, any_unreadable, headers_of, refuse_unreadable
 
-T = TypeVar("T")
+Column = TypeVar("Column", bound=Sequence[Any] | None)
 
 
 class InputRecord(NamedTuple):
@@ -50,15 +51,11 @@ class OutputRecord(NamedTuple):
     partition: int | None = None
 
 
-class ConsumedMessage(Protocol):
+class ConsumedMessage(WithHeaders, Protocol):
     """The part of a client's message that a batch reads; confluent_kafka.Message has it."""
 
-    def topic(self) -> str | None: ...
-    def partition(self) -> int | None: ...
-    def offset(self) -> int | None: ...
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
-    def headers(self) -> Sequence[Header] | Mapping[str, bytes | None] | None: ...
     def timestamp(self) -> tuple[int, int]: ...
 
 
@@ -89,16 +86,9 @@ class InputBatch:
 
     def __iter__(self) -> Iterator[InputRecord]:
         # By column, and past the constructor: half the cost of making one record after another.
-        columns = (
-            self.topics,
-            self.partitions,
-            self.offsets,
-            self.keys,
-            self.values,
-            self._headers,
-            self.timestamps_ms,
-        )
-        return map(_make_record, zip(*columns, strict=True))
+        places = (self.topics, self.partitions, self.offsets)
+        contents = (self.keys, self.values, self._headers, self.timestamps_ms)
+        return map(_make_record, zip(*places, *contents, strict=True))
 
     def __getitem__(self, index: int) -> InputRecord:
         return next(iter(InputBatch(self._messages[index : index + 1] or [self._messages[index]])))
@@ -180,8 +170,9 @@ class OutputBatch:
         for name in ("keys", "headers", "timestamps_ms", "partitions"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.values):
-                msg = f"OutputBatch: {name} has {len(column)} entries, values has {len(self.values)}"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"OutputBatch: {name} has {len(column)} entries, values has {len(self.values)}"
+                )
 
     def copied(self) -> OutputBatch:
         """The same records in columns of its own, so that the lists it was made of may be used again.
@@ -192,28 +183,30 @@ class OutputBatch:
         require_bytes(self.topic, self.values)
         if self.keys is not None:
             require_bytes(self.topic, self.keys)
+        headers = None if self.headers is None else [tuple(of_record or ()) for of_record in self.headers]
         return OutputBatch(
             self.topic,
             _own(self.values),
-            None if self.keys is None else _own(self.keys),
-            None if self.headers is None else [tuple(of_record or ()) for of_record in self.headers],
-            None if self.timestamps_ms is None else _own(self.timestamps_ms),
-            None if self.partitions is None else _own(self.partitions),
+            _own(self.keys),
+            headers,
+            _own(self.timestamps_ms),
+            _own(self.partitions),
         )
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[OutputRecord]:
-        for i, value in enumerate(self.values):
-            yield OutputRecord(
-                self.topic,
-                value,
-                self.keys[i] if self.keys is not None else None,
-                self.headers[i] if self.headers is not None else (),
-                self.timestamps_ms[i] if self.timestamps_ms is not None else None,
-                self.partitions[i] if self.partitions is not None else None,
-            )
+        none: Iterable[None] = repeat(None)
+        return map(
+            OutputRecord,
+            repeat(self.topic),
+            self.values,
+            none if self.keys is None else self.keys,
+            repeat(()) if self.headers is None else self.headers,
+            none if self.timestamps_ms is None else self.timestamps_ms,
+            none if self.partitions is None else self.partitions,
+        )
 
 
 def not_writable(
@@ -296,8 +289,8 @@ def fingerprint(topic: str, value: bytes | str | None, key: bytes | str | None) 
     return digest.hexdigest()
 
 
-def _own(column: Sequence[T]) -> Sequence[T]:
-    return column if column.__class__ is tuple else list(column)
+def _own(column: Column) -> Column:
+    return column if column is None or column.__class__ is tuple else cast("Column", list(column))
 
 
 _make_record = cast("Callable[[tuple[Any, ...]], InputRecord]", partial(tuple.__new__, InputRecord))

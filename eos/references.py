@@ -37,11 +37,8 @@ def code_of_the_job(what: str) -> Iterator[None]:
 def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
     """The object of a kind that a reference names, for example the Job of ``jobs.refunds:job``.
 
-    Args:
-        reference: ``package.module:name``.
-        app_dir: put in front of sys.path; a console script does not have the working directory there.
-        kind: what it must be.
-        title: the kind's public name, for the message.
+    ``app_dir`` is put in front of sys.path: a console script does not have the working directory there. ``title`` is the
+    kind's public name, for the message.
 
     Raises:
         ConfigError: there is no such module or name, it is something else, or the module exits when it is imported.

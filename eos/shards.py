@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from eos.errors import ConfigError
 from eos.offsets import Partition
 
-_APP = re.compile(r"[A-Za-z0-9_-]{1,60}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
-_GROUP_SAFE = re.compile(r"[A-Za-z0-9_-]")
+APP_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 # The broker stores the id as a string with a 16-bit length; a longer id is refused there with a
 # message that names nothing. Group names are escaped, which may triple them.
 _MAX_ID_CHARS = 1024
@@ -32,123 +31,121 @@ _MAX_DIGITS = 10  # a partition number is a 32-bit integer
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionShard:
-    """One input partition as the unit of ownership: a process that takes it over fences its previous owner.
+class _Shard:
+    """What all shards have.
 
     Raises:
-        ConfigError: a name or the partition cannot stand in a transactional.id.
+        ConfigError: a name or number cannot stand in a transactional.id.
     """
 
     app: str
     group: str
-    partition: Partition
 
     def __post_init__(self) -> None:
-        _check_names(self.app, self.group)
-        if not _TOPIC.fullmatch(self.partition.topic):
-            msg = f"{self.partition.topic!r} is not a topic name (letters, digits, '.', '_', '-')"
-            raise ConfigError(msg)
-        if self.partition.number < 0:
-            msg = f"{self.partition.number} is not a partition number"
-            raise ConfigError(msg)
-        _check_length(self.transactional_id)
+        if not APP_NAME.fullmatch(self.app):
+            raise ConfigError(
+                f"app name {self.app!r}: use 1 to 60 letters, digits, '_' or '-'. It begins the transactional.id, "
+                "and dots separate the fields there. Fix: rename the job."
+            )
+        if not self.group or not self.group.isprintable():
+            raise ConfigError(
+                f"group {self.group!r}: a group id is printable and not empty. Fix: set EOS_GROUP."
+            )
+        self._check()
+        if len(self.transactional_id) > _MAX_ID_CHARS:
+            raise ConfigError(
+                f"the transactional.id has {len(self.transactional_id)} characters, over {_MAX_ID_CHARS}. "
+                "Fix: shorten the job's name or the group (escaping triples its special characters)."
+            )
 
     @property
     def transactional_id(self) -> str:
-        topic, number = self.partition
-        return f"{shard_prefix(self.app, self.group)}p.{topic}.{number}"
+        return shard_prefix(self.app, self.group) + self._rest()
+
+    def _check(self) -> None:
+        """Refuse the shard's own fields."""
+
+    def _rest(self) -> str:
+        """The id behind app and group."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionShard(_Shard):
+    """One input partition as the unit of ownership: a process that takes it over fences its previous owner."""
+
+    partition: Partition
+
+    def _check(self) -> None:
+        if not TOPIC_NAME.fullmatch(self.partition.topic):
+            raise ConfigError(
+                f"{self.partition.topic!r} is not a topic name (letters, digits, '.', '_', '-')"
+            )
+        if self.partition.number < 0:
+            raise ConfigError(f"{self.partition.number} is not a partition number")
+
+    def _rest(self) -> str:
+        return f"p.{self.partition.topic}.{self.partition.number}"
 
     def __str__(self) -> str:
         return str(self.partition)
 
 
 @dataclass(frozen=True, slots=True)
-class OrdinalShard:
-    """One instance as the unit of ownership: its replacement under the same ordinal fences it.
+class OrdinalShard(_Shard):
+    """One instance as the unit of ownership: its replacement under the same ordinal fences it."""
 
-    Raises:
-        ConfigError: a name or the ordinal cannot stand in a transactional.id.
-    """
-
-    app: str
-    group: str
     ordinal: int
 
-    def __post_init__(self) -> None:
-        _check_names(self.app, self.group)
+    def _check(self) -> None:
         if not 0 <= self.ordinal < _MAX_ORDINAL:
-            msg = (
+            raise ConfigError(
                 f"ordinal {self.ordinal} is out of range [0, {_MAX_ORDINAL}): an ordinal counts instances; "
                 "process ids, dates and random numbers change at each start, so a replacement would not "
                 "fence the transaction that a crashed instance left open. Fix: ownership.ordinal (EOS_ORDINAL) = 0, 1, 2 …"
             )
-            raise ConfigError(msg)
-        _check_length(self.transactional_id)
 
-    @property
-    def transactional_id(self) -> str:
-        return f"{shard_prefix(self.app, self.group)}i.{self.ordinal}"
+    def _rest(self) -> str:
+        return f"i.{self.ordinal}"
 
     def __str__(self) -> str:
         return f"#{self.ordinal}"
 
 
 @dataclass(frozen=True, slots=True)
-class StartShard:
+class StartShard(_Shard):
     """The first offsets of a group: an instance that commits them fences every other that tries at the same time."""
 
-    app: str
-    group: str
-
-    def __post_init__(self) -> None:
-        _check_names(self.app, self.group)
-        _check_length(self.transactional_id)
-
-    @property
-    def transactional_id(self) -> str:
-        return f"{shard_prefix(self.app, self.group)}s.start"
+    def _rest(self) -> str:
+        return "s.start"
 
     def __str__(self) -> str:
         return "start"
 
 
 @dataclass(frozen=True, slots=True)
-class BatchShard:
+class BatchShard(_Shard):
     """All input partitions of a group as one unit: a batch run that commits them in one transaction."""
 
-    app: str
-    group: str
-
-    def __post_init__(self) -> None:
-        _check_names(self.app, self.group)
-        _check_length(self.transactional_id)
-
-    @property
-    def transactional_id(self) -> str:
-        return f"{shard_prefix(self.app, self.group)}b.batch"
+    def _rest(self) -> str:
+        return "b.batch"
 
     def __str__(self) -> str:
         return "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class SinkShard:
+class SinkShard(_Shard):
     """One of the parts that a streaming query's output is divided into, whatever its input is."""
 
-    app: str
-    group: str
     number: int
 
-    def __post_init__(self) -> None:
-        _check_names(self.app, self.group)
+    def _check(self) -> None:
         if not 0 <= self.number < _MAX_ORDINAL:
-            msg = f"output shard {self.number} is out of range [0, {_MAX_ORDINAL})"
-            raise ConfigError(msg)
-        _check_length(self.transactional_id)
+            raise ConfigError(f"output shard {self.number} is out of range [0, {_MAX_ORDINAL})")
 
-    @property
-    def transactional_id(self) -> str:
-        return f"{shard_prefix(self.app, self.group)}o.{self.number}"
+    def _rest(self) -> str:
+        return f"o.{self.number}"
 
     def __str__(self) -> str:
         return f"out#{self.number}"
@@ -159,7 +156,8 @@ Shard = PartitionShard | OrdinalShard | SinkShard | BatchShard | StartShard
 
 def shard_prefix(app: str, group: str) -> str:
     """What every transactional.id of an app and group begins with: the prefix of its access rules."""
-    return f"{app}.{_escaped(group)}."
+    escaped = quote(group, safe="").replace(".", "%2E").replace("~", "%7E")
+    return f"{app}.{escaped}."
 
 
 def parse_transactional_id(transactional_id: str) -> Shard:
@@ -168,68 +166,35 @@ def parse_transactional_id(transactional_id: str) -> Shard:
     Raises:
         ConfigError: the id is not one of ours.
     """
-    parts = transactional_id.split(".", 3)
-    if len(parts) == 4:  # noqa: PLR2004 - app, group, kind, rest
-        app, group, kind, rest = parts
-        if kind == "i" and _is_number(rest):
-            return _exactly(transactional_id, OrdinalShard(app, unquote(group), int(rest)))
-        if kind == "o" and _is_number(rest):
-            return _exactly(transactional_id, SinkShard(app, unquote(group), int(rest)))
-        if kind == "b" and rest == "batch":
-            return _exactly(transactional_id, BatchShard(app, unquote(group)))
-        if kind == "s" and rest == "start":
-            return _exactly(transactional_id, StartShard(app, unquote(group)))
-        topic, dot, number = rest.rpartition(".")
-        if kind == "p" and dot and _is_number(number):
-            partition = Partition(topic, int(number))
-            return _exactly(transactional_id, PartitionShard(app, unquote(group), partition))
-    raise _not_ours(transactional_id)
-
-
-def _exactly(transactional_id: str, shard: Shard) -> Shard:
+    app, group, kind, rest = (transactional_id.split(".", 3) + [""] * 3)[:4]
+    shard = _parsed(app, unquote(group), kind, rest)
     # "007" or an escape that we would not have written parses, but is not what we build.
-    if shard.transactional_id != transactional_id:
-        raise _not_ours(transactional_id)
+    if shard is None or shard.transactional_id != transactional_id:
+        raise ConfigError(
+            f"{transactional_id!r} is not a transactional.id of eos "
+            "(<app>.<group> and then .p.<topic>.<partition>, .i.<ordinal>, .o.<number>, .b.batch or .s.start)"
+        )
     return shard
 
 
-def _not_ours(transactional_id: str) -> ConfigError:
-    return ConfigError(
-        f"{transactional_id!r} is not a transactional.id of eos "
-        "(<app>.<group> and then .p.<topic>.<partition>, .i.<ordinal>, .o.<number>, .b.batch or .s.start)",
-    )
+def _parsed(app: str, group: str, kind: str, rest: str) -> Shard | None:
+    topic, _, number = rest.rpartition(".")
+    match kind:
+        case "i" if _is_number(rest):
+            return OrdinalShard(app, group, int(rest))
+        case "o" if _is_number(rest):
+            return SinkShard(app, group, int(rest))
+        case "p" if topic and _is_number(number):
+            return PartitionShard(app, group, Partition(topic, int(number)))
+        case "b":
+            return BatchShard(app, group)
+        case "s":
+            return StartShard(app, group)
+    return None
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-
-
-def _check_names(app: str, group: str) -> None:
-    if not _APP.fullmatch(app):
-        msg = (
-            f"app name {app!r}: use 1 to 60 letters, digits, '_' or '-'. It begins the transactional.id, "
-            "and dots separate the fields there. Fix: rename the job."
-        )
-        raise ConfigError(msg)
-    if not group or not group.isprintable():
-        msg = f"group {group!r}: a group id is printable and not empty. Fix: set EOS_GROUP."
-        raise ConfigError(msg)
-
-
-def _check_length(transactional_id: str) -> None:
-    if len(transactional_id) > _MAX_ID_CHARS:
-        msg = (
-            f"the transactional.id has {len(transactional_id)} characters, over {_MAX_ID_CHARS}. "
-            "Fix: shorten the job's name or the group (escaping triples its special characters)."
-        )
-        raise ConfigError(msg)
-
-
-def _escaped(group: str) -> str:
-    return "".join(
-        char if _GROUP_SAFE.match(char) else "".join(f"%{byte:02X}" for byte in char.encode())
-        for char in group
-    )
 
 
 def ledger_group(group: str, shard: int) -> str:

@@ -31,6 +31,8 @@ _NO_HEADERS = ()
 class BoundTransform:
     """A job's transform, ready to be applied to a record or to a batch.
 
+    Each application raises what the user's function raises, and OutputRefusedError if an output is not what was declared.
+
     Args:
         name: the job's name, for messages.
         topics: every topic that the job may write to.
@@ -59,15 +61,9 @@ class BoundTransform:
         return self._per_batch is not None
 
     def batch(self, batch: InputBatch) -> list[OutputBatch]:
-        """Apply the batch function.
-
-        Raises:
-            UsageError: an output is not what was declared.
-            Exception: what the user's function raised.
-        """
+        """Apply the batch function."""
         if self._per_batch is None:
-            msg = f"Job {self._name!r} has no transform_batch"
-            raise UsageError(msg)
+            raise UsageError(f"Job {self._name!r} has no transform_batch")
         # The function gets its own columns, which it may change: a later pass record by record, and the offsets, use the
         # records as received. It may also reuse its lists for the next batch while these outputs wait for a commit in
         # flight, so each output is copied at once.
@@ -75,12 +71,7 @@ class BoundTransform:
         return [self._outputs.batch(output) for output in self._outputs.listed(made, OutputBatch)]
 
     def record(self, record: InputRecord) -> list[OutputRecord]:
-        """The outputs of one record, in order, whichever shape of function the user gave.
-
-        Raises:
-            UsageError: an output is not what was declared.
-            Exception: what the user's function raised.
-        """
+        """The outputs of one record, in order, by either shape of function."""
         if self._per_record is not None:
             made = self._per_record(record)
             return [self._outputs.record(output) for output in self._outputs.listed(made, OutputRecord)]
@@ -89,15 +80,7 @@ class BoundTransform:
     def records(
         self, batch: InputBatch, failed: Callable[[InputRecord, Exception], Iterable[OutputRecord]]
     ) -> list[OutputRecord]:
-        """The outputs of all records of a batch, one record after another.
-
-        Args:
-            batch: the input.
-            failed: makes the outputs of a record whose transform raised.
-
-        Raises:
-            UsageError: an output is not what was declared.
-        """
+        """The outputs of all records of a batch, one after another; ``failed`` makes those of a record that raised."""
         apply = self._per_record
         if apply is None or batch.any_unreadable_headers:  # a transform may pass them on unread
             apply = self.record
@@ -133,19 +116,14 @@ class BoundTransform:
             UsageError: the job declares none.
         """
         if self._dead_letters is None:
-            msg = (
-                f"Job {self._name!r}: poison policy 'dead-letter' needs a topic. "
-                "Fix: Job(dead_letters='…'), or poison.policy = 'stop'"
+            raise UsageError(
+                f"Job {self._name!r}: poison policy 'dead-letter' needs a topic. Fix: Job(dead_letters='…'), or "
+                "poison.policy = 'stop'"
             )
-            raise UsageError(msg)
         return self._dead_letters
 
     def dead_letter(self, record: InputRecord, error: BaseException) -> OutputRecord:
-        """The dead letter of a record whose transform raised.
-
-        Raises:
-            UsageError: the job declares no dead-letter topic.
-        """
+        """The dead letter of a record whose transform raised; as `require_dead_letters`."""
         return dead_letter(record, f"{type(error).__name__}: {error}", topic=self.require_dead_letters())
 
 
@@ -165,11 +143,10 @@ class Outputs:
         if not isinstance(made, Iterable) or isinstance(
             made, (OutputRecord, OutputBatch, str, bytes, Mapping)
         ):
-            msg = (
+            raise OutputRefusedError(
                 f"Job {self._name!r}: the transform returned {type(made).__name__}, not a list of {kind.__name__}. "
                 f"Fix: return [{kind.__name__}(…), …], or [] if there is nothing to write"
             )
-            raise OutputRefusedError(msg)
         return made
 
     def batch(self, output: OutputBatch) -> OutputBatch:
@@ -188,18 +165,18 @@ class Outputs:
 
     def _check(self, output: object, kind: type[OutputRecord | OutputBatch]) -> None:
         if not isinstance(output, kind):
-            msg = f"Job {self._name!r}: the transform returned {type(output).__name__}, not {kind.__name__}"
-            raise OutputRefusedError(msg)
+            raise OutputRefusedError(
+                f"Job {self._name!r}: the transform returned {type(output).__name__}, not {kind.__name__}"
+            )
         if isinstance(output, OutputRecord):
             refuse_unreadable([output.headers])
         elif output.headers is not None:
             refuse_unreadable(output.headers)
         if output.topic not in self._topics:
-            msg = (
+            raise OutputRefusedError(
                 f"Job {self._name!r} produced to {output.topic!r}, which is not declared. "
                 f"Fix: add it to outputs (now: {', '.join(sorted(self._topics))})"
             )
-            raise OutputRefusedError(msg)
 
     def check_together(self, outputs: Sequence[OutputRecord]) -> None:
         """Check the values, keys and topics of records by column, in C: a call per record would cost too much."""
@@ -223,5 +200,4 @@ def _require_writable(
         ValueError: librdkafka would replace a timestamp, a partition or a header's name.
     """
     if (unfit := not_writable(timestamps_ms, partitions, headers)) is not None:
-        msg = f"output to {topic}: {unfit[1]}"
-        raise ValueError(msg)
+        raise ValueError(f"output to {topic}: {unfit[1]}")

@@ -21,8 +21,9 @@ from eos.shards import ledger_group, shard_prefix
 Resource = Literal["TransactionalId", "Topic", "Group", "Cluster"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 
-# The brokers' own topics that a transaction is written to: preflight looks at their replication.
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
+# The brokers' own topics that a transaction is written to: preflight looks at their replication. They exist once they
+# were used.
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 _CLUSTER = "kafka-cluster"  # Kafka's one name of the resource
 _ADMIN = """\
 : "${BOOTSTRAP:?host:port of a broker}"
@@ -35,9 +36,8 @@ class Purpose(StrEnum):
     """What access is for; each may be given to a principal of its own."""
 
     RUN = "run"
-    PREFLIGHT = (
-        "preflight"  # in addition, for all that is looked at before a run; without it there are warnings
-    )
+    # In addition, for all that is looked at before a run; without it there are warnings.
+    PREFLIGHT = "preflight"
     VERIFY = "verify"
 
 
@@ -59,44 +59,30 @@ class Declared(Declaration, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a principal may do with one resource.
-
-    Attributes:
-        resource: the kind of resource.
-        name: its name, or how its name begins.
-        is_prefix: whether ``name`` is a beginning (pattern PREFIXED), not the whole name (LITERAL).
-        operations: what is allowed.
-        why: what it is needed for.
-        needed: whether the work fails without it; if not, a check is left out.
-    """
+    """What a principal may do with one resource."""
 
     resource: Resource
     name: str
-    is_prefix: bool
+    is_prefix: bool  # whether the name is a beginning (pattern PREFIXED), not the whole name (LITERAL)
     operations: tuple[Operation, ...]
     why: str
-    needed: bool = True
+    needed: bool = True  # whether the work fails without it; if not, a check is left out
 
 
 def grants_for(purpose: Purpose, job: Declared, settings: Settings, *, shape: Shape) -> list[Grant]:
     """What a job needs for a purpose, and nothing more.
 
-    Args:
-        purpose: what it is for.
-        job: the job.
-        settings: its settings: the group is part of it.
-        shape: how it runs.
-
     Raises:
         ConfigError: the job's name or the group cannot be part of a transactional.id.
     """
-    return list(
-        {
-            Purpose.RUN: _to_run,
-            Purpose.PREFLIGHT: _to_look_first,
-            Purpose.VERIFY: _to_verify,
-        }[purpose](job, settings.group_for(job.name), shape)
-    )
+    group = settings.group_for(job.name)
+    match purpose:
+        case Purpose.RUN:
+            return list(_to_run(job, group, shape))
+        case Purpose.PREFLIGHT:
+            return list(_to_look_first(job))
+        case Purpose.VERIFY:
+            return list(_to_verify(job, group))
 
 
 def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
@@ -105,9 +91,8 @@ def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
     for topic in sorted(job.read_topics):
         why = "input, and its offsets in transactions" if topic in job.inputs else "read whole by each run"
         yield Grant("Topic", topic, False, ("Read", "Describe"), why)
-    ledger = job.outputs[0] if shape is Shape.STREAM else None
     for topic in sorted(job.written_topics):
-        if topic == ledger:
+        if shape is Shape.STREAM and topic == job.outputs[0]:
             why = "output; the ledger's offsets stand on it"
             yield Grant("Topic", topic, False, ("Read", "Write", "Describe"), why)
         else:
@@ -119,23 +104,17 @@ def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
         yield Grant("Group", group, False, ("Read", "Describe"), "input offsets")
 
 
-def _to_look_first(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:  # noqa: ARG001 - one signature
+def _to_look_first(job: Declared) -> Iterator[Grant]:
     why = "replication and in-sync replicas"
-    for topic in _INTERNAL:
+    for topic in INTERNAL_TOPICS:
         yield Grant("Topic", topic, False, ("Describe", "DescribeConfigs"), why, needed=False)
     for topic in sorted(job.written_topics):
         yield Grant("Topic", topic, False, ("DescribeConfigs",), why, needed=False)
-    yield Grant(
-        "Cluster",
-        _CLUSTER,
-        False,
-        ("DescribeConfigs",),
-        "transaction.max.timeout.ms of the brokers",
-        needed=False,
-    )
+    why = "transaction.max.timeout.ms of the brokers"
+    yield Grant("Cluster", _CLUSTER, False, ("DescribeConfigs",), why, needed=False)
 
 
-def _to_verify(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:  # noqa: ARG001 - one signature
+def _to_verify(job: Declared, group: str) -> Iterator[Grant]:
     for topic in sorted(job.inputs):
         yield Grant("Topic", topic, False, ("Read", "Describe"), "input")
     for topic in sorted(job.written_topics):

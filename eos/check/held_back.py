@@ -20,19 +20,12 @@ _NOT_LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Records that no read_committed reader gets yet, because a transaction is open in front of them.
-
-    Attributes:
-        partition: the input partition.
-        lso: its last stable offset; ``[lso, high_watermark)`` is held back.
-        high_watermark: the end of its log.
-        by: which transaction does, in words.
-    """
+    """Records ``[lso, high_watermark)`` that no read_committed reader gets yet: a transaction is open in front of them."""
 
     partition: Partition
     lso: int
     high_watermark: int
-    by: str
+    by: str  # which transaction holds them back, in words
 
     def __str__(self) -> str:
         return (
@@ -49,33 +42,24 @@ def held_back(
 ) -> tuple[HeldBack, ...]:
     """What of these partitions is held back. What cannot be found out about the transactions is said in words.
 
-    Args:
-        settings: where the cluster is.
-        lsos: last stable offsets.
-        high_watermarks: of the same partitions, asked for before the last stable offsets.
-        deadline: a time.monotonic() value.
+    The high watermarks were asked for before the last stable offsets.
     """
     waiting = [partition for partition, lso in lsos.items() if lso < high_watermarks[partition]]
     if not waiting:
         return ()
     timeout_s = max(1.0, min(_TIMEOUT_S, deadline - time.monotonic()))
+    transactions, unknown = list[TransactionDescription](), _NOT_LISTED
     try:
         with TransactionsView(settings, timeout_s=timeout_s) as view:
             transactions = view.lingering()
     except EosError as error:
-        by = dict.fromkeys(waiting, f"by a transaction that could not be asked for: {error}")
-    else:
-        by = {
-            partition: _named([one for one in transactions if partition in one.partitions])
-            for partition in waiting
-        }
-    return tuple(HeldBack(p, lsos[p], high_watermarks[p], by[p]) for p in waiting)
+        unknown = f"by a transaction that could not be asked for: {error}"
 
+    def by(partition: Partition) -> str:
+        named = ", ".join(_described(one) for one in transactions if partition in one.partitions)
+        return f"by the open transaction of {named}" if named else unknown
 
-def _named(transactions: list[TransactionDescription]) -> str:
-    if not transactions:
-        return _NOT_LISTED
-    return f"by the open transaction of {', '.join(map(_described, transactions))}"
+    return tuple(HeldBack(p, lsos[p], high_watermarks[p], by(p)) for p in waiting)
 
 
 def _described(one: TransactionDescription) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from eos.calls import Call
+from eos.check.grants import INTERNAL_TOPICS
 from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.group.guards import refuse_members
@@ -31,23 +32,17 @@ _NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
 VERIFYING_BROKER = "3.6"
 _VERIFICATION = "transaction.partition.verification.enable"
 
+_MAX_TIMEOUT = "transaction.max.timeout.ms"
 _RETENTION = "offsets.retention.minutes"
 _KEPT_FOR_MINUTES = 7 * 24 * 60
 _SAFE_REPLICAS = 3
 _SAFE_IN_SYNC = 2
-# The brokers' own topics that a transaction is written to; they exist once they were used.
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0) -> list[str]:
     """Refuse to start on a cluster that does not fit; return warnings about one that is less safe than it could be.
 
     It only reads. What the principal may not see (ACL DescribeConfigs) is not checked, and a warning says so.
-
-    Args:
-        job: the job.
-        settings: its settings.
-        deadline_s: seconds for all of it.
 
     Raises:
         UnavailableError: no broker answered in time.
@@ -58,16 +53,12 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     cluster = _Cluster(settings, deadline)
     brokers = cluster.brokers()
     topics = sorted(job.read_topics | job.written_topics)
-    shapes = cluster.ask(lambda left: cluster.admin.topics(topics, left, hidden=_INTERNAL))
+    shapes = cluster.ask(lambda left: cluster.admin.topics(topics, left, hidden=INTERNAL_TOPICS))
     if missing := [topic for topic in topics if topic not in shapes]:
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
     if settings.ownership.mode == "partition":
-        refuse_members(
-            cluster.admin,
-            settings.group_for(job.name),
-            OwnershipMode.PARTITION,
-            within_s=deadline - time.monotonic(),
-        )
+        group, left_s = settings.group_for(job.name), deadline - time.monotonic()
+        refuse_members(cluster.admin, group, OwnershipMode.PARTITION, within_s=left_s)
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),
@@ -113,35 +104,23 @@ def _how_to_create(
         options += " --command-config client.properties"
     shape = f"--partitions {partitions} " if partitions else ""
     shape += f"--replication-factor {min(_SAFE_REPLICAS, max(1, brokers))}"
-    commands = [f"  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing]
-    return "\n".join(
-        [
-            f"topics of the job {job.name!r} do not exist: {', '.join(missing)}. eos never creates topics. Fix:",
-            *commands,
-        ]
-    )
+    commands = "".join(f"\n  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing)
+    names = ", ".join(missing)
+    return f"topics of the job {job.name!r} do not exist: {names}. eos never creates topics. Fix:{commands}"
 
 
 def check_transaction_timeout(timeout_ms: int, limit_ms: int) -> None:
-    """Refuse a timeout that init_transactions would answer with a fatal INVALID_TRANSACTION_TIMEOUT.
-
-    Raises:
-        ConfigError: transaction.timeout_ms is above the brokers' transaction.max.timeout.ms.
-    """
+    """Refuse a timeout that init_transactions would answer with a fatal INVALID_TRANSACTION_TIMEOUT."""
     if timeout_ms > limit_ms:
         raise ConfigError(
-            f"transaction.timeout_ms: {timeout_ms} is above the brokers' transaction.max.timeout.ms = {limit_ms}. Fix: at "
-            f"most {limit_ms}, or raise transaction.max.timeout.ms on every broker"
+            f"transaction.timeout_ms: {timeout_ms} is above the brokers' {_MAX_TIMEOUT} = {limit_ms}. Fix: at most "
+            f"{limit_ms}, or raise {_MAX_TIMEOUT} on every broker"
         )
 
 
 def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[int]) -> Iterator[str]:
     configs = cluster.ask(lambda left: cluster.admin.broker_configs(brokers, left))
-    limits = [
-        int(config["transaction.max.timeout.ms"])
-        for config in configs.values()
-        if "transaction.max.timeout.ms" in config
-    ]
+    limits = [int(config[_MAX_TIMEOUT]) for config in configs.values() if _MAX_TIMEOUT in config]
     if limits:
         check_transaction_timeout(settings.transaction.timeout_ms, min(limits))
     kept = [int(config[_RETENTION]) for config in configs.values() if _RETENTION in config]
@@ -153,19 +132,14 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
     yield from late_request_risks(configs)
     if len(limits) < len(brokers):
         yield (
-            "transaction.max.timeout.ms could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl "
-            "show --for preflight`), so "
-            f"transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first transaction, and "
-            f"{_VERIFICATION} not at all"
+            f"{_MAX_TIMEOUT} could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl show --for "
+            f"preflight`), so transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first "
+            f"transaction, and {_VERIFICATION} not at all"
         )
 
 
 def late_request_risks(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """What is said of brokers that take a late record for one of the next transaction.
-
-    Args:
-        configs: by the broker's id, its configuration.
-    """
+    """What is said of brokers, by id, that take a late record for one of the next transaction."""
     said = {
         broker: config.get(_VERIFICATION, f"none, as before Apache Kafka {VERIFYING_BROKER}")
         for broker, config in configs.items()
@@ -191,14 +165,7 @@ def _broker_version(settings: Settings, deadline: float) -> Iterator[str]:
 
 
 def check_broker_version(understood: Mapping[str, int]) -> None:
-    """Compare the requests that a broker understands with those that the guarantee needs.
-
-    Args:
-        understood: the newest version of each request, by the request's name.
-
-    Raises:
-        ConfigError: the broker is older than `OLDEST_BROKER`.
-    """
+    """Refuse a broker older than `OLDEST_BROKER`, by the newest version of each request that it understands."""
     lacking = [
         f"{request} {understood.get(request, 'none')} < {needed}"
         for request, needed in _NEEDED_REQUESTS.items()
@@ -212,12 +179,14 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
 
 
 def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
-    written = sorted({*job.written_topics, *(topic for topic in _INTERNAL if topic in shapes)})
+    written = sorted({*job.written_topics, *(topic for topic in INTERNAL_TOPICS if topic in shapes)})
     configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
     unseen = [topic for topic in written if not configs.get(topic)]
     topics_of: dict[str, list[str]] = {}
     for topic in written:
-        for risk in topic_risks(shapes[topic], configs.get(topic, {}), is_output=topic not in _INTERNAL):
+        for risk in topic_risks(
+            shapes[topic], configs.get(topic, {}), is_output=topic not in INTERNAL_TOPICS
+        ):
             topics_of.setdefault(risk, []).append(topic)
     warnings = [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
     if unseen:
@@ -231,10 +200,7 @@ def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicS
 def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True) -> Iterator[str]:
     """What about a topic makes committed records less safe, or verification impossible.
 
-    Args:
-        shape: its partitions and replicas.
-        config: its configuration; empty if it could not be seen.
-        is_output: whether the job writes to it (the brokers' own topics are compacted by design).
+    The configuration is empty if it could not be seen. The brokers' own topics, no outputs, are compacted by design.
     """
     if shape.replicas < _SAFE_REPLICAS:
         yield (

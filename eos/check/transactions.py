@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
 from eos.kafka.admin import Admin
 from eos.kafka.config import client_config
 from eos.offsets import Partition
+from eos.retry import resume
 from eos.settings import Settings
 
 T = TypeVar("T")
 
-_RETRY_STEP_S = 0.2
 _REASON_S = 1.0
-_MIN_TIMEOUT_MS = (
-    1_000  # a broker's answer may take this long on a busy machine, also at the end of a deadline
-)
+# A broker's answer may take this long on a busy machine, also at the end of a deadline.
+_MIN_TIMEOUT_MS = 1_000
 # What keeps records from read_committed readers: everything between begin and the last marker.
 _OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
@@ -32,24 +32,17 @@ _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 class TransactionDescription:
     """What the coordinator knows of a transactional.id.
 
-    Attributes:
-        transactional_id: as in `eos.shards`.
-        state: the coordinator's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort …
-        producer_id, producer_epoch: a higher epoch, or another id, means that a producer has initialised the transactional.id since.
-        timeout_ms: the transaction.timeout.ms of its producer.
-        started_ms: when the open transaction began, in milliseconds since the epoch; None if none is open.
-        partitions: of the open transaction.
-        coordinator: the id of the broker that coordinates it.
+    A higher epoch, or another producer id, means that a producer has initialised the transactional.id since.
     """
 
     transactional_id: str
-    state: str
+    state: str  # Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort …
     producer_id: int
     producer_epoch: int
-    timeout_ms: int
-    started_ms: int | None
-    partitions: frozenset[Partition]
-    coordinator: int
+    timeout_ms: int  # transaction.timeout.ms of its producer
+    started_ms: int | None  # when the open transaction began, since the epoch; None if none is open
+    partitions: frozenset[Partition]  # of the open transaction
+    coordinator: int  # the id of a broker
 
     @property
     def is_open(self) -> bool:
@@ -66,9 +59,10 @@ class TransactionsView:
         settings: where the cluster is.
         timeout_s: seconds for connecting, and then for each call.
 
-    Raises:
-        ConfigError: the security settings have no counterpart in kafka-python, or the brokers refuse them.
-        UnavailableError: no broker answered in time.
+    Raises (every method):
+        ConfigError: the security settings have no counterpart in kafka-python, access was refused, or the brokers are older
+            than 3.0.
+        UnavailableError: no usable answer in time.
     """
 
     def __init__(self, settings: Settings, *, timeout_s: float = 15.0) -> None:
@@ -112,12 +106,7 @@ class TransactionsView:
         return {api.name: newest for api, (_, newest) in self._client.api_versions().items()}
 
     def transactional_ids(self, prefix: str = "") -> list[str]:
-        """The transactional.ids that the coordinators know, by prefix.
-
-        Raises:
-            ConfigError: access was refused, or the brokers are older than 3.0.
-            UnavailableError: no usable answer in time.
-        """
+        """The transactional.ids that the coordinators know, by prefix."""
         listings = self._call("list transactions", lambda client: client.list_transactions())
         return sorted(
             one.transactional_id
@@ -127,12 +116,7 @@ class TransactionsView:
         )
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """The state of each of these ids; those that no coordinator knows are left out.
-
-        Raises:
-            ConfigError: access was refused, or the brokers are older than 3.0.
-            UnavailableError: no usable answer in time.
-        """
+        """The state of each of these ids; those that no coordinator knows are left out."""
         wanted = list(transactional_ids)
         try:
             found = self._call("describe transactions", lambda client: client.describe_transactions(wanted))
@@ -144,34 +128,26 @@ class TransactionsView:
         return {name: _state(name, described) for name, described in found.items()}
 
     def lingering(self, prefix: str = "") -> list[TransactionDescription]:
-        """The open transactions of ids with this prefix: of producers at work, or of dead ones until the timeout.
-
-        Raises:
-            ConfigError: access was refused, or the brokers are older than 3.0.
-            UnavailableError: no usable answer in time.
-        """
+        """The open transactions of ids with this prefix: of producers at work, or of dead ones until the timeout."""
         states = self.describe(self.transactional_ids(prefix)).values()
         return sorted((one for one in states if one.is_open), key=lambda one: one.transactional_id)
 
     def _call(self, name: str, call: Callable[[Any], T]) -> T:
-        deadline = time.monotonic() + self._timeout_s
-        while True:
+        def once(_: float) -> T:
             try:
                 return call(self._client)
             except (self._errors.KafkaError, OSError) as error:
-                classified = self._classified(error, name)
-                if not isinstance(classified, RetriableError):
-                    raise classified from error
-                if time.monotonic() >= deadline:
-                    raise UnavailableError(
-                        f"{name}: no usable answer in {self._timeout_s:g} s: {classified}"
-                    ) from error
-            time.sleep(_RETRY_STEP_S)
+                raise self._classified(error, name) from error
+
+        def reconnect(*_: object) -> None:
             # kafka-python goes on asking the coordinator that it found first, also when that broker is away (3.0.12).
             with contextlib.suppress(UnavailableError):
                 fresh = self._connected()
                 self._client.close()
                 self._client = fresh
+
+        deadline = time.monotonic() + self._timeout_s
+        return resume(Call.METADATA, once, deadline=deadline, on_retry=reconnect)
 
     def _classified(self, error: Exception, call: str) -> EosError:
         text = f"{call}: {type(error).__name__}: {error}"
@@ -206,9 +182,8 @@ class _UnknownIdError(EosError):
 def _kafka_python() -> tuple[Any, Any]:
     """kafka-python's errors and admin client: imported when needed, since that takes a while."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of importlib.resources, which it uses the old way
+        # Of importlib.resources, which it uses the old way.
+        warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import admin, errors
     # At its debug level it writes its configuration, password included; and its errors are raised anyway.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -223,7 +198,7 @@ def client_options(settings: Settings) -> dict[str, Any]:
     """
     theirs = client_config(settings)
     mechanism = theirs.get("sasl.mechanism")
-    if mechanism is not None and mechanism not in _MECHANISMS:
+    if mechanism not in {None, *_MECHANISMS}:
         raise ConfigError(
             f"kafka.sasl_mechanism = {mechanism} cannot be used to look at transactions, only "
             f"{', '.join(sorted(_MECHANISMS))}"

@@ -107,12 +107,11 @@ class Board(Collector):
         with self._lock:
             if not self._workers[ordinal].take(snapshot):
                 return
-            if snapshot.ended:  # whether anything is expected of the ordinal now is for the parent to say
-                return
-            self._health.turned(ordinal, self._clock() - snapshot.silent_s)
-            self._health.sessions(
-                ordinal, open_now=snapshot.sessions_open, expected=snapshot.sessions_expected
-            )
+            if not snapshot.ended:  # else the parent says whether anything is expected of the ordinal now
+                self._health.turned(ordinal, self._clock() - snapshot.silent_s)
+                self._health.sessions(
+                    ordinal, open_now=snapshot.sessions_open, expected=snapshot.sessions_expected
+                )
 
     def done(self, ordinal: int) -> None:
         """The worker has done all that there was to do: nothing is expected of it any more."""

@@ -5,39 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 import structlog
 
+from eos import events
 from eos.errors import ConfigError
-from eos.events import (
-    BatchResumed,
-    CallRetried,
-    Event,
-    Fenced,
-    InputPlanned,
-    LagMeasured,
-    LedgerDealt,
-    LedgerRefreshed,
-    LoopTurned,
-    PartitionsAssigned,
-    PartitionsRevoked,
-    PartitionStalled,
-    ProducerOpened,
-    ProducerSuspect,
-    RecordDeadLettered,
-    Rewound,
-    SessionClosed,
-    SessionOpened,
-    ShardsOwned,
-    StartPolicyApplied,
-    TransactionAborted,
-    TransactionCommitted,
-    TransactionExpired,
-    TransactionUnresolved,
-)
+from eos.events import Event
 from eos.observe.quoting import class_only, without_values
 from eos.offsets import Partition
 from eos.shards import parse_transactional_id
@@ -46,6 +23,15 @@ _LIMIT_PERIOD_S = 10.0
 _RETRIES_PER_PERIOD = 1
 _DEAD_LETTERS_PER_PERIOD = 20  # an input that is all poison must not make the loop write a line per record
 _MAX_PARTITIONS_SHOWN = 32
+
+Row = Callable[[Any], None]
+
+
+@dataclass(slots=True)
+class _Window:
+    began: float
+    written: int = 0
+    unwritten: int = 0
 
 
 class LogListener:
@@ -61,99 +47,102 @@ class LogListener:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = structlog.get_logger()
-        self._limits = _Limits(clock)
+        self._clock = clock
+        self._windows: dict[tuple[str, ...], _Window] = {}
         self._positions: dict[str, dict[Partition, int]] = {}  # per shard, each from a thread of its own
-        self.rows: Mapping[type[Event], Callable[[Any], None]] = {
-            SessionOpened: self._session_opened,
-            SessionClosed: self._session_closed,
-            ProducerOpened: self._producer_opened,
-            ProducerSuspect: self._producer_suspect,
-            TransactionCommitted: self._committed,
-            TransactionAborted: self._aborted,
-            TransactionExpired: self._expired,
-            TransactionUnresolved: self._unresolved,
-            Fenced: self._fenced,
-            CallRetried: self._retried,
-            PartitionsAssigned: self._assigned,
-            PartitionsRevoked: self._revoked,
-            Rewound: self._rewound,
-            StartPolicyApplied: self._start_applied,
-            InputPlanned: self._planned,
-            BatchResumed: self._batch_resumed,
-            LedgerDealt: self._ledger_dealt,
-            LedgerRefreshed: self._ledger_refreshed,
-            RecordDeadLettered: self._dead_lettered,
-            LagMeasured: self._lag,
-            PartitionStalled: self._stalled,
-            LoopTurned: lambda _: None,  # many per second, and nothing was decided
-            ShardsOwned: lambda _: None,  # sent again and again; each shard's session has lines of its own
+        self.rows: Mapping[type[Event], Row] = {
+            events.SessionOpened: self._row("info", "session opened", "seconds"),
+            events.SessionClosed: self._session_closed,
+            events.ProducerOpened: self._producer_opened,
+            events.ProducerSuspect: self._row(
+                "warning", "producer suspect, rebuilt before the next begin", "reason"
+            ),
+            events.TransactionCommitted: self._committed,
+            events.TransactionAborted: self._ended("transaction aborted"),
+            events.TransactionExpired: self._row("warning", "transaction expired", "seconds"),
+            events.TransactionUnresolved: self._ended("transaction unresolved"),
+            events.Fenced: self._row("error", "fenced", "reason"),
+            events.CallRetried: self._retried,
+            events.PartitionsAssigned: self._positioned("info", "partitions assigned"),
+            events.PartitionsRevoked: self._revoked,
+            events.Rewound: self._positioned("info", "rewound"),
+            events.StartPolicyApplied: self._positioned("warning", "start policy applied", "policy"),
+            events.InputPlanned: self._planned,
+            events.BatchResumed: self._batch_resumed,
+            events.LedgerDealt: self._ledger_dealt,
+            events.LedgerRefreshed: self._ledger_refreshed,
+            events.RecordDeadLettered: self._dead_lettered,
+            events.LagMeasured: self._lag,
+            events.PartitionStalled: self._stalled,
+            events.LoopTurned: lambda _: None,  # many per second, and nothing was decided
+            events.ShardsOwned: lambda _: None,  # sent often; each shard's session has lines of its own
         }
 
     def __call__(self, event: Event) -> None:
-        row = self.rows.get(type(event))
-        if row is None:
-            self._write("info", type(event).__name__, event)
-        else:
-            row(event)
+        row = self.rows.get(type(event)) or self._row("info", type(event).__name__)
+        row(event)
 
     def _write(self, level: str, what: str, event: Event, **fields: object) -> None:
-        shown = {name: value for name, value in fields.items() if value not in ("", None)}
+        shown = {
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in fields.items()
+            if value not in ("", None)
+        }
         getattr(self._log, level)(what, shard=_shard_name(event.shard), id=event.shard, **shown)
 
-    def _session_opened(self, event: SessionOpened) -> None:
-        self._write("info", "session opened", event, seconds=_rounded(event.seconds))
+    # --- rows that write an event's fields as they are -----------------------------------------------------
 
-    def _session_closed(self, event: SessionClosed) -> None:
+    def _row(self, level: str, what: str, *names: str) -> Row:
+        return lambda event: self._write(level, what, event, **{name: getattr(event, name) for name in names})
+
+    def _ended(self, what: str) -> Row:
+        return lambda event: self._write(
+            "warning", what, event, reason=without_values(event.reason), seconds=event.seconds
+        )
+
+    def _positioned(self, level: str, what: str, *names: str) -> Row:
+        def write(event: Any) -> None:
+            self._remember(event.shard, event.positions)
+            fields = {name: getattr(event, name) for name in names}
+            positions = _listed(f"{partition} at {offset}" for partition, offset in event.positions.items())
+            self._write(level, what, event, **fields, positions=positions)
+
+        return write
+
+    # --- the others ----------------------------------------------------------------------------------------
+
+    def _session_closed(self, event: events.SessionClosed) -> None:
         self._positions.pop(event.shard, None)
         level = "warning" if event.reason else "info"
         self._write(level, "session closed", event, reason=without_values(event.reason))
 
-    def _producer_opened(self, event: ProducerOpened) -> None:
+    def _producer_opened(self, event: events.ProducerOpened) -> None:
         what = "producer rebuilt" if event.rebuilt_because else "producer opened"
-        because = without_values(event.rebuilt_because)
-        self._write("info", what, event, because=because, seconds=_rounded(event.seconds))
+        self._write("info", what, event, because=without_values(event.rebuilt_because), seconds=event.seconds)
 
-    def _producer_suspect(self, event: ProducerSuspect) -> None:
-        self._write("warning", "producer suspect, rebuilt before the next begin", event, reason=event.reason)
-
-    def _committed(self, event: TransactionCommitted) -> None:
+    def _committed(self, event: events.TransactionCommitted) -> None:
         if self._log.is_enabled_for(logging.DEBUG):  # many per second, and the ranges cost to write out
             known = self._positions.get(event.shard, {})
+            ranges = (f"{p} [{known.get(p, '?')}, {end})" for p, end in event.offsets.items())
             self._write(
                 "debug",
                 "transaction committed",
                 event,
                 records_in=event.records_in,
                 records_out=event.records_out,
-                ranges=_listed(
-                    f"{partition} [{known.get(partition, '?')}, {end})"
-                    for partition, end in event.offsets.items()
-                ),
-                seconds=_rounded(event.seconds),
-                commit_seconds=_rounded(event.commit_seconds),
+                ranges=_listed(ranges),
+                seconds=event.seconds,
+                commit_seconds=event.commit_seconds,
             )
         self._remember(event.shard, event.offsets)
 
-    def _aborted(self, event: TransactionAborted) -> None:
-        reason = without_values(event.reason)
-        self._write("warning", "transaction aborted", event, reason=reason, seconds=_rounded(event.seconds))
-
-    def _expired(self, event: TransactionExpired) -> None:
-        self._write("warning", "transaction expired", event, seconds=_rounded(event.seconds))
-
-    def _unresolved(self, event: TransactionUnresolved) -> None:
-        reason = without_values(event.reason)
-        self._write(
-            "warning", "transaction unresolved", event, reason=reason, seconds=_rounded(event.seconds)
-        )
-
-    def _batch_resumed(self, event: BatchResumed) -> None:
+    def _batch_resumed(self, event: events.BatchResumed) -> None:
         written = ", ".join(map(str, event.written))
         self._write(
             "warning", "batch resumed", event, batch=event.batch, written=written, shards=event.shards
         )
 
-    def _ledger_dealt(self, event: LedgerDealt) -> None:
+    def _ledger_dealt(self, event: events.LedgerDealt) -> None:
         self._write(
             "warning" if event.was or event.adopted else "info",
             "ledger dealt",
@@ -165,17 +154,14 @@ class LogListener:
             adopted=event.adopted or None,
         )
 
-    def _ledger_refreshed(self, event: LedgerRefreshed) -> None:
+    def _ledger_refreshed(self, event: events.LedgerRefreshed) -> None:
         if event.failed:
             self._write("warning", "ledger not refreshed", event, reason=without_values(event.failed))
         else:
             self._write("info", "ledger refreshed", event, batch=event.batch)
 
-    def _fenced(self, event: Fenced) -> None:
-        self._write("error", "fenced", event, reason=event.reason)
-
-    def _retried(self, event: CallRetried) -> None:
-        unwritten = self._limits.passed(("retry", event.shard, event.call), _RETRIES_PER_PERIOD)
+    def _retried(self, event: events.CallRetried) -> None:
+        unwritten = self._unwritten(("retry", event.shard, event.call), _RETRIES_PER_PERIOD)
         if unwritten is not None:
             self._write(
                 "warning",
@@ -187,32 +173,14 @@ class LogListener:
                 unwritten=unwritten or None,
             )
 
-    def _assigned(self, event: PartitionsAssigned) -> None:
-        self._remember(event.shard, event.positions)
-        self._write("info", "partitions assigned", event, positions=_positions(event.positions))
-
-    def _revoked(self, event: PartitionsRevoked) -> None:
+    def _revoked(self, event: events.PartitionsRevoked) -> None:
         known = self._positions.get(event.shard, {})
         for partition in event.partitions:
             known.pop(partition, None)
         level, what = ("warning", "partitions lost") if event.lost else ("info", "partitions revoked")
         self._write(level, what, event, partitions=_listed(map(str, event.partitions)))
 
-    def _rewound(self, event: Rewound) -> None:
-        self._remember(event.shard, event.positions)
-        self._write("info", "rewound", event, positions=_positions(event.positions))
-
-    def _start_applied(self, event: StartPolicyApplied) -> None:
-        self._remember(event.shard, event.positions)
-        self._write(
-            "warning",
-            "start policy applied",
-            event,
-            policy=event.policy,
-            positions=_positions(event.positions),
-        )
-
-    def _planned(self, event: InputPlanned) -> None:
+    def _planned(self, event: events.InputPlanned) -> None:
         ranges = _listed(f"{p} [{start}, {event.ends[p]})" for p, start in event.positions.items())
         self._write(
             "info",
@@ -223,10 +191,10 @@ class LogListener:
             ranges=ranges or "nothing new",
         )
 
-    def _dead_lettered(self, event: RecordDeadLettered) -> None:
+    def _dead_lettered(self, event: events.RecordDeadLettered) -> None:
         unwritten: int | None = 0
         if not event.skipped:
-            unwritten = self._limits.passed(("dead letter", event.shard), _DEAD_LETTERS_PER_PERIOD)
+            unwritten = self._unwritten(("dead letter", event.shard), _DEAD_LETTERS_PER_PERIOD)
         if unwritten is not None:
             self._write(
                 "warning",
@@ -238,7 +206,7 @@ class LogListener:
                 unwritten=unwritten or None,
             )
 
-    def _lag(self, event: LagMeasured) -> None:
+    def _lag(self, event: events.LagMeasured) -> None:
         self._write(
             "debug",
             "lag measured",
@@ -247,7 +215,7 @@ class LogListener:
             lso_to_high_watermark=sum(event.lso_to_high_watermark.values()),
         )
 
-    def _stalled(self, event: PartitionStalled) -> None:
+    def _stalled(self, event: events.PartitionStalled) -> None:
         if not event.seconds:
             self._write("info", "partition brings records again", event, partition=str(event.partition))
             return
@@ -258,23 +226,15 @@ class LogListener:
             partition=str(event.partition),
             position=event.position,
             last_stable_offset=event.lso,
-            seconds=_rounded(event.seconds),
+            seconds=event.seconds,
             error=event.error,
         )
 
     def _remember(self, shard: str, positions: Mapping[Partition, int]) -> None:
         self._positions.setdefault(shard, {}).update(positions)
 
-
-class _Limits:
-    """How many lines of a kind may be written per period."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._windows: dict[tuple[str, ...], _Window] = {}
-
-    def passed(self, kind: tuple[str, ...], per_period: int) -> int | None:
-        """None if this line is not to be written; else how many were not since the last one that was."""
+    def _unwritten(self, kind: tuple[str, ...], per_period: int) -> int | None:
+        """None if this line is not to be written; else how many of its kind were not since the last one that was."""
         now = self._clock()
         window = self._windows.setdefault(kind, _Window(now))
         if now - window.began >= _LIMIT_PERIOD_S:
@@ -287,15 +247,6 @@ class _Limits:
         return unwritten
 
 
-class _Window:
-    __slots__ = ("began", "unwritten", "written")
-
-    def __init__(self, began: float) -> None:
-        self.began = began
-        self.written = 0
-        self.unwritten = 0
-
-
 @lru_cache(maxsize=4096)
 def _shard_name(transactional_id: str) -> str:
     try:
@@ -304,16 +255,8 @@ def _shard_name(transactional_id: str) -> str:
         return transactional_id
 
 
-def _positions(positions: Mapping[Partition, int]) -> str:
-    return _listed(f"{partition} at {offset}" for partition, offset in positions.items())
-
-
 def _listed(items: Iterable[str]) -> str:
     rest = iter(items)
     shown = list(islice(rest, _MAX_PARTITIONS_SHOWN))
     more = sum(1 for _ in rest)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _rounded(seconds: float) -> float:
-    return round(seconds, 4)

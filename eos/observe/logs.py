@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol
+from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -23,15 +23,7 @@ from eos.settings.tables import ObserveSettings
 _DISTRIBUTION = "eos-kafka"
 
 
-class Stream(Protocol):
-    """Where lines go: sys.stderr, or a file in a test."""
-
-    def write(self, text: str, /) -> int: ...
-    def flush(self) -> None: ...
-    def isatty(self) -> bool: ...
-
-
-def configure_logs(settings: ObserveSettings, *, stream: Stream | None = None) -> None:
+def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -> None:
     """Set up the process's logs; each worker process does it anew. ``stream`` is stderr if not given.
 
     Lines of the standard library's logging come out in the same form: those of eos at the same level,
@@ -42,16 +34,14 @@ def configure_logs(settings: ObserveSettings, *, stream: Stream | None = None) -
     human = settings.log_format == "human" or (settings.log_format == "auto" and terminal)
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
-        processors=_human(colors=terminal and not os.environ.get("NO_COLOR")) if human else _json(),
+        processors=_processors(human=human, colors=terminal and not os.environ.get("NO_COLOR")),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: _LineWriter(stream),
         cache_logger_on_first_use=False,
     )
     logging.getLogger("eos").setLevel(level)
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, FromLogging)]:
-        root.removeHandler(handler)
-    root.addHandler(FromLogging())
+    root.handlers[:] = [one for one in root.handlers if not isinstance(one, FromLogging)] + [FromLogging()]
 
 
 def log_start(librdkafka_version: Callable[[], str], **fields: object) -> None:
@@ -81,16 +71,15 @@ class FromLogging(logging.Handler):
         if isinstance(record.msg, BaseException):
             message = shown_error(record.msg)
         named = {} if record.name.partition(".")[0] == "eos" else {"logger": record.name}
-        level = min(
-            logging.CRITICAL, max(logging.DEBUG, record.levelno // 10 * 10)
-        )  # structlog knows no others
+        # structlog knows no other levels.
+        level = min(logging.CRITICAL, max(logging.DEBUG, record.levelno // 10 * 10))
         structlog.get_logger().log(level, message, exc_info=record.exc_info or None, **named)
 
 
 class _LineWriter:
     """Writes a line with one call, so that lines of several processes do not mix; swallows a broken stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def msg(self, line: str) -> None:
@@ -102,27 +91,17 @@ class _LineWriter:
     debug = info = warning = error = critical = msg
 
 
-def _human(*, colors: bool) -> list[Processor]:
+def _processors(*, human: bool, colors: bool) -> list[Processor]:
+    # The formatter of tracebacks is given, because the default one prints local variables where rich is installed.
+    console = structlog.dev.ConsoleRenderer(
+        colors=colors, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+    )
     return [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
         _unquoted_traceback,
         _without_secrets,
-        # Given, because the default tracebacks print local variables where rich is installed.
-        structlog.dev.ConsoleRenderer(
-            colors=colors, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
-        ),
-    ]
-
-
-def _json() -> list[Processor]:
-    return [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _unquoted_traceback,
-        _without_secrets,
-        _head_first,
-        structlog.processors.JSONRenderer(ensure_ascii=False),
+        *([console] if human else [_head_first, structlog.processors.JSONRenderer(ensure_ascii=False)]),
     ]
 
 

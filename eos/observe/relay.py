@@ -31,21 +31,13 @@ _CLOSE_WAIT_S = 2.0  # for the last report: a parent that does not read must not
 
 
 class Snapshot(NamedTuple):
-    """The whole state of a worker for the parent: the next one replaces one that was lost.
+    """The whole state of a worker for the parent: the next one replaces one that was lost."""
 
-    Attributes:
-        process: differs from that of any other process under the ordinal.
-        silent_s: of the shard that has been silent longest; an age needs no clock that two processes share.
-        sessions_open, sessions_expected: how many there are, and how many readiness asks for.
-        ended: whether it is the last one: the process ends by itself.
-        families: the worker's metrics.
-    """
-
-    process: str
-    silent_s: float
+    process: str  # differs from that of any other process under the ordinal
+    silent_s: float  # of the shard that is silent longest; an age needs no clock that two processes share
     sessions_open: int
-    sessions_expected: int
-    ended: bool
+    sessions_expected: int  # how many readiness asks for
+    ended: bool  # whether it is the last one: the process ends by itself
     families: tuple[Metric, ...]
 
 

@@ -10,7 +10,6 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -51,9 +50,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -67,12 +64,7 @@ class Server:
 def serve(
     board: Board, settings: ObserveSettings, *, request_deadline_s: float = REQUEST_DEADLINE_S
 ) -> Server | None:
-    """Start answering, in threads of its own; None if no port is set.
-
-    Args:
-        board: what is shown.
-        settings: ``http_host`` and ``http_port`` (0 chooses a free one).
-        request_deadline_s: seconds a client may take for a whole request.
+    """Start answering, in threads of its own; None if no port is set. A client has the deadline for a whole request.
 
     Raises:
         ConfigError: the address cannot be listened at; the message names the setting.
@@ -87,18 +79,19 @@ def serve(
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
-    if error.errno == errno.EADDRINUSE:
-        return ConfigError(
-            f"observe.http_port: port {port} on {host} is in use. Fix: another port, or 0 for a free one"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return ConfigError(
-            f"observe.http_port: this user may not listen on port {port}. Fix: a port of 1024 or above"
-        )
-    return ConfigError(
-        f"observe.http_host: cannot listen on {host}:{port} ({error.strerror or error}). "
-        "Fix: an address of this machine"
-    )
+    match error.errno:
+        case errno.EADDRINUSE:
+            text = (
+                f"observe.http_port: port {port} on {host} is in use. Fix: another port, or 0 for a free one"
+            )
+        case errno.EACCES | errno.EPERM:
+            text = f"observe.http_port: this user may not listen on port {port}. Fix: a port of 1024 or above"
+        case _:
+            why = error.strerror or error
+            text = (
+                f"observe.http_host: cannot listen on {host}:{port} ({why}). Fix: an address of this machine"
+            )
+    return ConfigError(text)
 
 
 class _Http(ThreadingHTTPServer):

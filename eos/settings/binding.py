@@ -23,11 +23,7 @@ class HasSettings(Protocol):
 
 
 def bind(job: Job, settings: Settings) -> BoundTransform:
-    """The job's transform, with the table ``[job]`` validated by the model that the job declares.
-
-    Raises:
-        ConfigError: a value of ``[job]`` is wrong, or given to a job that declares no settings.
-    """
+    """The job's transform, with its `own_settings`."""
     return job.bound(own_settings(job, settings))
 
 

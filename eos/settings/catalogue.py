@@ -39,16 +39,14 @@ class Catalogue:
 
     def __init__(self, model: type[BaseModel]) -> None:
         walked = dict(_walk(model))
-        self.fields = {name: field for name, field in walked.items() if not _is_model(field.annotation)}
+        self.fields = {name: field for name, field in walked.items() if not model_of(field)}
         self._free = {name for name, field in self.fields.items() if get_origin(field.annotation) is dict}
         self.tables = (walked.keys() - self.fields.keys()) | self._free
         self.options = self._free - {JOB}
 
     def knows(self, name: str) -> bool:
         """Whether a dotted name is that of a setting or a table, or lies in a table of free names."""
-        return (
-            name in self.fields or name in self.tables or (all(self.split(name)) and self._inside(name) != "")
-        )
+        return name in self.names() or (self._inside(name) != "" and all(self.split(name)))
 
     def split(self, name: str) -> list[str]:
         """A dotted name by table: what is inside a table of client options stays dotted."""
@@ -80,12 +78,11 @@ class Catalogue:
 
     def described(self) -> list[Described]:
         """Every setting with its default and its description."""
-        return [
-            Described(
-                name, variable_of(name), field.get_default(call_default_factory=True), field.description or ""
-            )
-            for name, field in self.fields.items()
-        ]
+        found = []
+        for name, field in self.fields.items():
+            default = field.get_default(call_default_factory=True)
+            found.append(Described(name, variable_of(name), default, field.description or ""))
+        return found
 
 
 def variable_of(name: str) -> str:
@@ -98,13 +95,14 @@ def name_of(variable: str) -> str:
     return variable.removeprefix(ENV_PREFIX).lower().replace(NESTED, ".")
 
 
-def _is_model(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def model_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that is a table; None for any other field."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
         yield f"{prefix}{name}", field
-        table = field.annotation
-        if isinstance(table, type) and issubclass(table, BaseModel):
+        if table := model_of(field):
             yield from _walk(table, f"{prefix}{name}.")

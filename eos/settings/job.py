@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from eos.settings.catalogue import model_of
 from eos.settings.problems import Problem, config_error, nearest, problems_of
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -25,25 +27,21 @@ def validated_job(table: Mapping[str, Any], model: type[Model], origins: Mapping
         ConfigError: naming each ``job.<field>`` that is unknown or wrong; values are not shown, since
             only the job knows which are secrets.
     """
-    problems = list(_unknown(table, model, origins))
+    problems = {problem.name: problem for problem in _unknown(table, model, origins)}
     settings: Model | None = None
     try:
         settings = model.model_validate(_decoded(table, model))
     except ValidationError as error:
-        seen = {problem.name for problem in problems}
-        problems += [
-            problem
-            for problem in problems_of(
-                error,
-                prefix="job.",
-                origin=lambda name: origins.get(name, ""),
-                fix_for=lambda name: _description(model, name),
-                show_values=False,
-            )
-            if problem.name not in seen
-        ]
+        for problem in problems_of(
+            error,
+            prefix="job.",
+            origin=lambda name: origins.get(name, ""),
+            fix_for=lambda name: _description(model, name),
+            show_values=False,
+        ):
+            problems.setdefault(problem.name, problem)
     if settings is None or problems:
-        raise config_error(problems)
+        raise config_error(list(problems.values()))
     return settings
 
 
@@ -60,16 +58,13 @@ def _decoded(table: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]
 
 
 def _decode_at(table: dict[str, Any], path: tuple[int | str, ...], text: str) -> None:
+    *tables, last = path
     inner: Any = table
-    for part in path[:-1]:
-        if not isinstance(inner, dict) or part not in inner:
-            return
-        inner = inner[part]
-    if isinstance(inner, dict) and inner.get(path[-1]) == text:
-        try:
-            inner[path[-1]] = json.loads(text)
-        except ValueError:
-            return  # the second validation says what is wrong with it
+    for name in tables:
+        inner = inner.get(name) if isinstance(inner, dict) else None
+    if isinstance(inner, dict) and inner.get(last) == text:
+        with suppress(ValueError):  # the second validation says what is wrong with it
+            inner[last] = json.loads(text)
 
 
 def _unknown(
@@ -77,20 +72,19 @@ def _unknown(
 ) -> Iterator[Problem]:
     if model.model_config.get("extra") == "allow":
         return
-    known: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        aliases = (field.alias, field.validation_alias)
-        known |= dict.fromkeys(
-            (name, *(alias for alias in aliases if isinstance(alias, str))), field.annotation
-        )
+    known = {
+        known_as: model_of(field)
+        for name, field in model.model_fields.items()
+        for known_as in (name, field.alias, field.validation_alias)
+        if isinstance(known_as, str)
+    }
     for key, value in table.items():
-        inner = known.get(key)
         if key not in known:
             near = nearest(key, known)
             fix = f"did you mean {prefix}{near}?" if near else f"one of {', '.join(sorted(known)) or 'none'}"
             what = "the job has no such setting"
             yield Problem(f"{prefix}{key}", what, fix, origins.get(f"{prefix}{key}", ""))
-        elif isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, BaseModel):
+        elif isinstance(value, Mapping) and (inner := known[key]):
             yield from _unknown(value, inner, origins, f"{prefix}{key}.")
 
 

@@ -15,7 +15,7 @@ FROM_HOST_NAME = "hostname"
 # are large, deployments are not.
 MAX_UNCOUNTED = 999
 
-_STATEFUL_SET = re.compile(r"(?P<name>[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)-(?P<ordinal>0|[1-9][0-9]*)")
+_STATEFUL_SET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?-(?P<ordinal>0|[1-9][0-9]*)")
 _RANDOM_LOOKING = {
     "a uuid": re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE),
     "a date": re.compile(r"(19|20)\d\d-\d{1,2}-\d{1,2}$"),
@@ -34,41 +34,32 @@ def parse_ordinal(value: object) -> int | None:
     Raises:
         ValueError: no ordinal, or one that looks random; the message says why and how to fix it.
     """
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return _in_range(value)
+    if value is None:
+        return None
     text = str(value).strip()
-    if text.isascii() and text.isdigit():
-        # "007" is no count; nor is a date such as 20260103, which the range refuses.
-        return _in_range(int(text))
-    if text == FROM_HOST_NAME:
-        return _from_host(socket.gethostname(), "the host name ")
-    return _from_host(text, "")
+    if isinstance(value, int) and not isinstance(value, bool):
+        ordinal = value
+    elif text.isascii() and text.isdigit():
+        ordinal = int(text)
+    else:
+        return _of_host(socket.gethostname(), "the host name ") if text == FROM_HOST_NAME else _of_host(text)
+    if ordinal < 0:
+        raise ValueError(f"{ordinal} is negative. Fix: {FIX}")
+    return ordinal
 
 
-def _from_host(host: str, prefix: str) -> int:
+def _of_host(host: str, prefix: str = "") -> int:
     label = host.partition(".")[0]  # a StatefulSet pod may give its name with the domain
-    for what, pattern in _RANDOM_LOOKING.items():
-        if pattern.search(label):
-            msg = f"{prefix}{host!r} holds {what}, and {_WHY}. Fix: {FIX}"
-            raise ValueError(msg)
     found = _STATEFUL_SET.fullmatch(label)
-    if found is None:
-        msg = (
-            f"{prefix}{host!r} is neither a number nor a name that ends in -<ordinal>, and {_WHY}. Fix: {FIX}"
-        )
-        raise ValueError(msg)
-    ordinal = int(found["ordinal"])
-    if ordinal > MAX_UNCOUNTED:
-        msg = f"{prefix}{host!r} ends in {ordinal}, which looks random, and {_WHY}. Fix: {FIX}"
-        raise ValueError(msg)
-    return ordinal
-
-
-def _in_range(ordinal: int | None) -> int | None:
-    if ordinal is not None and ordinal < 0:
-        msg = f"{ordinal} is negative. Fix: {FIX}"
-        raise ValueError(msg)
-    return ordinal
+    if looks_like := [what for what, pattern in _RANDOM_LOOKING.items() if pattern.search(label)]:
+        wrong = f"holds {looks_like[0]}"
+    elif found is None:
+        wrong = "is neither a number nor a name that ends in -<ordinal>"
+    elif int(found["ordinal"]) > MAX_UNCOUNTED:
+        wrong = f"ends in {found['ordinal']}, which looks random"
+    else:
+        return int(found["ordinal"])
+    raise ValueError(f"{prefix}{host!r} {wrong}, and {_WHY}. Fix: {FIX}")
 
 
 def looks_random(ordinal: int, instances: int | None) -> str:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
 from eos.errors import ConfigError
 from eos.settings.secrets import is_sensitive
 
-_WANTED: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "int_parsing": lambda _: "is not a whole number",
-    "int_type": lambda _: "is not a whole number",
-    "int_from_float": lambda _: "is not a whole number",
-    "float_parsing": lambda _: "is not a number",
-    "bool_parsing": lambda _: "is neither true nor false",
-    "bool_type": lambda _: "is neither true nor false",
-    "greater_than_equal": lambda context: f"is below {context['ge']}",
-    "less_than_equal": lambda context: f"is above {context['le']}",
-    "literal_error": lambda context: f"is not one of {context['expected']}",
+_WANTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "is not a whole number"),
+    "float_parsing": "is not a number",
+    **dict.fromkeys(("bool_parsing", "bool_type"), "is neither true nor false"),
+    "greater_than_equal": "is below {ge}",
+    "less_than_equal": "is above {le}",
+    "literal_error": "is not one of {expected}",
 }
 _WANTED_WITHOUT_VALUE = {
     "missing": "is missing",
@@ -33,19 +29,12 @@ _WANTED_WITHOUT_VALUE = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One wrong setting.
+    """One wrong setting."""
 
-    Attributes:
-        name: as the user wrote it, or dotted.
-        what: what is wrong; never holds the value of a secret.
-        fix: what to do.
-        where: the source that gave it; "" if the name has it already.
-    """
-
-    name: str
-    what: str
+    name: str  # as the user wrote it, or dotted
+    what: str  # what is wrong; never holds the value of a secret
     fix: str
-    where: str = ""
+    where: str = ""  # the source that gave it; "" if the name has it already
 
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""
@@ -86,7 +75,7 @@ def problems_of(
     """Each of pydantic's errors as a problem.
 
     Args:
-        error: what pydantic raised. Its text is never used whole: it may print the input.
+        error: never used whole, because its text may print the input.
         prefix: put before each dotted name.
         origin: where a dotted name was set, "" if nowhere.
         fix_for: how to correct a dotted name; "" if unknown.
@@ -102,7 +91,7 @@ def problems_of(
             what, _, fix = str(one["ctx"]["error"]).partition(". Fix: ")
         elif (what := _WANTED_WITHOUT_VALUE.get(one["type"], "")) == "":
             wanted = _WANTED.get(one["type"])
-            what = wanted(one.get("ctx", {})) if wanted else one["msg"]
+            what = wanted.format(**one.get("ctx", {})) if wanted else one["msg"]
             given = one["input"]
             if show_values and isinstance(given, str | int | float) and not is_sensitive(name):
                 what = f"{given!r} {what}" if wanted else f"{given!r}: {what}"

@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from eos.settings import rules
 from eos.settings.catalogue import ENV_PREFIX, NESTED, SECRETS_DIR_VARIABLE, Catalogue, Described
@@ -127,11 +123,11 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        *others: PydanticBaseSettingsSource,
-        **named: PydanticBaseSettingsSource,
+        *_: PydanticBaseSettingsSource,
+        **__: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """What `load` has read, and nothing that pydantic-settings would read by itself."""
-        del settings_cls, others, named
+        del settings_cls
         return (init_settings,)
 
     @classmethod
@@ -140,7 +136,6 @@ class Settings(BaseSettings):
         return Catalogue(cls).described()
 
     def group_for(self, job_name: str) -> str:
-        """The consumer group: as set, else the job's name."""
         return self.group or job_name
 
     @property
@@ -155,16 +150,15 @@ class Settings(BaseSettings):
         The coordinator ends it after its timeout; a group member must poll again before that costs it
         its membership.
         """
-        wait_ms: float = self.transaction.timeout_ms + _EXPIRY_SCAN_MS
+        wait_ms = self.transaction.timeout_ms + _EXPIRY_SCAN_MS
         if self.ownership.mode == "group":
-            wait_ms = min(wait_ms, self.ownership.max_poll_interval_ms * _POLL_SHARE)
+            return min(wait_ms, self.ownership.max_poll_interval_ms * _POLL_SHARE) / 1000
         return wait_ms / 1000
 
     @property
     def held_back_deadline_s(self) -> float:
         """Seconds to wait for a transaction of another writer, which its coordinator ends after its own timeout."""
-        wait_ms: float = self.input.held_back_deadline_ms or self.transaction.timeout_ms + _EXPIRY_SCAN_MS
-        return wait_ms / 1000
+        return (self.input.held_back_deadline_ms or self.transaction.timeout_ms + _EXPIRY_SCAN_MS) / 1000
 
     @property
     def twin_wait_s(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator
 
 from eos.settings.ordinal import FIX, looks_random
 from eos.settings.problems import Problem
@@ -89,15 +90,14 @@ def _partition_mode(ownership: OwnershipSettings, workers: int) -> Iterator[Prob
 
 def _group_times(ownership: OwnershipSettings, transaction: TransactionSettings) -> Iterator[Problem]:
     longest = ownership.max_poll_interval_ms
+    most = ownership.session_timeout_ms // _HEARTBEATS_PER_SESSION
     if ownership.protocol == "cooperative" and ownership.session_timeout_ms > longest:
         yield Problem(
             "ownership.session_timeout_ms",
             f"{ownership.session_timeout_ms} is above ownership.max_poll_interval_ms = {longest}",
             f"at most {longest}",
         )
-    if ownership.protocol == "cooperative" and ownership.heartbeat_interval_ms > (
-        most := ownership.session_timeout_ms // _HEARTBEATS_PER_SESSION
-    ):
+    if ownership.protocol == "cooperative" and ownership.heartbeat_interval_ms > most:
         yield Problem(
             "ownership.heartbeat_interval_ms",
             f"{ownership.heartbeat_interval_ms} is above a third of ownership.session_timeout_ms = "
@@ -125,33 +125,24 @@ def _group_times(ownership: OwnershipSettings, transaction: TransactionSettings)
 
 def _security(kafka: KafkaSettings) -> Iterator[Problem]:
     protocol = kafka.security_protocol
-    sasl = {
-        "sasl_mechanism": kafka.sasl_mechanism,
-        "sasl_username": kafka.sasl_username,
-        "sasl_password": kafka.sasl_password,
-    }
-    ssl = {
-        "ssl_ca_file": kafka.ssl_ca_file,
-        "ssl_certificate_file": kafka.ssl_certificate_file,
-        "ssl_key_file": kafka.ssl_key_file,
-        "ssl_key_password": kafka.ssl_key_password,
-    }
+    files = ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
     if not protocol.startswith("SASL"):
-        yield from _ignored(sasl, protocol, "SASL_SSL")
+        yield from _ignored(kafka, ("sasl_mechanism", "sasl_username", "sasl_password"), "SASL_SSL")
     elif kafka.sasl_mechanism is None:
         yield Problem(
             "kafka.sasl_mechanism", f"is missing, and {protocol} needs it", "for example SCRAM-SHA-512"
         )
     elif kafka.sasl_mechanism.startswith(("PLAIN", "SCRAM")):
         for name in ("sasl_username", "sasl_password"):
-            if not sasl[name]:
+            if not getattr(kafka, name):
                 also = " or kafka.sasl_password_file" if name == "sasl_password" else ""
                 what = f"is missing, and {kafka.sasl_mechanism} needs it"
                 yield Problem(f"kafka.{name}", what, f"set kafka.{name}{also}")
     if not protocol.endswith("SSL"):
-        yield from _ignored(ssl, protocol, "SSL or SASL_SSL")
-    for name, path in ssl.items():
-        if name.endswith("_file") and path is not None and not _readable(path):
+        yield from _ignored(kafka, (*files, "ssl_key_password"), "SSL or SASL_SSL")
+    for name in files:
+        path = getattr(kafka, name)
+        if path is not None and (not os.access(path, os.R_OK) or path.is_dir()):
             yield Problem(f"kafka.{name}", f"{path} is not a readable file", "name the mounted PEM file")
     if (kafka.ssl_certificate_file is None) != (kafka.ssl_key_file is None):
         yield Problem(
@@ -161,16 +152,11 @@ def _security(kafka: KafkaSettings) -> Iterator[Problem]:
         )
 
 
-def _ignored(given: Mapping[str, object], protocol: str, needed: str) -> Iterator[Problem]:
-    for name, value in given.items():
-        if value:
-            what = f"has no effect with kafka.security_protocol = {protocol}: the connection would be less safe than it looks"
+def _ignored(kafka: KafkaSettings, names: Iterable[str], needed: str) -> Iterator[Problem]:
+    for name in names:
+        if getattr(kafka, name):
+            what = (
+                f"has no effect with kafka.security_protocol = {kafka.security_protocol}: the connection would be less safe "
+                "than it looks"
+            )
             yield Problem(f"kafka.{name}", what, f"kafka.security_protocol = {needed}, or leave it out")
-
-
-def _readable(path: object) -> bool:
-    try:
-        with open(str(path), "rb"):  # noqa: PTH123 - any path-like text
-            return True
-    except OSError:
-        return False

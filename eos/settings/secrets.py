@@ -63,23 +63,16 @@ def read_secret(path: Path) -> str:
     """
     try:
         if not path.is_file():
-            reason = "is not a file" if path.exists() else "does not exist"
-            msg = f"{path} {reason}"
-            raise ValueError(msg)
+            raise ValueError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
         raw = path.read_bytes()
     except OSError as error:
-        msg = f"{path} cannot be read ({error.strerror})"
-        raise ValueError(msg) from None
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
     if len(raw) > _MAX_SECRET_BYTES:
-        msg = f"{path} has {len(raw)} bytes; a secret has at most {_MAX_SECRET_BYTES}"
-        raise ValueError(msg)
+        raise ValueError(f"{path} has {len(raw)} bytes; a secret has at most {_MAX_SECRET_BYTES}")
     try:
-        text = raw.decode()
+        text = raw.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        msg = f"{path} is not UTF-8 text"
-        raise ValueError(msg) from None  # the chained error would print the bytes
-    text = text.removesuffix("\n").removesuffix("\r")
+        raise ValueError(f"{path} is not UTF-8 text") from None  # the chained error would print the bytes
     if not text:
-        msg = f"{path} is empty"
-        raise ValueError(msg)
+        raise ValueError(f"{path} is empty")
     return text

@@ -21,10 +21,10 @@ class Shown(NamedTuple):
 
 def shown(model: BaseModel, origins: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
     """Nested tables of `Shown`. Tables of free names have one entry per name that was given."""
-    result: dict[str, Any] = {}
-    for name in type(model).model_fields:
-        result[name] = _entry(f"{prefix}{name}", name, getattr(model, name), origins)
-    return result
+    return {
+        name: _entry(f"{prefix}{name}", name, getattr(model, name), origins)
+        for name in type(model).model_fields
+    }
 
 
 def _entry(dotted: str, name: str, value: object, origins: Mapping[str, str]) -> object:

@@ -36,7 +36,6 @@ _SERVICE_LINK = re.compile(
 )
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 _ORDINAL = "ownership.ordinal"
-NO_SUCH = "there is no such setting"
 
 
 class Given(NamedTuple):
@@ -91,8 +90,7 @@ class Sources:
                 what = "the variables of eos are written in capitals"
                 self._problem(variable, what, f"write {variable.upper()}")
             elif not self._catalogue.knows(name):
-                near = nearest(variable, self._catalogue.variables(), separator=NESTED)
-                self._problem(variable, NO_SUCH, meant(near))
+                self._no_such(variable, nearest(variable, self._catalogue.variables(), separator=NESTED))
             elif text or name.startswith(f"{JOB}."):  # only the job knows what an empty text means to it
                 values |= self._of_text(name, text, f"environment {variable}")
         if environ.get(ORDINAL_VARIABLE) and environ.get(variable_of(_ORDINAL)):
@@ -122,7 +120,7 @@ class Sources:
                 except ValueError as error:
                     self._problem(str(path), str(error), "mount the secret there, or remove the file")
             elif NESTED in path.name:
-                self._problem(str(path), NO_SUCH, meant(nearest(name, self._catalogue.names())))
+                self._no_such(str(path), nearest(name, self._catalogue.names()))
         return values
 
     def toml(self, path: Path) -> Values:
@@ -196,6 +194,9 @@ class Sources:
                 return {}
         return value if isinstance(value, Mapping) and (value or is_table) else None
 
+    def _no_such(self, name: str, near: str) -> None:
+        self._problem(name, "there is no such setting", meant(near))
+
     def _problem(self, name: str, what: str, fix: str, where: str = "") -> None:
         self.problems.append(Problem(name, what, fix, where))
 
@@ -206,7 +207,5 @@ def meant(near: str) -> str:
 
 
 def _is_service_link(variable: str, value: str) -> bool:
-    if NESTED in variable:
-        return False
-    address = variable.endswith("_PORT") and bool(_SERVICE_ADDRESS.match(value))
-    return address or bool(_SERVICE_LINK.search(variable))
+    is_address = variable.endswith("_PORT") and _SERVICE_ADDRESS.match(value)
+    return NESTED not in variable and bool(is_address or _SERVICE_LINK.search(variable))

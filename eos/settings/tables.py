@@ -38,27 +38,22 @@ def _listed(value: object) -> object:
 
 def _one_or_three(brokers: int) -> int:
     if brokers not in (1, 3):
-        msg = f"{brokers} brokers are not offered. Fix: 1, or 3 for failover"
-        raise ValueError(msg)
+        raise ValueError(f"{brokers} brokers are not offered. Fix: 1, or 3 for failover")
     return brokers
 
 
 def printable_group(group: str | None) -> str | None:
-    """A group id that can be written and read.
-
-    Raises:
-        ValueError: it is empty or has characters that cannot be printed.
-    """
+    """Refuse a group id that is empty or has characters that cannot be printed."""
     if group is not None and not (group and group.isprintable()):
-        msg = "a group id is printable and not empty. Fix: EOS_GROUP = the job's name"
-        raise ValueError(msg)
+        raise ValueError("a group id is printable and not empty. Fix: EOS_GROUP = the job's name")
     return group
 
 
 def _one_value(value: object) -> object:
     if not isinstance(value, str | int | float):
-        msg = f"a client option is text, a number or true/false, not {type(value).__name__}. Fix: give one value"
-        raise ValueError(msg)  # noqa: TRY004 - pydantic's way
+        raise ValueError(  # noqa: TRY004 - pydantic's way
+            f"a client option is text, a number or true/false, not {type(value).__name__}. Fix: give one value"
+        )
     return value
 
 
@@ -149,20 +144,15 @@ class TransactionSettings(Table):
 
     @property
     def timeout_s(self) -> float:
-        """Seconds an open transaction may live."""
         return self.timeout_ms / 1000
 
     @property
     def interval_s(self) -> float:
-        """Seconds from a transaction's first record to its commit."""
         return self.interval_ms / 1000
 
     @property
     def commit_deadline_s(self) -> float:
-        """Seconds after which an unanswered commit counts as unknown.
-
-        A commit may first have to deliver what is queued, and that ends with the transaction's timeout.
-        """
+        """A commit may first have to deliver what is queued, and that ends with the transaction's timeout."""
         return (self.commit_deadline_ms or self.timeout_ms) / 1000
 
 
@@ -222,7 +212,6 @@ class OwnershipSettings(Table):
 
     @property
     def owned_partitions(self) -> tuple[Partition, ...]:
-        """The partitions given by list."""
         return tuple(parse_partition(text) for text in self.partitions)
 
 
@@ -234,8 +223,7 @@ def parse_partition(text: str) -> Partition:
     """
     topic, colon, number = text.rpartition(":")
     if not (topic and colon and number.isascii() and number.isdigit()):
-        msg = f"{text!r} is not a partition (topic:number)"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not a partition (topic:number)")
     return Partition(topic, int(number))
 
 
@@ -272,7 +260,6 @@ class InputSettings(Table):
 
     @property
     def stall_timeout_s(self) -> float:
-        """Seconds after which a partition that holds records and brings none ends the job."""
         return self.stall_timeout_ms / 1000
 
 
@@ -291,9 +278,7 @@ class WorkerSettings(Table):
         default=1, ge=1, le=1_000, description="processes; the ordinal of process i is ordinal x count + i"
     )
     max_restarts: int = Field(
-        default=5,
-        ge=0,
-        description="restarts in a row of a process that a signal has ended, before all stop",
+        default=5, ge=0, description="restarts in a row of a process that a signal has ended, before all stop"
     )
     restart_backoff_ms: int = Field(
         default=500,
@@ -312,7 +297,6 @@ class ShutdownSettings(Table):
 
     @property
     def grace_s(self) -> float:
-        """Seconds to finish or abort the open transaction after SIGTERM."""
         return self.grace_ms / 1000
 
 

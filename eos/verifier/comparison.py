@@ -86,15 +86,7 @@ class Comparison:
         self._folder.cleanup()
 
     def expect(self, record: InputRecord, outputs: Sequence[OutputRecord]) -> None:
-        """Add the outputs of one input record, in their order.
-
-        Args:
-            record: the input record; each partition in offset order.
-            outputs: what the transform makes of it.
-
-        Raises:
-            UsageError: outputs found were added before.
-        """
+        """Add what the transform makes of one input record; each partition in offset order."""
         if not self._expecting:
             raise UsageError("Comparison: all expected outputs come before the first one found")
         source = _number(self._sources, Partition(record.topic, record.partition))
@@ -104,7 +96,7 @@ class Comparison:
             self._add(
                 self._identities.expected(output),
                 None if want is None else _number(self._places, Partition(output.topic, want)),
-                _number(self._topics, output.topic),
+                self._topics[output.topic],
                 source,
                 record.offset,
                 len(outputs),
@@ -121,18 +113,14 @@ class Comparison:
         self._found[record.topic] += 1
         self._add(
             self._identity_of(record),
-            _number(self._topics, record.topic),
+            self._topics[record.topic],
             _number(self._places, Partition(record.topic, record.partition)),
             record.offset,
             self._placement.is_astray(record.topic, record.key, record.partition),
         )
 
     def result(self, still_wanted: Callable[[], None] = lambda: None) -> Compared:
-        """Compare; once, at the end.
-
-        Args:
-            still_wanted: called while it compares; an exception that it raises ends the comparison.
-        """
+        """Compare; once, at the end. ``still_wanted`` is called meanwhile: an exception that it raises ends it."""
         self._flush()
         self._execute(tables.SPECIAL + tables.MISSING + tables.SURPLUS + tables.MISPLACED, still_wanted)
         differences: dict[str, Counter[Difference]] = {topic: Counter() for topic in self._topics}
@@ -170,10 +158,9 @@ class Comparison:
 
     def _flush(self) -> None:
         if self._rows:
+            insert = tables.INSERT_EXPECTED if self._expecting else tables.INSERT_FOUND
             self._database.execute("BEGIN")
-            self._database.executemany(
-                tables.INSERT_EXPECTED if self._expecting else tables.INSERT_FOUND, self._rows
-            )
+            self._database.executemany(insert, self._rows)
             self._database.execute("COMMIT")
             self._rows.clear()
 
@@ -203,9 +190,8 @@ class Comparison:
 
         @lru_cache(_ANSWERS_REMEMBERED)
         def sources(identity: int) -> tuple[int, ...]:
-            return tuple(
-                one for (one,) in self._rows_of("SELECT DISTINCT source FROM alike WHERE id = ?", identity)
-            )
+            rows = self._rows_of("SELECT DISTINCT source FROM alike WHERE id = ?", identity)
+            return tuple(source for (source,) in rows)
 
         @lru_cache(_ANSWERS_REMEMBERED)
         def following(identity: int, source: int, after: int, place: int) -> int | None:
@@ -238,10 +224,8 @@ class Comparison:
         text = "behind all that its input partitions make before it, in every way to attribute what is alike"
         if one.expected is not None and one.behind is not None:
             query = "SELECT source, offset FROM expected WHERE seq = ?"
-            ((source, own),), ((_, later),) = (
-                self._rows_of(query, one.expected),
-                self._rows_of(query, one.behind),
-            )
+            ((source, own),) = self._rows_of(query, one.expected)
+            ((_, later),) = self._rows_of(query, one.behind)
             made_of = f"{list(self._sources)[source]}@{own}"
             text = f"made of {made_of}, it belongs before the output of @{later} that stands before it"
         ((offset,),) = self._rows_of("SELECT offset FROM found WHERE seq = ?", one.found)

@@ -64,21 +64,14 @@ class Identities:
     ) -> int:
         name = topic.encode()
         # Lengths first, so that no two different records are the same bytes.
-        content = b"".join(
-            (
-                _FRAME(
-                    _NONE if timestamp_ms is None else timestamp_ms,
-                    len(headers),
-                    len(name),
-                    _NONE if key is None else len(key),
-                    _NONE if value is None else len(value),
-                ),
-                name,
-                key or b"",
-                value or b"",
-                _framed(headers) if headers else b"",
-            )
+        frame = _FRAME(
+            _NONE if timestamp_ms is None else timestamp_ms,
+            len(headers),
+            len(name),
+            _NONE if key is None else len(key),
+            _NONE if value is None else len(value),
         )
+        content = b"".join((frame, name, key or b"", value or b"", _framed(headers) if headers else b""))
         digest = blake2b(content, digest_size=_HASH_BYTES, key=self._key).digest()
         return int.from_bytes(digest, "little", signed=True)
 

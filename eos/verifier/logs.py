@@ -38,12 +38,7 @@ class Range(NamedTuple):
 class LogReader:
     """An admin client, and a read_committed consumer that never joins the group and never commits.
 
-    Use it as a context manager.
-
-    Args:
-        settings: where the cluster is.
-        group: the group whose committed offsets are read.
-        deadline: a time.monotonic() value that bounds every call.
+    Use it as a context manager. The deadline, a time.monotonic() value, bounds every call.
 
     Raises (every method):
         UnavailableError: the deadline passed; the message says what was waited for.
@@ -127,12 +122,9 @@ class LogReader:
         *,
         first_only: bool = False,
     ) -> Iterator[InputRecord]:
-        """The read_committed records of these ranges, each partition in offset order.
+        """The read_committed records of these ranges, or the first of each; each partition in offset order.
 
-        Args:
-            ranges: none of them beyond the LSO.
-            on_read: called with the offsets read so far, and how many there are.
-            first_only: only the first record of each partition.
+        No range goes beyond the LSO.
         """
         unread = {partition: one for partition, one in ranges.items() if one.start < one.end}
         reached = {partition: one.start for partition, one in unread.items()}

@@ -52,7 +52,7 @@ class Ordering:
             of that input partition with this identity that may be in that output partition.
 
     Attributes:
-        undecided: how many records were passed over, because nothing tells which input partition made them.
+        undecided: how many records were passed over, because nothing shows which input partition made them.
     """
 
     def __init__(

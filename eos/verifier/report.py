@@ -24,18 +24,12 @@ class Difference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One difference.
-
-    Attributes:
-        kind: what it is.
-        partition, offset: the input record (lost, torn, failed) or the output record (the other kinds).
-        detail: more about it, in words.
-    """
+    """One difference: at an input record (lost, torn, failed) or an output record (the other kinds)."""
 
     kind: Difference
     partition: Partition
     offset: int
-    detail: str
+    detail: str  # more about it, in words
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.partition}@{self.offset}: {self.detail}"
@@ -43,21 +37,17 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class InputCount:
-    """An input partition.
-
-    Attributes:
-        partition: which one.
-        start: the offset that the group began at.
-        committed: its committed offset; None if it has none.
-        records: how many records were read from ``[start, committed)``.
-        waiting: how many offsets follow up to the last stable offset; 0 if there is no record among them.
-    """
+    """An input partition."""
 
     partition: Partition
-    start: int
+    start: int  # the offset that the group began at
     committed: int | None
-    records: int
-    waiting: int = 0
+    records: int  # read from [start, committed)
+    waiting: int = 0  # offsets that follow up to the last stable offset; 0 if there is no record among them
+
+    def __str__(self) -> str:
+        offset = "none" if self.committed is None else f"{self.committed:,}"
+        return f"committed offset {offset}, {self.records:,} records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +62,11 @@ class OutputCount:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result of comparing expected with found outputs.
-
-    Attributes:
-        outputs: per output topic.
-        torn: input records of which some outputs were found and some were not.
-        undecided: outputs whose order was not compared, because nothing tells which input partition made them.
-        examples: the first few differences of each kind.
-    """
+    """The result of comparing expected with found outputs; see `VerificationReport`."""
 
     outputs: tuple[OutputCount, ...]
     torn: int
-    undecided: int
+    undecided: int  # outputs whose order was not compared: nothing shows which input partition made them
     examples: tuple[Example, ...]
 
 
@@ -163,13 +146,7 @@ class VerificationReport:
     def rows(self) -> list[tuple[str, str]]:
         """The report as a table of two columns: what, and its figures."""
         return [
-            *(
-                (
-                    f"input {one.partition}",
-                    f"committed offset {_figure(one.committed)}, {one.records:,} records",
-                )
-                for one in self.inputs
-            ),
+            *((f"input {one.partition}", str(one)) for one in self.inputs),
             *(
                 (f"output {one.topic}", f"{one.expected:,} expected, {one.found:,} found")
                 for one in self.outputs
@@ -185,7 +162,3 @@ class VerificationReport:
             ),
             ("exactly once", self.verdict),
         ]
-
-
-def _figure(number: int | None) -> str:
-    return "none" if number is None else f"{number:,}"

@@ -49,11 +49,10 @@ def read_state(
             starts, lsos = reader.offsets_at(Mark.START, inputs), reader.offsets_at(Mark.LAST_STABLE, inputs)
             return TopicsState(after, {p: Range(starts[p], lsos[p]) for p in inputs}, ends, settled)
         if time.monotonic() >= deadline:
-            one = moved[0]
+            was, now = _offset(before.get(moved[0])), _offset(after.get(moved[0]))
             raise UnavailableError(
-                f"the group {group!r} goes on committing ({one}: {_offset(before.get(one))} -> "
-                f"{_offset(after.get(one))}), so output and offsets cannot be read as of one moment. "
-                "Fix: stop the job, or let it catch up"
+                f"the group {group!r} goes on committing ({moved[0]}: {was} -> {now}), so output and offsets cannot be read "
+                "as of one moment. Fix: stop the job, or let it catch up"
             )
         time.sleep(_STEP_S)
 

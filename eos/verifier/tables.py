@@ -30,7 +30,7 @@ HAVING sum(expected) <> sum(found) OR min(source) <> max(source) OR min(place) <
     OR min(want) <> min(place) OR max(want) <> min(place);
 """
 
-# Nothing tells which of several alike is missing or too many: the last ones are named. (CROSS JOIN keeps SQLite from
+# Nothing shows which of several alike is missing or too many: the last ones are named. (CROSS JOIN keeps SQLite from
 # turning the join around, for which it would have to index the large table first.)
 MISSING = """
 CREATE TABLE missing AS

@@ -87,13 +87,13 @@ def verify(
         state = read_state(reader, group, inputs, outputs, deadline)
         contradictions = tuple(problems(reader, group, state))
         processed, written = input_ranges(state, input_from or {}), output_ranges(state, output_from or {})
-        in_order, why_not = _order(order, state.committed.values())
+        why_not = _why_not_in_order(order, state.committed.values())
         records = Counter[Partition]()
         with Comparison(
             Counter(partition.topic for partition in outputs),
             broker_timestamps=_broker_timestamps(reader, job),
             grown_from=grown_from or {},
-            order=in_order,
+            order=not why_not,
         ) as comparison:
             for record in reader.records(processed, lambda done, total: on_progress("input", done, total)):
                 records[Partition(record.topic, record.partition)] += 1
@@ -120,16 +120,15 @@ def verify(
     )
 
 
-def _order(wanted: bool | None, stored: Iterable[Committed]) -> tuple[bool, str]:
-    """Whether to compare the order; and why not, in words."""
-    if wanted is None and any(_is_sparks(OffsetMetadata.parse(committed.metadata)) for committed in stored):
-        return False, "not compared: a Spark run has committed the offsets, and a shuffle keeps no order"
-    return wanted is not False, "not compared, as asked" if wanted is False else ""
-
-
-def _is_sparks(metadata: OffsetMetadata | None) -> bool:
+def _why_not_in_order(wanted: bool | None, stored: Iterable[Committed]) -> str:
+    """Why the order is not compared; "" if it is."""
+    if wanted is False:
+        return "not compared, as asked"
+    known = [found for one in stored if (found := OffsetMetadata.parse(one.metadata))]
     # The owner of a Spark task's offsets is "<run>t<task>", that of a loop's a hexadecimal number.
-    return metadata is not None and (metadata.mode is OwnershipMode.BATCH or "t" in metadata.owner)
+    if wanted is None and any(one.mode is OwnershipMode.BATCH or "t" in one.owner for one in known):
+        return "not compared: a Spark run has committed the offsets, and a shuffle keeps no order"
+    return ""
 
 
 def _how_compared(compared: Compared, *, by_batches: bool) -> str:
@@ -169,8 +168,7 @@ class _Applied:
     """The transform with the poison policy around it, as the loop applies both."""
 
     def __init__(self, transform: BoundTransform, policy: str) -> None:
-        self._transform = transform
-        self._policy = policy
+        self._transform, self._policy = transform, policy
         self.failed = 0
         self.examples: list[Example] = []
 
@@ -183,12 +181,9 @@ class _Applied:
             if self._policy == "dead-letter":
                 return [self._transform.dead_letter(record, error)]
             if self._policy != "skip":
-                self._failed(record, error)
+                self.failed += 1
+                partition = Partition(record.topic, record.partition)
+                text = f"the transform raised {type(error).__name__}: {error}"
+                self.examples += [Example(Difference.FAILED, partition, record.offset, text)]
+                del self.examples[_FAILED_EXAMPLES:]
             return []
-
-    def _failed(self, record: InputRecord, error: Exception) -> None:
-        self.failed += 1
-        if len(self.examples) < _FAILED_EXAMPLES:
-            partition = Partition(record.topic, record.partition)
-            text = f"the transform raised {type(error).__name__}: {error}"
-            self.examples.append(Example(Difference.FAILED, partition, record.offset, text))

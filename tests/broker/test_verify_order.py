@@ -7,18 +7,20 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
+from eos.offsets import Partition
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.settings import Settings
 from eos.verifier.placement import partition_of
 from eos.verifier.report import Difference, VerificationReport
 from eos.verifier.verify import verify
 from tests.conftest import NewTopic
+from tests.support import by_hand
 from tests.support.jobs_for_faults import Running, settings_for
 from tests.support.observer import PlainRecord, produce_plain, read_committed, unique
 
@@ -68,26 +70,11 @@ class House(NamedTuple):
 
     def write(self, outputs: Outputs, offsets: Mapping[int, int], metadata: str = "") -> None:
         """One transaction of a plain producer: these outputs, where they say or where their keys belong."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "transactional.id": unique("by-hand"),
-                "partitioner": "murmur2_random",
-                "log_level": 0,
-            }
-        )
-        producer.init_transactions(WAIT_S)
+        producer = by_hand.producer(self.bootstrap)
         producer.begin_transaction()
-        for out in outputs:
-            place = -1 if out.partition is None else out.partition
-            producer.produce(out.topic, out.value, out.key, place)
-        group = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.job.name})
-        producer.send_offsets_to_transaction(
-            [TopicPartition(self.source, p, offset, metadata) for p, offset in offsets.items()],
-            group.consumer_group_metadata(),
-            WAIT_S,
-        )
-        group.close()
+        by_hand.write(producer, outputs)
+        positions = {Partition(self.source, p): offset for p, offset in offsets.items()}
+        by_hand.send_offsets(producer, self.bootstrap, self.job.name, positions, metadata)
         producer.commit_transaction(WAIT_S)
 
     def run(self) -> None:
@@ -122,7 +109,7 @@ def kinds(report: VerificationReport) -> set[str]:
 # --- damages ---------------------------------------------------------------------------------------------
 
 
-def by_hand(house: House, damage: Callable[[list[OutputRecord]], Outputs]) -> VerificationReport:
+def verified_after(house: House, damage: Callable[[list[OutputRecord]], Outputs]) -> VerificationReport:
     """The report on 20 input records whose outputs were changed before they were written; those without a key to one place."""
     records = house.load(20)
     outputs = [out._replace(partition=1) if out.key is None else out for out in house.outputs(records)]
@@ -131,70 +118,41 @@ def by_hand(house: House, damage: Callable[[list[OutputRecord]], Outputs]) -> Ve
 
 
 def test_outputs_as_they_should_be_pass(house: House) -> None:
-    report = by_hand(house, lambda outputs: outputs)
+    report = verified_after(house, lambda outputs: outputs)
     assert report.exactly_once, report
     assert dict(report.rows())["exactly once"] == "yes"
     assert dict(report.rows())["order"].startswith("compared")
 
 
 def test_outputs_without_a_key_in_reversed_order_are_reordered(house: House) -> None:
-    report = by_hand(house, lambda outs: [*(o for o in outs if o.key), *(o for o in outs[::-1] if not o.key)])
+    report = verified_after(
+        house, lambda outs: [*(o for o in outs if o.key), *(o for o in outs[::-1] if not o.key)]
+    )
     assert kinds(report) == {"reordered"}
     assert {one.partition.topic for one in report.examples} == {house.bare}
 
 
 def test_outputs_of_different_keys_in_reversed_order_are_reordered(house: House) -> None:
     """Each key is there once, so nothing but the input partition gives them an order."""
-    report = by_hand(house, lambda outs: [*(o for o in outs[::-1] if o.key), *(o for o in outs if not o.key)])
+    report = verified_after(
+        house, lambda outs: [*(o for o in outs[::-1] if o.key), *(o for o in outs if not o.key)]
+    )
     assert kinds(report) == {"reordered"}
     assert {one.partition.topic for one in report.examples} == {house.keyed}
     assert "made of" in report.examples[0].detail
 
 
-def elsewhere(out: OutputRecord, by: int = 1) -> OutputRecord:
+def elsewhere(out: OutputRecord) -> OutputRecord:
     if out.key is None:
         return out
-    return out._replace(partition=(partition_of(out.key, PLACES) + by) % PLACES)
+    return out._replace(partition=(partition_of(out.key, PLACES) + 1) % PLACES)
 
 
 def test_records_in_partitions_that_their_keys_do_not_hash_to_are_misplaced(house: House) -> None:
-    report = by_hand(house, lambda outs: [elsewhere(out) for out in outs])
+    report = verified_after(house, lambda outs: [elsewhere(out) for out in outs])
     assert kinds(report) == {"misplaced"}
     assert report.differences[Difference.MISPLACED] == 20
     assert "it belongs in " in report.examples[0].detail
-
-
-def test_all_records_in_one_partition_are_misplaced(house: House) -> None:
-    report = by_hand(house, lambda outs: [o._replace(partition=0) for o in outs])
-    assert kinds(report) == {"misplaced"}
-
-
-def test_one_key_in_two_partitions_is_misplaced(house: House) -> None:
-    records = produce_plain(
-        house.bootstrap, house.source, [PlainRecord(b"%d" % i, b"k", 0) for i in range(4)]
-    )
-    outputs = house.outputs(InputRecord(*one) for one in records)
-    keyed = [out for out in outputs if out.key]
-    house.write([*(o for o in outputs if not o.key), *keyed[:2], *map(elsewhere, keyed[2:])], {0: 4})
-    report = house.verified()
-    assert kinds(report) == {"misplaced"}
-    assert report.differences[Difference.MISPLACED] == 2
-
-
-def test_a_record_in_another_partition_than_it_names_is_misplaced(house: House) -> None:
-    def named(record: InputRecord) -> list[OutputRecord]:
-        return [OutputRecord(house.keyed, record.value, record.key, partition=record.offset % PLACES)]
-
-    naming = house._replace(
-        job=Job(name=house.job.name, inputs=[house.source], outputs=[house.keyed], transform=named)
-    )
-    records = naming.load(12)
-    outputs = naming.outputs(records)
-    other = outputs[5]._replace(partition=(5 // 2 + 1) % PLACES)
-    naming.write([*outputs[:5], other, *outputs[6:]], {0: 6, 1: 6})
-    report = naming.verified()
-    assert kinds(report) == {"misplaced"}
-    assert report.differences[Difference.MISPLACED] == 1
 
 
 # --- legal histories -------------------------------------------------------------------------------------
@@ -250,8 +208,8 @@ def test_a_batch_function_that_orders_its_outputs_itself_is_named_as_a_reason(ho
 def test_outputs_of_spark_are_compared_in_order_only_where_asked(house: House) -> None:
     records = house.load(20)
     outputs = house.outputs(records)
-    stamp = OffsetMetadata(OwnershipMode.PARTITION, f"{house.source}[0]", "5b1crun1t0")
-    house.write(outputs[::-1], {0: 10, 1: 10}, str(stamp))
+    metadata = OffsetMetadata(OwnershipMode.PARTITION, f"{house.source}[0]", "5b1crun1t0")
+    house.write(outputs[::-1], {0: 10, 1: 10}, str(metadata))
     report = house.verified()
     assert report.exactly_once
     assert "not compared: a Spark run" in report.order
@@ -282,8 +240,8 @@ def test_a_topic_that_was_grown_is_right_once_that_is_said(house: House) -> None
 def test_offsets_that_were_counted_in_another_topic_of_this_name_are_a_problem(house: House) -> None:
     """Whatever is found: the records below them are not those that were processed."""
     records = house.load(20)
-    stamp = OffsetMetadata(OwnershipMode.GROUP, "#0", topic="d3JvbmctdG9waWMtaWQtMQ")
-    house.write(house.outputs(records), {0: 10, 1: 10}, str(stamp))
+    metadata = OffsetMetadata(OwnershipMode.GROUP, "#0", topic="d3JvbmctdG9waWMtaWQtMQ")
+    house.write(house.outputs(records), {0: 10, 1: 10}, str(metadata))
     report = house.verified()
     assert not any(report.differences.values())
     assert not report.exactly_once

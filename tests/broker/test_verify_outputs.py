@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError, OffsetGapError, UnavailableError, UsageError
@@ -18,6 +18,7 @@ from eos.settings import Settings
 from eos.verifier.report import Difference, VerificationReport
 from eos.verifier.verify import verify
 from tests.conftest import NewTopic
+from tests.support import by_hand
 from tests.support.observer import (
     PlainRecord,
     create_topics,
@@ -78,29 +79,20 @@ class House(NamedTuple):
         except ValueError as error:
             return [transform.dead_letter(record, error)]
 
-    def producer(self, transaction_timeout_ms: int = 60_000) -> Producer:
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "transactional.id": unique("by-hand"),
-                "transaction.timeout.ms": transaction_timeout_ms,
-                "partitioner": "murmur2_random",
-                "log_level": 0,
-            }
-        )
-        producer.init_transactions(WAIT_S)
-        return producer
+    def producer(self) -> Producer:
+        return by_hand.producer(self.bootstrap)
 
     def commit(self, outputs: Sequence[OutputRecord], offsets: Mapping[int, int], producer: Producer | None = None) -> None:  # fmt: skip
         producer = producer or self.producer()
         producer.begin_transaction()
-        write(producer, outputs)
+        by_hand.write(producer, outputs)
         if offsets:
-            group = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-            positions = [TopicPartition(self.source, p, offset) for p, offset in offsets.items()]
-            producer.send_offsets_to_transaction(positions, group.consumer_group_metadata(), WAIT_S)
-            group.close()
+            self.send_offsets(producer, offsets)
         producer.commit_transaction(WAIT_S)
+
+    def send_offsets(self, producer: Producer, offsets: Mapping[int, int]) -> None:
+        positions = {Partition(self.source, p): offset for p, offset in offsets.items()}
+        by_hand.send_offsets(producer, self.bootstrap, self.group, positions)
 
     def process(self, records: Sequence[InputRecord], batch: int = 25) -> None:
         """Everything, exactly once, in transactions."""
@@ -109,14 +101,6 @@ class House(NamedTuple):
             part = records[start : start + batch]
             offsets = {one.partition: one.offset + 1 for one in part}
             self.commit([out for one in part for out in self.outputs(one)], offsets, producer)
-
-
-def write(producer: Producer, outputs: Sequence[OutputRecord]) -> None:
-    for out in outputs:
-        producer.produce(
-            out.topic, out.value, out.key, timestamp=out.timestamp_ms or 0, headers=list(out.headers)
-        )
-    producer.flush(WAIT_S)
 
 
 @pytest.fixture
@@ -172,7 +156,7 @@ def test_aborted_records_are_not_there(house: House) -> None:
     records = house.load(20)
     producer = house.producer()
     producer.begin_transaction()
-    write(producer, [out for one in records for out in house.outputs(one)])
+    by_hand.write(producer, [out for one in records for out in house.outputs(one)])
     producer.abort_transaction(WAIT_S)
     house.process(records)
     assert house.verified().exactly_once
@@ -240,13 +224,6 @@ def test_part_of_a_transaction_is_torn(house: House) -> None:
     assert {one.partition.topic for one in report.examples} == {house.source}
 
 
-def test_outputs_in_the_wrong_order_are_reordered(house: House) -> None:
-    records = house.load(40)
-    outputs = [out for one in records for out in house.outputs(one)]
-    house.commit(outputs[::-1], {0: 20, 1: 20})
-    assert kinds(house.verified()).keys() == {Difference.REORDERED}
-
-
 def test_a_dead_letter_that_is_not_there_is_lost(house: House) -> None:
     records = house.load(14)
     outputs = [out for one in records for out in house.outputs(one)]
@@ -290,13 +267,9 @@ def test_an_open_transaction_is_not_settled_and_named(house: House) -> None:
 def test_a_pending_offset_is_waited_for(house: House) -> None:
     records = house.load(5)
     house.process(records[:2])
-    producer = house.producer(transaction_timeout_ms=60_000)
+    producer = house.producer()
     producer.begin_transaction()
-    group = Consumer({"bootstrap.servers": house.bootstrap, "group.id": house.group})
-    producer.send_offsets_to_transaction(
-        [TopicPartition(house.source, 0, 2)], group.consumer_group_metadata(), WAIT_S
-    )
-    group.close()
+    house.send_offsets(producer, {0: 2})
     with pytest.raises(UnavailableError, match="committed offsets"):
         house.verified(deadline_s=2)
     producer.abort_transaction(WAIT_S)

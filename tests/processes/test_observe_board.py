@@ -73,7 +73,7 @@ def relay(clock: Clock) -> Iterator[Callable[..., Relay]]:
         each.close()
 
 
-def told(relay: Relay, *events: Event) -> bytes:
+def reported(relay: Relay, *events: Event) -> bytes:
     for event in events:
         relay(event)
     return packed(relay.snapshot())
@@ -90,8 +90,8 @@ def shown(board: Board, name: str) -> dict[str, float]:
 
 def test_workers_stand_side_by_side(relay: Callable[..., Relay]) -> None:
     board = Board([4, 5])
-    board.take(4, told(relay(), COMMITTED, COMMITTED))
-    board.take(5, told(relay(), COMMITTED))
+    board.take(4, reported(relay(), COMMITTED, COMMITTED))
+    board.take(5, reported(relay(), COMMITTED))
     assert shown(board, "eos_records_in_total") == {"4": 20, "5": 10}
     assert shown(board, "eos_worker_restarts_total") == {"4": 0, "5": 0}
     assert shown(board, "eos_transaction_seconds_count") == {"4": 2, "5": 1}
@@ -102,7 +102,7 @@ def test_counters_go_on_rising_when_a_worker_is_restarted_and_its_gauges_go(
 ) -> None:
     board = Board([0])
     lag = LagMeasured(SHARD, {Partition("in", 0): 5}, {})
-    last = told(relay(), SessionOpened(SHARD, 0.1), COMMITTED, COMMITTED, lag)
+    last = reported(relay(), SessionOpened(SHARD, 0.1), COMMITTED, COMMITTED, lag)
     board.take(0, last)
     board.restarted(0)
     assert shown(board, "eos_records_in_total") == {"0": 20}
@@ -110,47 +110,47 @@ def test_counters_go_on_rising_when_a_worker_is_restarted_and_its_gauges_go(
     assert shown(board, "eos_lag_records") == {}
     assert shown(board, "eos_sessions_open") == {}
     second = relay()
-    board.take(0, told(second, COMMITTED))
-    board.take(0, told(second, COMMITTED))
+    board.take(0, reported(second, COMMITTED))
+    board.take(0, reported(second, COMMITTED))
     assert shown(board, "eos_records_in_total") == {"0": 40}
     board.restarted(0)
-    board.take(0, told(relay()))
+    board.take(0, reported(relay()))
     assert shown(board, "eos_records_in_total") == {"0": 40}
     assert shown(board, "eos_worker_restarts_total") == {"0": 2}
 
 
 def test_a_report_of_the_former_process_is_not_counted_twice(relay: Callable[..., Relay]) -> None:
     board = Board([0])
-    last = told(relay(), COMMITTED)
+    last = reported(relay(), COMMITTED)
     board.take(0, last)
     board.restarted(0)
     board.take(0, last)
     assert shown(board, "eos_records_in_total") == {"0": 10}
 
 
-def test_a_new_process_that_nobody_announced_is_noticed(relay: Callable[..., Relay]) -> None:
+def test_a_new_process_that_was_not_announced_is_noticed(relay: Callable[..., Relay]) -> None:
     board = Board([0])
-    board.take(0, told(relay(), COMMITTED))
-    board.take(0, told(relay(), COMMITTED))
+    board.take(0, reported(relay(), COMMITTED))
+    board.take(0, reported(relay(), COMMITTED))
     assert shown(board, "eos_records_in_total") == {"0": 20}
 
 
 def test_health_and_readiness_of_workers(relay: Callable[..., Relay], clock: Clock) -> None:
     board = Board([0, 1], max_silence_s=60, clock=clock)
     first, second = relay(), relay()
-    board.take(0, told(first, SessionOpened("a", 0.1)))
-    board.take(1, told(second))
+    board.take(0, reported(first, SessionOpened("a", 0.1)))
+    board.take(1, reported(second))
     assert board.healthy().ok
     assert board.ready().missing == ("worker 1: 0 of 1 sessions open",)
-    board.take(1, told(second, SessionOpened("b", 0.1)))
+    board.take(1, reported(second, SessionOpened("b", 0.1)))
     assert board.ready().ok
     clock.now += 50
-    board.take(1, told(second, LoopTurned("b")))
+    board.take(1, reported(second, LoopTurned("b")))
     clock.now += 20
-    board.take(0, told(first))  # the process reports, but its loop does not turn
+    board.take(0, reported(first))  # the process reports, but its loop does not turn
     assert board.healthy().missing == ("worker 0: no turn of its loop for 70 s (limit 60 s)",)
     assert board.ready().ok
-    board.take(0, told(first, LoopTurned("a")))
+    board.take(0, reported(first, LoopTurned("a")))
     assert board.healthy().ok
 
 
@@ -160,20 +160,20 @@ def test_one_stuck_shard_among_turning_ones_is_unhealthy(relay: Callable[..., Re
     worker(LoopTurned("a"))
     for _ in range(8):
         clock.now += 10
-        board.take(0, told(worker, LoopTurned("b")))
+        board.take(0, reported(worker, LoopTurned("b")))
     assert not board.healthy().ok
-    board.take(0, told(worker, SessionClosed("a")))
+    board.take(0, reported(worker, SessionClosed("a")))
     assert board.healthy().ok
 
 
 def test_a_shard_that_is_still_opening_is_not_ready_yet(relay: Callable[..., Relay]) -> None:
     board = Board([0])
     worker = relay()
-    board.take(0, told(worker, SessionOpened("a", 0.1), CallRetried("b", "init", 1, "loading")))
+    board.take(0, reported(worker, SessionOpened("a", 0.1), CallRetried("b", "init", 1, "loading")))
     assert board.ready().missing == ("worker 0: 1 of 2 sessions open",)
-    board.take(0, told(worker, SessionOpened("b", 0.1)))
+    board.take(0, reported(worker, SessionOpened("b", 0.1)))
     assert board.ready().ok
-    board.take(0, told(relay(expected_sessions=4), SessionOpened("a", 0.1)))
+    board.take(0, reported(relay(expected_sessions=4), SessionOpened("a", 0.1)))
     assert board.ready().missing == ("worker 0: 1 of 4 sessions open",)
 
 
@@ -183,17 +183,17 @@ def test_ready_and_healthy_by_the_shards_that_the_worker_owns(
     """A session that was closed while its shard is still owned, or that never opened, is missed; a loop that is done is not."""
     board = Board([0], max_silence_s=60, clock=clock)
     worker = relay(expected_sessions=4)
-    board.take(0, told(worker, ShardsOwned("j.g.", ("a", "b"))))
+    board.take(0, reported(worker, ShardsOwned("j.g.", ("a", "b"))))
     assert board.ready().missing == ("worker 0: 0 of 2 sessions open",)
-    board.take(0, told(worker, SessionOpened("a", 0.1), SessionOpened("b", 0.1)))
+    board.take(0, reported(worker, SessionOpened("a", 0.1), SessionOpened("b", 0.1)))
     assert board.ready().ok
     clock.now += 50
-    board.take(0, told(worker, SessionClosed("b"), LoopTurned("a")))
+    board.take(0, reported(worker, SessionClosed("b"), LoopTurned("a")))
     assert board.ready().missing == ("worker 0: 1 of 2 sessions open",)
     clock.now += 61
-    board.take(0, told(worker, LoopTurned("a")))
+    board.take(0, reported(worker, LoopTurned("a")))
     assert board.healthy().missing == ("worker 0: no turn of its loop for 61 s (limit 60 s)",)
-    board.take(0, told(worker, ShardsOwned("j.g.", ("a",))))
+    board.take(0, reported(worker, ShardsOwned("j.g.", ("a",))))
     assert board.healthy().ok
     assert board.ready().ok
 
@@ -203,16 +203,16 @@ def test_worker_that_owns_no_shard_is_ready_and_healthy_while_it_says_so(
 ) -> None:
     board = Board([0], max_silence_s=60, clock=clock)
     worker = relay()
-    board.take(0, told(worker, ShardsOwned("j.g.", ())))
+    board.take(0, reported(worker, ShardsOwned("j.g.", ())))
     assert board.ready().ok
     assert board.healthy().ok
     clock.now += 50
-    told(worker, ShardsOwned("j.g.", ()))
+    reported(worker, ShardsOwned("j.g.", ()))
     clock.now += 50
-    board.take(0, told(worker))
+    board.take(0, reported(worker))
     assert board.healthy().ok
     clock.now += 11
-    board.take(0, told(worker))
+    board.take(0, reported(worker))
     assert not board.healthy().ok
 
 
@@ -221,7 +221,7 @@ def test_a_worker_that_has_done_its_work_keeps_its_counts_and_is_not_missed(
 ) -> None:
     board = Board([0], max_silence_s=60, clock=clock)
     worker = relay()
-    told(worker, SessionOpened(SHARD, 0.1), COMMITTED, SessionClosed(SHARD))
+    reported(worker, SessionOpened(SHARD, 0.1), COMMITTED, SessionClosed(SHARD))
     board.take(0, packed(worker.snapshot(ended=True)))
     board.done(0)
     clock.now += 1000
@@ -237,7 +237,7 @@ def test_a_worker_that_ended_in_order_before_its_work_was_done_is_missed(
     """Its own last report does not say that nothing is expected of its ordinal any more; the parent does."""
     board = Board([0], max_silence_s=60, clock=clock)
     worker = relay()
-    told(worker, SessionOpened(SHARD, 0.1), SessionClosed(SHARD))
+    reported(worker, SessionOpened(SHARD, 0.1), SessionClosed(SHARD))
     board.take(0, packed(worker.snapshot(ended=True)))
     clock.now += 61
     assert not board.healthy().ok
@@ -311,7 +311,7 @@ def _worker(sender: Connection, commits: int, *, stay: bool) -> None:
         relay(COMMITTED)
     if stay:
         time.sleep(60)
-    # Nobody closes the relay: the exit does.
+    # The exit closes the relay.
 
 
 def test_a_killed_process_and_its_replacement_are_one_rising_count() -> None:
@@ -356,11 +356,15 @@ def board(clock: Clock) -> Board:
 
 
 @pytest.fixture
-def server(board: Board) -> Iterator[Server]:
-    running = serve(board, ObserveSettings(http_port=0), request_deadline_s=0.3)
+def server(board: Board, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """With the parameter as the deadline of a request, where there is one."""
+    running = serve(board, ObserveSettings(http_port=0), request_deadline_s=getattr(request, "param", 10.0))
     assert running is not None
     with running:
         yield running
+
+
+impatient = pytest.mark.parametrize("server", [0.3], indirect=True)
 
 
 def get(url: str, method: str = "GET", accept: str = "") -> tuple[int, str, str]:
@@ -376,7 +380,7 @@ def get(url: str, method: str = "GET", accept: str = "") -> tuple[int, str, str]
 def test_metrics_are_served_in_both_text_formats(
     server: Server, board: Board, relay: Callable[..., Relay]
 ) -> None:
-    board.take(0, told(relay(), SessionOpened(SHARD, 0.1), COMMITTED, CallRetried(SHARD, "init", 1, "x")))
+    board.take(0, reported(relay(), SessionOpened(SHARD, 0.1), COMMITTED, CallRetried(SHARD, "init", 1, "x")))
     status, content_type, body = get(f"{server.url}/metrics")
     assert status == 200
     assert content_type.startswith("text/plain")
@@ -396,7 +400,7 @@ def test_healthz_and_readyz_say_what_is_missing(
     assert get(f"{server.url}/healthz") == (200, "application/json", '{"ok": true}\n')
     status, _, body = get(f"{server.url}/readyz")
     assert (status, json.loads(body)["missing"]) == (503, ["worker 0: 0 of 1 sessions open"])
-    board.take(0, told(worker, SessionOpened(SHARD, 0.1)))
+    board.take(0, reported(worker, SessionOpened(SHARD, 0.1)))
     assert get(f"{server.url}/readyz?verbose=1")[0] == 200
     clock.now += 61
     status, _, body = get(f"{server.url}/healthz")
@@ -405,7 +409,7 @@ def test_healthz_and_readyz_say_what_is_missing(
         "ok": False,
         "missing": ["worker 0: no turn of its loop for 61 s (limit 60 s)"],
     }
-    board.take(0, told(worker, CallRetried(SHARD, "consume", 1, "all brokers down")))
+    board.take(0, reported(worker, CallRetried(SHARD, "consume", 1, "all brokers down")))
     assert get(f"{server.url}/healthz")[0] == 200
 
 
@@ -416,6 +420,7 @@ def test_other_paths_and_methods(server: Server) -> None:
     assert get(f"{server.url}/healthz", method="HEAD") == (200, "application/json", "")
 
 
+@impatient
 @pytest.mark.parametrize("beginning", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nX: "])
 def test_a_client_that_hangs_is_ended(server: Server, beginning: bytes) -> None:
     with socket.create_connection((server.host, server.port), timeout=10) as client:
@@ -427,6 +432,7 @@ def test_a_client_that_hangs_is_ended(server: Server, beginning: bytes) -> None:
         assert time.monotonic() - began < 5
 
 
+@impatient
 def test_a_client_that_drips_is_ended(server: Server) -> None:
     """Each byte would start a timeout of a single read anew."""
 
@@ -493,7 +499,7 @@ def test_a_failure_inside_an_answer_is_logged_and_the_next_one_is_served(
 def test_the_page_leaves_creation_times_out(relay: Callable[..., Relay]) -> None:
     """When a series was created says nothing once workers are restarted and added up."""
     board = Board([0])
-    board.take(0, told(relay(), COMMITTED))
+    board.take(0, reported(relay(), COMMITTED))
     page = generate_latest(board.registry).decode()
     assert "eos_records_in_total" in page
     assert "_created" not in page

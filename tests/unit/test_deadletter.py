@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from eos.deadletter import dead_letter
 from eos.records import InputRecord
@@ -34,12 +32,6 @@ def test_dead_letter_is_the_raw_record_with_where_and_why() -> None:
 def test_tombstone_without_key_or_time_stays_one() -> None:
     letter = dead_letter(InputRecord("in", 0, 0, None, None), "no", topic="dlq")
     assert (letter.key, letter.value, letter.timestamp_ms) == (None, None, None)
-
-
-@given(st.text())
-@settings(max_examples=25, deadline=None)
-def test_same_input_gives_the_same_letter(reason: str) -> None:
-    assert dead_letter(RECORD, reason, topic="dlq") == dead_letter(RECORD, reason, topic="dlq")
 
 
 def test_text_that_quotes_a_whole_record_is_cut() -> None:

@@ -48,11 +48,11 @@ def test_every_event_names_its_shard_first(kind: type[Event]) -> None:
     assert dataclasses.fields(kind)[0].name == "shard"
 
 
-def test_every_listener_is_told_in_order() -> None:
-    told: list[tuple[str, Event]] = []
+def test_every_listener_is_called_in_order() -> None:
+    seen: list[tuple[str, Event]] = []
     send = send_to_all(
-        lambda e: told.append(("first", e)), ignore_event, lambda e: told.append(("second", e))
+        lambda e: seen.append(("first", e)), ignore_event, lambda e: seen.append(("second", e))
     )
     event = LoopTurned("j.g.i.0")
     send(event)
-    assert told == [("first", event), ("second", event)]
+    assert seen == [("first", event), ("second", event)]

@@ -23,11 +23,11 @@ def test_what_is_no_broker_is_no_answer(answer: bytes, capfd: pytest.CaptureFixt
 
         thread = threading.Thread(target=serve)
         thread.start()
-        assert brokers.ask(HOST, listener.getsockname()[1], 0.5) is None
+        assert brokers.ask(HOST, listener.getsockname()[1], 0.1) is None
         thread.join(5)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_where_nothing_listens_is_no_answer_and_no_noise(capfd: pytest.CaptureFixture[str]) -> None:
-    assert brokers.ask(HOST, free_port(), 0.3) is None
+    assert brokers.ask(HOST, free_port(), 0.1) is None
     assert capfd.readouterr() == ("", "")

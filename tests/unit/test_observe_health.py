@@ -23,7 +23,7 @@ def test_silence_is_unhealthy_and_a_turn_heals() -> None:
     assert health.healthy(72).ok
 
 
-def test_an_older_turn_that_is_told_late_does_not_take_back_a_newer_one() -> None:
+def test_an_older_turn_that_is_reported_late_does_not_take_back_a_newer_one() -> None:
     health = Health([0], max_silence_s=60, now=0)
     health.turned(0, 50)
     health.turned(0, 20)

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,34 +16,8 @@ from pydantic import SecretStr
 
 from eos import events
 from eos.errors import FencedError, TransformError
-from eos.events import (
-    BatchResumed,
-    CallRetried,
-    Event,
-    Fenced,
-    InputPlanned,
-    LagMeasured,
-    LedgerDealt,
-    LedgerRefreshed,
-    LoopTurned,
-    PartitionsAssigned,
-    PartitionsRevoked,
-    PartitionStalled,
-    ProducerOpened,
-    ProducerSuspect,
-    RecordDeadLettered,
-    Rewound,
-    SessionClosed,
-    SessionOpened,
-    ShardsOwned,
-    StartPolicyApplied,
-    TransactionAborted,
-    TransactionCommitted,
-    TransactionExpired,
-    TransactionUnresolved,
-)
+from eos.events import Event
 from eos.observe import LogListener, configure_logs, log_start
-from eos.observe.logs import FromLogging
 from eos.offsets import OffsetVector, Partition
 from eos.settings.tables import ObserveSettings
 
@@ -52,10 +26,10 @@ P0, P1 = Partition("settlements", 0), Partition("settlements", 1)
 
 # event, level, text, fields that must be there
 WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
-    (SessionOpened(SHARD, 0.25), "info", "session opened", {"seconds": 0.25}),
-    (SessionClosed(SHARD), "info", "session closed", {}),
+    (events.SessionOpened(SHARD, 0.25), "info", "session opened", {"seconds": 0.25}),
+    (events.SessionClosed(SHARD), "info", "session closed", {}),
     (
-        PartitionStalled(SHARD, P1, 5, 9, 40.0, "consume: UNKNOWN"),
+        events.PartitionStalled(SHARD, P1, 5, 9, 40.0, "consume: UNKNOWN"),
         "warning",
         "partition brings no records, its fetches fail",
         {
@@ -67,112 +41,122 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
         },
     ),
     (
-        PartitionStalled(SHARD, P1, 9, 9, 0.0),
+        events.PartitionStalled(SHARD, P1, 9, 9, 0.0),
         "info",
         "partition brings records again",
         {"partition": "settlements[1]"},
     ),
     (
-        SessionClosed(SHARD, "FencedError: a rival"),
+        events.SessionClosed(SHARD, "FencedError: a rival"),
         "warning",
         "session closed",
         {"reason": "FencedError: a rival"},
     ),
-    (ProducerOpened(SHARD, 0.1), "info", "producer opened", {}),
-    (ProducerOpened(SHARD, 0.1, "REQTMOUT: x"), "info", "producer rebuilt", {"because": "REQTMOUT: x"}),
+    (events.ProducerOpened(SHARD, 0.1), "info", "producer opened", {}),
     (
-        ProducerSuspect(SHARD, "FAIL: y"),
+        events.ProducerOpened(SHARD, 0.1, "REQTMOUT: x"),
+        "info",
+        "producer rebuilt",
+        {"because": "REQTMOUT: x"},
+    ),
+    (
+        events.ProducerSuspect(SHARD, "FAIL: y"),
         "warning",
         "producer suspect, rebuilt before the next begin",
         {"reason": "FAIL: y"},
     ),
     (
-        TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.02),
+        events.TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.02),
         "debug",
         "transaction committed",
         {"records_in": 10, "records_out": 12, "ranges": "settlements[0] [?, 20)", "commit_seconds": 0.02},
     ),
     (
-        TransactionAborted(SHARD, "RebalancedError: moved on", 0.3),
+        events.TransactionAborted(SHARD, "RebalancedError: moved on", 0.3),
         "warning",
         "transaction aborted",
         {"reason": "RebalancedError: moved on"},
     ),
-    (Fenced(SHARD, "another owner"), "error", "fenced", {"reason": "another owner"}),
-    (TransactionExpired(SHARD, 61.0), "warning", "transaction expired", {"seconds": 61.0}),
+    (events.Fenced(SHARD, "another owner"), "error", "fenced", {"reason": "another owner"}),
+    (events.TransactionExpired(SHARD, 61.0), "warning", "transaction expired", {"seconds": 61.0}),
     (
-        TransactionUnresolved(SHARD, "CommitOutcomeUnknownError: no answer", 2.0),
+        events.TransactionUnresolved(SHARD, "CommitOutcomeUnknownError: no answer", 2.0),
         "warning",
         "transaction unresolved",
         {"reason": "CommitOutcomeUnknownError: no answer", "seconds": 2.0},
     ),
     (
-        BatchResumed(SHARD, 7, [0, 2], 4),
+        events.BatchResumed(SHARD, 7, [0, 2], 4),
         "warning",
         "batch resumed",
         {"batch": 7, "written": "0, 2", "shards": 4},
     ),
-    (LedgerDealt(SHARD, 0, "ab-c", 4, 0), "info", "ledger dealt", {"batch": 0, "query": "ab-c", "shards": 4}),
-    (LedgerDealt(SHARD, 7, "ab-c", 8, 4), "warning", "ledger dealt", {"shards": 8, "was": 4}),
-    (LedgerRefreshed(SHARD, 7), "info", "ledger refreshed", {"batch": 7}),
-    (LedgerRefreshed(SHARD, -1, "gone"), "warning", "ledger not refreshed", {"reason": "gone"}),
     (
-        CallRetried(SHARD, "commit", 2, "commit: Local: Timed out"),
+        events.LedgerDealt(SHARD, 0, "ab-c", 4, 0),
+        "info",
+        "ledger dealt",
+        {"batch": 0, "query": "ab-c", "shards": 4},
+    ),
+    (events.LedgerDealt(SHARD, 7, "ab-c", 8, 4), "warning", "ledger dealt", {"shards": 8, "was": 4}),
+    (events.LedgerRefreshed(SHARD, 7), "info", "ledger refreshed", {"batch": 7}),
+    (events.LedgerRefreshed(SHARD, -1, "gone"), "warning", "ledger not refreshed", {"reason": "gone"}),
+    (
+        events.CallRetried(SHARD, "commit", 2, "commit: Local: Timed out"),
         "warning",
         "call retried",
         {"call": "commit", "attempt": 2, "error": "commit: Local: Timed out"},
     ),
     (
-        PartitionsAssigned(SHARD, OffsetVector({P0: 5, P1: 0})),
+        events.PartitionsAssigned(SHARD, OffsetVector({P0: 5, P1: 0})),
         "info",
         "partitions assigned",
         {"positions": "settlements[0] at 5, settlements[1] at 0"},
     ),
     (
-        PartitionsRevoked(SHARD, [P0, P1]),
+        events.PartitionsRevoked(SHARD, [P0, P1]),
         "info",
         "partitions revoked",
         {"partitions": "settlements[0], settlements[1]"},
     ),
     (
-        PartitionsRevoked(SHARD, [P0], lost=True),
+        events.PartitionsRevoked(SHARD, [P0], lost=True),
         "warning",
         "partitions lost",
         {"partitions": "settlements[0]"},
     ),
-    (Rewound(SHARD, OffsetVector({P0: 5})), "info", "rewound", {"positions": "settlements[0] at 5"}),
+    (events.Rewound(SHARD, OffsetVector({P0: 5})), "info", "rewound", {"positions": "settlements[0] at 5"}),
     (
-        StartPolicyApplied(SHARD, OffsetVector({P0: 0}), "earliest"),
+        events.StartPolicyApplied(SHARD, OffsetVector({P0: 0}), "earliest"),
         "warning",
         "start policy applied",
         {"policy": "earliest", "positions": "settlements[0] at 0"},
     ),
     (
-        InputPlanned(SHARD, OffsetVector({P0: 5}), OffsetVector({P0: 9}), (P0, P1)),
+        events.InputPlanned(SHARD, OffsetVector({P0: 5}), OffsetVector({P0: 9}), (P0, P1)),
         "info",
         "input planned",
         {"partitions": 2, "offsets": 4, "ranges": "settlements[0] [5, 9)"},
     ),
     (
-        InputPlanned(SHARD, OffsetVector(), OffsetVector(), (P0, P1)),
+        events.InputPlanned(SHARD, OffsetVector(), OffsetVector(), (P0, P1)),
         "info",
         "input planned",
         {"partitions": 2, "offsets": 0, "ranges": "nothing new"},
     ),
     (
-        RecordDeadLettered(SHARD, P0, 7, "ValueError: bad"),
+        events.RecordDeadLettered(SHARD, P0, 7, "ValueError: bad"),
         "warning",
         "record dead-lettered",
         {"partition": "settlements[0]", "offset": 7, "error": "ValueError"},
     ),
     (
-        RecordDeadLettered(SHARD, P0, 7, "ValueError: bad", skipped=True),
+        events.RecordDeadLettered(SHARD, P0, 7, "ValueError: bad", skipped=True),
         "warning",
         "record skipped",
         {"offset": 7},
     ),
     (
-        LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 1}),
+        events.LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 1}),
         "debug",
         "lag measured",
         {"to_lso": 11, "lso_to_high_watermark": 1},
@@ -183,17 +167,6 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _own_configuration() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("eos")
-    level = own.level
-    yield
-    structlog.reset_defaults()
-    own.setLevel(level)
-    for handler in [handler for handler in root.handlers if isinstance(handler, FromLogging)]:
-        root.removeHandler(handler)
 
 
 @pytest.fixture
@@ -221,7 +194,10 @@ def all_event_types() -> set[type[Event]]:
 
 def test_every_event_type_has_a_row() -> None:
     assert set(LogListener().rows) == all_event_types()
-    assert {type(event) for event, *_ in WRITTEN} == all_event_types() - {LoopTurned, ShardsOwned}
+    assert {type(event) for event, *_ in WRITTEN} == all_event_types() - {
+        events.LoopTurned,
+        events.ShardsOwned,
+    }
 
 
 @pytest.mark.parametrize(
@@ -239,8 +215,8 @@ def test_an_event_is_one_line_with_shard_id_and_facts(
 
 
 def test_a_turn_of_the_loop_is_not_written(lines: Callable[[], list[dict[str, Any]]]) -> None:
-    LogListener()(LoopTurned(SHARD))
-    LogListener()(ShardsOwned("refunds.refunds.", (SHARD,)))
+    LogListener()(events.LoopTurned(SHARD))
+    LogListener()(events.ShardsOwned("refunds.refunds.", (SHARD,)))
     assert lines() == []
 
 
@@ -259,19 +235,19 @@ def test_a_commit_shows_the_half_open_ranges_since_the_last_position(
     lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
     listener = LogListener()
-    listener(PartitionsAssigned(SHARD, OffsetVector({P0: 5})))
-    listener(TransactionCommitted(SHARD, 10, 10, OffsetVector({P0: 15}), 0.1, 0.1))
-    listener(TransactionCommitted(SHARD, 5, 5, OffsetVector({P0: 20}), 0.1, 0.1))
-    listener(Rewound(SHARD, OffsetVector({P0: 18})))
-    listener(TransactionCommitted(SHARD, 1, 1, OffsetVector({P0: 19}), 0.1, 0.1))
-    listener(PartitionsRevoked(SHARD, [P0]))
-    listener(TransactionCommitted(SHARD, 1, 1, OffsetVector({P0: 30}), 0.1, 0.1))
+    listener(events.PartitionsAssigned(SHARD, OffsetVector({P0: 5})))
+    listener(events.TransactionCommitted(SHARD, 10, 10, OffsetVector({P0: 15}), 0.1, 0.1))
+    listener(events.TransactionCommitted(SHARD, 5, 5, OffsetVector({P0: 20}), 0.1, 0.1))
+    listener(events.Rewound(SHARD, OffsetVector({P0: 18})))
+    listener(events.TransactionCommitted(SHARD, 1, 1, OffsetVector({P0: 19}), 0.1, 0.1))
+    listener(events.PartitionsRevoked(SHARD, [P0]))
+    listener(events.TransactionCommitted(SHARD, 1, 1, OffsetVector({P0: 30}), 0.1, 0.1))
     ranges = [line["ranges"] for line in lines() if "ranges" in line]
     assert ranges == [f"settlements[0] [{r})" for r in ("5, 15", "15, 20", "18, 19", "?, 30")]
 
 
 def test_many_partitions_do_not_make_an_endless_line(lines: Callable[[], list[dict[str, Any]]]) -> None:
-    LogListener()(PartitionsAssigned(SHARD, OffsetVector({Partition("in", n): 0 for n in range(500)})))
+    LogListener()(events.PartitionsAssigned(SHARD, OffsetVector({Partition("in", n): 0 for n in range(500)})))
     (line,) = lines()
     assert line["positions"].endswith("in[31] at 0 and 468 more")
 
@@ -283,9 +259,9 @@ def test_retries_are_written_at_once_and_then_once_per_ten_seconds_per_shard_and
     listener = LogListener(clock=lambda: now)
     for tenths in range(250):
         now = 100.0 + tenths / 10
-        listener(CallRetried(SHARD, "commit", tenths + 1, "timed out"))
-    listener(CallRetried(SHARD, "init", 1, "loading"))
-    listener(CallRetried("refunds.refunds.i.4", "commit", 1, "timed out"))
+        listener(events.CallRetried(SHARD, "commit", tenths + 1, "timed out"))
+    listener(events.CallRetried(SHARD, "init", 1, "loading"))
+    listener(events.CallRetried("refunds.refunds.i.4", "commit", 1, "timed out"))
     written = [(line["attempt"], line.get("unwritten"), line["call"], line["shard"]) for line in lines()]
     assert written == [
         (1, None, "commit", "#3"),
@@ -301,10 +277,10 @@ def test_a_flood_of_dead_letters_is_bounded_but_every_skipped_record_is_written(
 ) -> None:
     listener = LogListener(clock=lambda: 100.0)
     for offset in range(1000):
-        listener(RecordDeadLettered(SHARD, P0, offset, "ValueError: bad"))
+        listener(events.RecordDeadLettered(SHARD, P0, offset, "ValueError: bad"))
     assert len(lines()) == 20
     for offset in range(1000):
-        listener(RecordDeadLettered(SHARD, P0, offset, "ValueError: bad", skipped=True))
+        listener(events.RecordDeadLettered(SHARD, P0, offset, "ValueError: bad", skipped=True))
     assert [line["offset"] for line in lines()] == list(range(1000))
 
 
@@ -321,13 +297,13 @@ def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
         ObserveSettings.model_validate({"log_format": log_format, "log_level": "debug"}), stream=stream
     )
     listener = LogListener()
-    listener(TransactionAborted(SHARD, f"ValueError: invalid literal for int(): '{canary}'", 0.1))
-    listener(TransactionAborted(SHARD, f"error: {canary}", 0.1))
-    listener(TransactionAborted(SHARD, f"TransformError: in[0] offset 1: ValueError: {canary}", 0.1))
-    listener(SessionClosed(SHARD, f"AbortTransaction: {canary}"))
-    listener(ProducerOpened(SHARD, 0.1, f"Boom: {canary}"))
-    listener(RecordDeadLettered(SHARD, P0, 1, f"ValidationError: input_value='{canary}'"))
-    listener(RecordDeadLettered(SHARD, P0, 2, f"just words {canary}", skipped=True))
+    listener(events.TransactionAborted(SHARD, f"ValueError: invalid literal for int(): '{canary}'", 0.1))
+    listener(events.TransactionAborted(SHARD, f"error: {canary}", 0.1))
+    listener(events.TransactionAborted(SHARD, f"TransformError: in[0] offset 1: ValueError: {canary}", 0.1))
+    listener(events.SessionClosed(SHARD, f"AbortTransaction: {canary}"))
+    listener(events.ProducerOpened(SHARD, 0.1, f"Boom: {canary}"))
+    listener(events.RecordDeadLettered(SHARD, P0, 1, f"ValidationError: input_value='{canary}'"))
+    listener(events.RecordDeadLettered(SHARD, P0, 2, f"just words {canary}", skipped=True))
     log = structlog.get_logger()
     log.info("connecting", sasl_password=canary, config={"ssl.key.password": canary}, key=SecretStr(canary))
     log.info("fetching", url=f"https://user:{canary}@registry.example/")
@@ -361,7 +337,7 @@ def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
 
 def test_own_reasons_are_written_whole(lines: Callable[[], list[dict[str, Any]]]) -> None:
     reason = "DeliveryError: out[0]: Broker: Message size too large; nothing of it is visible"
-    LogListener()(TransactionAborted(SHARD, reason, 0.1))
+    LogListener()(events.TransactionAborted(SHARD, reason, 0.1))
     assert lines()[0]["reason"] == reason
 
 
@@ -386,9 +362,9 @@ def test_the_form_follows_the_terminal(
     out = stream()
     configure_logs(ObserveSettings.model_validate({"log_format": log_format}), stream=out)
     listener = LogListener()
-    listener(SessionOpened(SHARD, 0.25))
-    listener(TransactionAborted(SHARD, "RebalancedError: line one\nline two", 0.25))
-    listener(TransactionCommitted(SHARD, 1, 1, OffsetVector(), 0.1, 0.1))  # debug: not at level info
+    listener(events.SessionOpened(SHARD, 0.25))
+    listener(events.TransactionAborted(SHARD, "RebalancedError: line one\nline two", 0.25))
+    listener(events.TransactionCommitted(SHARD, 1, 1, OffsetVector(), 0.1, 0.1))  # debug: not at level info
     lines = out.getvalue().splitlines()
     assert len(lines) == 2
     assert ("\x1b[" in out.getvalue()) is is_coloured
@@ -404,13 +380,13 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
     configure_logs(ObserveSettings(), stream=out)
-    LogListener()(SessionOpened(SHARD, 0.25))
+    LogListener()(events.SessionOpened(SHARD, 0.25))
     assert "\x1b[" not in out.getvalue()
 
 
 def test_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(ObserveSettings(log_format="json"))
-    LogListener()(SessionOpened(SHARD, 0.25))
+    LogListener()(events.SessionOpened(SHARD, 0.25))
     captured = capsys.readouterr()
     assert captured.out == ""
     assert json.loads(captured.err)["event"] == "session opened"
@@ -424,9 +400,9 @@ def test_a_closed_or_broken_stderr_does_not_stop_the_loop() -> None:
     closed = io.StringIO()
     configure_logs(ObserveSettings(log_format="json"), stream=closed)
     closed.close()
-    LogListener()(Fenced(SHARD, "another owner"))
+    LogListener()(events.Fenced(SHARD, "another owner"))
     configure_logs(ObserveSettings(log_format="json"), stream=Broken())
-    LogListener()(Fenced(SHARD, "another owner"))
+    LogListener()(events.Fenced(SHARD, "another owner"))
 
 
 def test_lines_of_the_standard_library_come_out_in_the_same_form(

@@ -7,39 +7,20 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eos import events
-from eos.events import (
-    CallRetried,
-    Event,
-    Fenced,
-    LagMeasured,
-    LoopTurned,
-    PartitionsAssigned,
-    PartitionsRevoked,
-    PartitionStalled,
-    ProducerOpened,
-    ProducerSuspect,
-    RecordDeadLettered,
-    SessionClosed,
-    SessionOpened,
-    ShardsOwned,
-    TransactionAborted,
-    TransactionCommitted,
-    TransactionExpired,
-    TransactionUnresolved,
-)
+from eos.events import Event
 from eos.observe import MetricsListener
 from eos.observe.metrics import UNCOUNTED
 from eos.offsets import OffsetVector, Partition
 
 SHARD = "refunds.refunds.i.3"
 P0, P1 = Partition("in", 0), Partition("in", 1)
-COMMITTED = TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.02)
+COMMITTED = events.TransactionCommitted(SHARD, 10, 12, OffsetVector({P0: 20}), 0.1, 0.02)
 
 # event, series, how much it changes them
 COUNTED: list[tuple[Event, dict[str, float]]] = [
-    (ShardsOwned("refunds.refunds.", (SHARD, "refunds.refunds.i.4")), {"eos_shards_owned": 2}),
-    (SessionOpened(SHARD, 0.1), {"eos_sessions_open": 1}),
-    (PartitionStalled(SHARD, P0, 5, 9, 40.0), {'eos_stalled_seconds{partition="0",topic="in"}': 40}),
+    (events.ShardsOwned("refunds.refunds.", (SHARD, "refunds.refunds.i.4")), {"eos_shards_owned": 2}),
+    (events.SessionOpened(SHARD, 0.1), {"eos_sessions_open": 1}),
+    (events.PartitionStalled(SHARD, P0, 5, 9, 40.0), {'eos_stalled_seconds{partition="0",topic="in"}': 40}),
     (
         COMMITTED,
         {
@@ -56,45 +37,45 @@ COUNTED: list[tuple[Event, dict[str, float]]] = [
         },
     ),
     (
-        TransactionAborted(SHARD, "x", 0.1),
+        events.TransactionAborted(SHARD, "x", 0.1),
         {
             'eos_transactions_total{outcome="aborted",shard="refunds.refunds.i.3"}': 1,
             "eos_records_in_total": 0,
         },
     ),
     (
-        TransactionExpired(SHARD, 61),
+        events.TransactionExpired(SHARD, 61),
         {
             'eos_transactions_total{outcome="unresolved",shard="refunds.refunds.i.3"}': 1,
             "eos_expired_total": 1,
         },
     ),
     (
-        TransactionUnresolved(SHARD, "x", 2.0),
+        events.TransactionUnresolved(SHARD, "x", 2.0),
         {
             'eos_transactions_total{outcome="unresolved",shard="refunds.refunds.i.3"}': 1,
             "eos_expired_total": 0,
         },
     ),
-    (ProducerOpened(SHARD, 0.1), {'eos_producer_opens_total{reason="first"}': 1}),
-    (Fenced(SHARD, "x"), {"eos_fences_total": 1}),
-    (CallRetried(SHARD, "commit", 1, "x"), {'eos_retries_total{call="commit"}': 1}),
-    (RecordDeadLettered(SHARD, P0, 1, "x"), {'eos_dead_letters_total{skipped="false",topic="in"}': 1}),
+    (events.ProducerOpened(SHARD, 0.1), {'eos_producer_opens_total{reason="first"}': 1}),
+    (events.Fenced(SHARD, "x"), {"eos_fences_total": 1}),
+    (events.CallRetried(SHARD, "commit", 1, "x"), {'eos_retries_total{call="commit"}': 1}),
+    (events.RecordDeadLettered(SHARD, P0, 1, "x"), {'eos_dead_letters_total{skipped="false",topic="in"}': 1}),
     (
-        RecordDeadLettered(SHARD, P0, 1, "x", skipped=True),
+        events.RecordDeadLettered(SHARD, P0, 1, "x", skipped=True),
         {'eos_dead_letters_total{skipped="true",topic="in"}': 1},
     ),
-    (PartitionsAssigned(SHARD, OffsetVector()), {'eos_rebalances_total{change="assigned"}': 1}),
-    (PartitionsRevoked(SHARD, []), {'eos_rebalances_total{change="revoked"}': 1}),
-    (PartitionsRevoked(SHARD, [], lost=True), {'eos_rebalances_total{change="lost"}': 1}),
+    (events.PartitionsAssigned(SHARD, OffsetVector()), {'eos_rebalances_total{change="assigned"}': 1}),
+    (events.PartitionsRevoked(SHARD, []), {'eos_rebalances_total{change="revoked"}': 1}),
+    (events.PartitionsRevoked(SHARD, [], lost=True), {'eos_rebalances_total{change="lost"}': 1}),
     (
-        LagMeasured(SHARD, {P0: 5}, {P0: 7}),
+        events.LagMeasured(SHARD, {P0: 5}, {P0: 7}),
         {
             'eos_lag_records{partition="0",topic="in"}': 5,
             'eos_lso_distance_records{partition="0",topic="in"}': 7,
         },
     ),
-    (LoopTurned(SHARD), {'eos_last_turn_timestamp_seconds{shard="refunds.refunds.i.3"}': 1234.5}),
+    (events.LoopTurned(SHARD), {'eos_last_turn_timestamp_seconds{shard="refunds.refunds.i.3"}': 1234.5}),
 ]
 
 
@@ -116,7 +97,10 @@ def test_every_event_type_is_counted_or_named_with_a_reason_why_not() -> None:
     }
     assert set(MetricsListener().counted) | set(UNCOUNTED) == known
     assert not set(MetricsListener().counted) & set(UNCOUNTED)
-    shown_elsewhere = {SessionClosed, ProducerSuspect}  # tested below: they need an event before or after
+    shown_elsewhere = {
+        events.SessionClosed,
+        events.ProducerSuspect,
+    }  # tested below: they need an event before or after
     assert {type(event) for event, _ in COUNTED} | shown_elsewhere == set(MetricsListener().counted)
 
 
@@ -134,10 +118,10 @@ def test_an_event_changes_its_series(event: Event, changes: dict[str, float]) ->
 def test_the_reason_of_an_open_is_first_suspect_or_over() -> None:
     listener = MetricsListener()
     for event in (
-        ProducerOpened(SHARD, 0.1),
-        ProducerSuspect(SHARD, "REQTMOUT"),
-        ProducerOpened(SHARD, 0.1, "REQTMOUT"),
-        ProducerOpened(SHARD, 0.1, "TransactionExpiredError: x"),
+        events.ProducerOpened(SHARD, 0.1),
+        events.ProducerSuspect(SHARD, "REQTMOUT"),
+        events.ProducerOpened(SHARD, 0.1, "REQTMOUT"),
+        events.ProducerOpened(SHARD, 0.1, "TransactionExpiredError: x"),
     ):
         listener(event)
     found = series(listener)
@@ -151,50 +135,60 @@ def test_the_reason_of_an_open_is_first_suspect_or_over() -> None:
 def test_open_sessions_follow_open_close_and_fence() -> None:
     listener = MetricsListener()
     for shard in ("a", "b", "c"):
-        listener(SessionOpened(shard, 0.1))
-    listener(SessionClosed("a"))
-    listener(Fenced("b", "x"))
-    listener(SessionClosed("b", "FencedError: x"))
+        listener(events.SessionOpened(shard, 0.1))
+    listener(events.SessionClosed("a"))
+    listener(events.Fenced("b", "x"))
+    listener(events.SessionClosed("b", "FencedError: x"))
     assert series(listener)["eos_sessions_open"] == 1
     assert listener.open_sessions == {"c"}
 
 
 def test_the_lag_of_a_partition_that_left_is_not_shown_any_more() -> None:
     listener = MetricsListener()
-    listener(LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 0, P1: 0}))
-    listener(PartitionsRevoked(SHARD, [P0]))
+    listener(events.LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 0, P1: 0}))
+    listener(events.PartitionsRevoked(SHARD, [P0]))
     assert [name for name in series(listener) if "eos_lag_records{" in name] == [
         'eos_lag_records{partition="1",topic="in"}'
     ]
-    listener(LagMeasured(SHARD, {P0: 5}, {P0: 1}))
+    listener(events.LagMeasured(SHARD, {P0: 5}, {P0: 1}))
     assert [name for name in series(listener) if "eos_lag_records{" in name] == [
         'eos_lag_records{partition="0",topic="in"}'
     ]
-    listener(SessionClosed(SHARD))
+    listener(events.SessionClosed(SHARD))
     assert not [name for name in series(listener) if "records{" in name]
 
 
 def test_a_closed_session_leaves_its_counts_but_no_turning_loop() -> None:
     listener = MetricsListener()
-    for event in (SessionOpened(SHARD, 0.1), COMMITTED, LoopTurned(SHARD), SessionClosed(SHARD), COMMITTED):
+    for event in (
+        events.SessionOpened(SHARD, 0.1),
+        COMMITTED,
+        events.LoopTurned(SHARD),
+        events.SessionClosed(SHARD),
+        COMMITTED,
+    ):
         listener(event)
     found = series(listener)
     assert found['eos_transactions_total{outcome="committed",shard="refunds.refunds.i.3"}'] == 2
-    listener(SessionClosed(SHARD))
+    listener(events.SessionClosed(SHARD))
     assert not [name for name in series(listener) if "last_turn" in name]
 
 
 @pytest.mark.parametrize(
     "end",
-    [PartitionStalled(SHARD, P0, 9, 9, 0.0), PartitionsRevoked(SHARD, (P0,)), SessionClosed(SHARD, "x")],
+    [
+        events.PartitionStalled(SHARD, P0, 9, 9, 0.0),
+        events.PartitionsRevoked(SHARD, (P0,)),
+        events.SessionClosed(SHARD, "x"),
+    ],
     ids=lambda end: type(end).__name__,
 )
 def test_a_stall_that_is_over_is_not_shown_any_more(end: Event) -> None:
     listener = MetricsListener()
     for event in (
-        LoopTurned(SHARD),
-        PartitionStalled(SHARD, P0, 5, 9, 40.0),
-        PartitionStalled(SHARD, P1, 5, 9, 30.0),
+        events.LoopTurned(SHARD),
+        events.PartitionStalled(SHARD, P0, 5, 9, 40.0),
+        events.PartitionStalled(SHARD, P1, 5, 9, 30.0),
     ):
         listener(event)
     assert {name for name in series(listener) if "stalled" in name} == {

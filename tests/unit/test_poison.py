@@ -53,16 +53,16 @@ def bound(*, batches: bool) -> BoundTransform:
 
 
 def filtered(policy: Policy, batch: InputBatch, *, batches: bool) -> tuple[list[OutputRecord], list[Event]]:
-    told: list[Event] = []
+    seen: list[Event] = []
 
-    def tell(event: Event) -> None:
-        told.append(event)
+    def listener(event: Event) -> None:
+        seen.append(event)
 
-    outputs = PoisonFilter(bound(batches=batches), policy, shard="j.g.i.0", listener=tell).apply(batch)
+    outputs = PoisonFilter(bound(batches=batches), policy, shard="j.g.i.0", listener=listener).apply(batch)
     flat: list[OutputRecord] = []
     for output in outputs:
         flat += list(output) if isinstance(output, OutputBatch) else [output]
-    return flat, told
+    return flat, seen
 
 
 shapes = pytest.mark.parametrize("batches", [False, True], ids=["per record", "per batch"])
@@ -78,7 +78,7 @@ def test_poison_under_stop_names_its_coordinates_and_its_cause(batches: bool) ->
 
 @shapes
 def test_poison_under_dead_letter_goes_there_and_the_rest_goes_on(batches: bool) -> None:
-    outputs, told = filtered("dead-letter", records(b"a", POISON, b"b"), batches=batches)
+    outputs, seen = filtered("dead-letter", records(b"a", POISON, b"b"), batches=batches)
     assert [(o.topic, o.value) for o in outputs] == [
         ("out", b"a"),
         ("audit", b"a"),
@@ -86,7 +86,7 @@ def test_poison_under_dead_letter_goes_there_and_the_rest_goes_on(batches: bool)
         ("out", b"b"),
         ("audit", b"b"),
     ]
-    assert told == [
+    assert seen == [
         RecordDeadLettered("j.g.i.0", Partition("in", 2), 41, "ValueError: no such currency", skipped=False)
     ]
 
@@ -119,20 +119,20 @@ def test_output_that_the_client_would_change_makes_its_input_poison(
 
 
 @shapes
-def test_poison_under_skip_is_dropped_but_told(batches: bool) -> None:
-    outputs, told = filtered("skip", records(POISON, b"b"), batches=batches)
+def test_poison_under_skip_is_dropped_but_reported(batches: bool) -> None:
+    outputs, seen = filtered("skip", records(POISON, b"b"), batches=batches)
     assert [(o.topic, o.value) for o in outputs] == [("out", b"b"), ("audit", b"b")]
-    assert [(type(event), getattr(event, "skipped", None)) for event in told] == [(RecordDeadLettered, True)]
+    assert [(type(event), getattr(event, "skipped", None)) for event in seen] == [(RecordDeadLettered, True)]
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", POISON]), max_size=6))
 @settings(max_examples=30, deadline=None)
 def test_both_shapes_give_the_same_records_per_topic_in_the_same_order(values: list[bytes]) -> None:
-    by_record, told = filtered("dead-letter", records(*values), batches=False)
-    by_batch, told_too = filtered("dead-letter", records(*values), batches=True)
+    by_record, seen = filtered("dead-letter", records(*values), batches=False)
+    by_batch, seen_too = filtered("dead-letter", records(*values), batches=True)
     for topic in ("out", "audit", "dlq"):
         assert [o for o in by_record if o.topic == topic] == [o for o in by_batch if o.topic == topic]
-    assert told == told_too
+    assert seen == seen_too
 
 
 def test_batch_function_without_poison_is_called_once() -> None:
@@ -147,7 +147,7 @@ def test_batch_function_without_poison_is_called_once() -> None:
     assert calls == [2]
 
 
-def test_batch_function_that_raises_for_no_record_alone_is_told_once(
+def test_batch_function_that_raises_for_no_record_alone_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def only_alone(batch: InputBatch) -> list[OutputBatch]:

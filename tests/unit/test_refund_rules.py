@@ -25,6 +25,7 @@ from jobs.refund_rules import (
 )
 from jobs.refunds import RefundSettings, job
 
+CASES = settings(max_examples=30, deadline=None)
 AT = "2026-01-02T03:04:05Z"
 
 
@@ -160,7 +161,7 @@ settlements = st.builds(
 )
 
 
-@settings(deadline=None)
+@CASES
 @given(event=settlements, max_refunds=st.integers(1, 4))
 def test_every_settlement_keeps_the_invariants(event: Settlement, max_refunds: int) -> None:
     refunds, audits = decide(event, max_refunds=max_refunds)
@@ -187,7 +188,7 @@ def encoded(event: Settlement) -> list[bytes]:
     return [*(to_json(refund) for refund in refunds), *(to_json(audit) for audit in audits)]
 
 
-@settings(deadline=None)
+@CASES
 @given(event=settlements)
 def test_the_same_event_gives_the_same_bytes(event: Settlement) -> None:
     copy = parse_settlement(event.model_dump_json().encode())
@@ -196,7 +197,7 @@ def test_the_same_event_gives_the_same_bytes(event: Settlement) -> None:
     assert encoded(copy) == encoded(event)
 
 
-@settings(deadline=None)
+@CASES
 @given(event=settlements)
 def test_outputs_read_back_as_they_were_written(event: Settlement) -> None:
     refunds, audits = decide(event)
@@ -330,7 +331,7 @@ def test_job_dead_letters_what_is_no_settlement(raw: bytes | None, text: str) ->
     )
 
 
-@settings(deadline=None)
+@CASES
 @given(st.binary() | st.from_regex(rb'\{"[a-z_]+":.*\}', fullmatch=True))
 def test_job_raises_for_no_bytes_at_all(raw: bytes) -> None:
     [letter] = transformed(raw)

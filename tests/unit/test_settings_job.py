@@ -67,7 +67,7 @@ def test_a_wrong_setting_of_the_job_is_named(variable: str, value: str, expected
     assert caught.value.__context__ is None
 
 
-def test_values_of_the_job_are_not_told_since_only_the_job_knows_its_secrets() -> None:
+def test_values_of_the_job_are_not_shown_since_only_the_job_knows_its_secrets() -> None:
     class Pin(BaseModel):
         pin: int
 

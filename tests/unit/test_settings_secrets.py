@@ -87,7 +87,7 @@ def test_passed_through_secrets_are_hidden_and_others_are_not() -> None:
         {"EOS_KAFKA__SASL_PASSWORD": CANARY, "EOS_KAFKA__SASL_PASSWORD_FILE": "/nowhere"},
     ],
 )
-def test_no_error_tells_a_secret(environ: dict[str, str]) -> None:
+def test_no_error_shows_a_secret(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         client_config(Settings.load(environ=environ))
     text = "".join(traceback.format_exception(caught.value))
@@ -130,6 +130,6 @@ def test_a_secret_and_its_file_are_not_given_together(tmp_path: Path) -> None:
         Settings.load(config, environ={**SCRAM, "EOS_KAFKA__SASL_PASSWORD": CANARY})
 
 
-def test_names_of_secrets_are_told_from_names_of_files() -> None:
+def test_names_of_secrets_are_distinguished_from_names_of_files() -> None:
     assert all(map(is_sensitive, ["kafka.sasl_password", "db.api_key", "ssl.key.pem", "OAUTH_TOKEN"]))
     assert not any(map(is_sensitive, ["kafka.sasl_password_file", "ssl.key.location", "group", "monkey"]))

@@ -325,6 +325,7 @@ def test_the_report_shows_its_figures(found: list[InputRecord]) -> None:
 
 # Values and keys from small sets, so that alike outputs, shared keys and null keys are common.
 KEYS = st.sampled_from([None, b"", b"a", b"b"])
+CASES = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -347,7 +348,7 @@ def merged(data: st.DataObject, found: Sequence[Sequence[InputRecord]]) -> list[
     return result
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@CASES
 @given(st.data())
 def test_whatever_the_interleaving_an_exact_output_passes(data: st.DataObject) -> None:
     inputs = data.draw(logs())
@@ -366,7 +367,7 @@ def damages(found: list[InputRecord], data: st.DataObject) -> Iterator[list[Inpu
     yield [*found[:index], one._replace(key=b"other"), *found[index + 1 :]]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@CASES
 @given(st.data())
 def test_whatever_the_damage_to_a_record_it_is_found(data: st.DataObject) -> None:
     inputs = data.draw(logs().filter(bool))
@@ -378,7 +379,7 @@ def test_whatever_the_damage_to_a_record_it_is_found(data: st.DataObject) -> Non
         assert result.found - result.expected == surplus
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@CASES
 @given(st.data())
 def test_whatever_is_moved_within_its_partition_it_is_found(data: st.DataObject) -> None:
     keys = data.draw(st.lists(KEYS, min_size=2, max_size=12))
