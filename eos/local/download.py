@@ -40,12 +40,11 @@ def find_tool(wanted: JarSet, java: str) -> Tool:
         return Tool("Maven", lambda wanted, work: _fetch_by_maven(maven, wanted, work))
     if ivy := find_ivy():
         return Tool("the Ivy of PySpark", lambda wanted, work: _fetch_by_ivy(java, ivy, wanted, work))
-    msg = (
+    raise ConfigError(
         f"no way to get the jars of {wanted.title}. Fix: one of (1) install Maven, so that `mvn` is on PATH; "
         "(2) install PySpark (`pip install 'eos-kafka[spark]'`), whose Ivy fetches them; "
         f"(3) {wanted.otherwise}."
     )
-    raise ConfigError(msg)
 
 
 def find_ivy() -> Path | None:
@@ -133,13 +132,11 @@ def _run(name: str, wanted: JarSet, command: Sequence[str]) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{name} could not fetch the jars of {wanted.title}: {error}. {fix}"
-        raise RetriableError(msg) from error
+        raise RetriableError(f"{name} could not fetch the jars of {wanted.title}: {error}. {fix}") from error
     if done.returncode != 0:
         lines = [line for line in _ESCAPES.sub("", done.stdout).splitlines() if line.strip(" \t:")]
         said = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
-        msg = (
+        raise RetriableError(
             f"{name} could not fetch the jars of {wanted.title} (exit code {done.returncode}). {fix} "
             f"Its last words:\n{said}"
         )
-        raise RetriableError(msg)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from eos.errors import ConfigError
 from eos.local import download
+from eos.local.lock import locked
 from eos.local.pins import JarSet
-from eos.local.waiting import locked
 
 Progress = Callable[[str], None]
 
@@ -60,8 +60,9 @@ def provide_jars(wanted: JarSet, directory: Path, *, java: str, progress: Progre
             else:
                 _download(directory, wanted, download.find_tool(wanted, java), progress)
     except OSError as error:
-        msg = f"cannot keep the jars of {wanted.title} in {directory}: {error}. Fix: choose a writable directory."
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"cannot keep the jars of {wanted.title} in {directory}: {error}. Fix: choose a writable directory."
+        ) from error
     return directory
 
 
@@ -82,8 +83,9 @@ def verify(directory: Path, wanted: JarSet) -> None:
             problems.append(f"{name} has SHA-256 {actual}, expected {expected[name]}")
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")  # noqa: PLR2004
-        msg = f"the jars in {directory} are not those of {wanted.title}: {shown}. Fix: delete {directory}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"the jars in {directory} are not those of {wanted.title}: {shown}. Fix: delete {directory}"
+        )
     (directory / _STAMP).write_text(json.dumps(_stamp(directory, wanted)))
 
 
@@ -112,8 +114,9 @@ def _download(directory: Path, wanted: JarSet, tool: download.Tool, progress: Pr
         verify(libs, wanted)
         libs.replace(directory)
     except ConfigError as error:
-        msg = f"{tool.name} fetched something else than what is pinned, nothing of it is kept: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{tool.name} fetched something else than what is pinned, nothing of it is kept: {error}"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

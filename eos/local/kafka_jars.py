@@ -33,9 +33,8 @@ def provide_kafka(
 def _unpacked(kafka_home: Path) -> Path:
     libs = kafka_home / "libs"
     if not any(libs.glob(f"kafka_{SCALA_VERSION}-*.jar")):
-        msg = (
+        raise ConfigError(
             f"{kafka_home} is not an unpacked Kafka: there is no libs/kafka_{SCALA_VERSION}-<version>.jar in it. "
             f"Fix: point EOS_LOCAL__KAFKA_HOME to the unpacked kafka_{SCALA_VERSION}-{KAFKA_VERSION}.tgz."
         )
-        raise ConfigError(msg)
     return libs

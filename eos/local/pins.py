@@ -74,8 +74,7 @@ def parse_pins(text: str, name: str) -> tuple[Jar, ...]:
         checksum, _, coordinates = line.partition("  ")
         parts = coordinates.split(":")
         if len(checksum) != 64 or len(parts) != 3:  # noqa: PLR2004 - SHA-256 in hexadecimal; group, name, version
-            msg = f"{name}, line {number}: {line!r} is not 'SHA-256  group:artifact:version'"
-            raise ConfigError(msg)
+            raise ConfigError(f"{name}, line {number}: {line!r} is not 'SHA-256  group:artifact:version'")
         group, artifact, version = parts
         jars.append(Jar(group, artifact, version, checksum))
     return tuple(jars)

@@ -60,8 +60,7 @@ def free_port(taken: Collection[int] = ()) -> int:
         port = random.randint(_FIRST_PORT, _LAST_PORT)  # noqa: S311 - no secret
         if port not in taken and is_free(port):
             return port
-    msg = f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries"
-    raise ConfigError(msg)
+    raise ConfigError(f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries")
 
 
 def choose_ports(
@@ -99,8 +98,9 @@ def choose_ports(
         else:
             client = first + index
             if client in taken or not is_free(client):
-                msg = f"port {client} is occupied on {HOST}. Fix: end what listens there, or choose another port."
-                raise ConfigError(msg)
+                raise ConfigError(
+                    f"port {client} is occupied on {HOST}. Fix: end what listens there, or choose another port."
+                )
             taken.add(client)
         controller = choose(before.controller if before else None)
         proxied = choose(before.proxied if before else None) if proxy is not None else None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import psutil
 
-from eos.local.waiting import Deadline
+from eos.deadline import Deadline
 
 _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
 _PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
@@ -68,6 +68,11 @@ def identity_of(pid: int) -> Identity | None:
         return Identity(pid, round(process.create_time() - psutil.boot_time(), 2))
     except psutil.NoSuchProcess:
         return None
+
+
+def live_pid(identity: Identity | None) -> int | None:
+    """The id of a process that is alive."""
+    return identity.pid if identity is not None and identity.alive else None
 
 
 class Guard:
@@ -131,10 +136,11 @@ def send(identity: Identity, number: signal.Signals) -> bool:
     """Send a signal to that very process; False if it has ended."""
     if not identity.alive:
         return False
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.kill(identity.pid, number)
-        return True
-    return False
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def pause(identity: Identity) -> bool:

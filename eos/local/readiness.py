@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eos.deadline import Deadline
 from eos.kafka import brokers
 from eos.local.ports import HOST
-from eos.local.waiting import Deadline
 
 _ANSWER_TIMEOUT_S = 0.5  # between two questions it is seen whether the broker has ended
 

@@ -15,12 +15,12 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.network import Network
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local.ports import HOST, free_port
 from eos.local.properties import check_extra, small_cluster
 from eos.local.readiness import wait_until_ready
 from eos.local.storage import new_cluster_id
-from eos.local.waiting import Deadline
 from eos.testing.reaper import Reaper, remove_labelled
 
 if TYPE_CHECKING:

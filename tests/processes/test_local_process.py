@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eos.deadline import Deadline
 from eos.local.process import Guard, Identity, end, identity_of, pause, send, spawn
-from eos.local.waiting import Deadline
 
 _SLEEP = ["sleep", "60"]
 _BUSY = """

@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, UsageError
 from eos.exits import ExitCode
-from eos.local import LocalSpark, spark_cluster, spark_state
+from eos.local import LocalSpark, spark_cluster, state
 from eos.local.process import Identity, identity_of
 from eos.local.pyspark_home import find_pyspark
 from eos.local.spark_launch import TOKEN
-from eos.local.spark_state import SparkState
+from eos.local.state import SparkState
 from eos.local.tagged import tagged
-from eos.local.waiting import Deadline
 from tests.support.command_line import Eos, command_line
 from tests.support.processes import Child, running
 
@@ -270,9 +270,9 @@ def _in_background(eos: Eos, directory: Path) -> Iterator[LocalSpark]:
         assert cluster is not None
         assert started.out == f"{cluster.master_url}\n"
         yield cluster
-        state = spark_state.load(directory / "spark" / "state.json")
-        assert state is not None
-        assert tagged(TOKEN, state.token) == []
+        last = state.load(directory / "spark" / "state.json", SparkState)
+        assert last is not None
+        assert tagged(TOKEN, last.token) == []
     finally:
         eos("local", "spark", "stop", "--directory", str(directory))
 
@@ -281,23 +281,23 @@ def _in_background(eos: Eos, directory: Path) -> Iterator[LocalSpark]:
 
 
 def _state(directory: Path, *, master: Identity | None, owner: Identity | None = None) -> SparkState:
-    state = SparkState("0" * 32, 20001, 20002, 1, master, (), owner)
+    written = SparkState("0" * 32, 20001, 20002, 1, master, (), owner)
     (directory / "spark").mkdir(exist_ok=True)
-    spark_state.save(directory / "spark" / "state.json", state)
-    return state
+    state.save(directory / "spark" / "state.json", written)
+    return written
 
 
 def test_state_survives_its_file(tmp_path: Path) -> None:
-    state = _state(tmp_path, master=Identity(7, 1.0), owner=Identity(8, 2.0)).with_worker(Identity(9, 3.0))
+    written = _state(tmp_path, master=Identity(7, 1.0), owner=Identity(8, 2.0)).with_worker(Identity(9, 3.0))
     path = tmp_path / "spark" / "state.json"
-    spark_state.save(path, state)
-    assert spark_state.load(path) == state
+    state.save(path, written)
+    assert state.load(path, SparkState) == written
 
 
 def test_foreign_state_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "state.json").write_text('{"token": 1}')
-    with pytest.raises(ConfigError, match="is not a state file of local Spark"):
+    with pytest.raises(ConfigError, match="is not a state file"):
         LocalSpark.attach(tmp_path)
 
 
