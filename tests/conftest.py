@@ -35,7 +35,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from eos.testing import engine
 
         try:
-            engine.check()
+            engine.find_image()
         except engine.NoEngineError as error:
             pytest.skip(str(error))
 

@@ -76,10 +76,13 @@ def verify(directory: Path, wanted: JarSet) -> None:
         return
     expected = {jar.file_name: jar.sha256 for jar in wanted.jars()}
     found = {path.name: path for path in directory.glob("*.jar")}
-    problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
-    problems += [f"{name} does not belong there" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(expected.keys() & found.keys()):
-        if expected[name] and (actual := _sha256(found[name])) != expected[name]:
+    problems = []
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            problems.append(f"{name} is missing")
+        elif name not in expected:
+            problems.append(f"{name} does not belong there")
+        elif expected[name] and (actual := _sha256(found[name])) != expected[name]:
             problems.append(f"{name} has SHA-256 {actual}, expected {expected[name]}")
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")  # noqa: PLR2004
@@ -91,7 +94,10 @@ def verify(directory: Path, wanted: JarSet) -> None:
 
 def _is_verified(directory: Path, wanted: JarSet) -> bool:
     """Whether nothing changed since the jars were looked at closely."""
-    return _read_stamp(directory) == _stamp(directory, wanted)
+    try:
+        return bool(json.loads((directory / _STAMP).read_text()) == _stamp(directory, wanted))
+    except (OSError, ValueError):
+        return False
 
 
 def _stamp(directory: Path, wanted: JarSet) -> object:
@@ -110,7 +116,7 @@ def _download(directory: Path, wanted: JarSet, tool: download.Tool, progress: Pr
     try:
         count = len(wanted.jars())
         progress(f"Fetching {count} jars of {wanted.title} with {tool.name} (once, {wanted.megabytes} MB)")
-        libs = tool.fetch(wanted, partial)
+        libs = tool.fetch(partial)
         verify(libs, wanted)
         libs.replace(directory)
     except ConfigError as error:
@@ -119,13 +125,6 @@ def _download(directory: Path, wanted: JarSet, tool: download.Tool, progress: Pr
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _read_stamp(directory: Path) -> object:
-    try:
-        return json.loads((directory / _STAMP).read_text())
-    except (OSError, ValueError):
-        return None  # verify each jar
 
 
 def _sha256(path: Path) -> str:

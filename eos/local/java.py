@@ -17,10 +17,7 @@ _FIX = f"Fix: install a Java runtime >= {MIN_JAVA_VERSION} and put it on PATH, o
 
 
 def find_java(needed_by: str = KAFKA_JARS.title) -> str:
-    """The path of a java executable that is new enough: JAVA_HOME's, else the first on PATH.
-
-    Args:
-        needed_by: what needs it, for the message.
+    """The path of a java executable that is new enough for ``needed_by``: JAVA_HOME's, else the first on PATH.
 
     Raises:
         ConfigError: there is none, it does not run, or it is too old.

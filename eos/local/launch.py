@@ -41,11 +41,7 @@ def last_words(log: Path, since: Mapping[Path, int] | None = None) -> str:
 def write_configuration(
     layout: Layout, state: ClusterState, extra: Mapping[str, str], protocols: Mapping[str, str]
 ) -> None:
-    """Write server.properties and log4j2.properties of every node.
-
-    Raises:
-        OSError: the directory is not writable.
-    """
+    """Write server.properties and log4j2.properties of every node."""
     ports = {node_id: node.ports for node_id, node in state.nodes.items()}
     for node_id in state.nodes:
         layout.node(node_id).mkdir(parents=True, exist_ok=True)
@@ -65,11 +61,7 @@ class Launch:
         self.guards: dict[int, Guard] = {}
 
     def start(self, state: ClusterState, node_id: int) -> Identity:
-        """Start a node's process.
-
-        Raises:
-            OSError: no process could be started.
-        """
+        """Start a node's process."""
         files = (self._layout.console(node_id), self._layout.log(node_id))
         self._starts[node_id] = {path: path.stat().st_size if path.exists() else 0 for path in files}
         command = [

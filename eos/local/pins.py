@@ -58,11 +58,7 @@ class JarSet:
 
 
 def parse_pins(text: str, name: str) -> tuple[Jar, ...]:
-    """The jars of a list with lines ``SHA-256  group:artifact:version``.
-
-    Args:
-        text: the list.
-        name: its name, for the message.
+    """The jars of the list ``name``, with lines ``SHA-256  group:artifact:version``.
 
     Raises:
         ConfigError: a line is not of that form.

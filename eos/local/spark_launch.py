@@ -44,27 +44,13 @@ class SparkLaunch:
         self.guards: list[Guard] = []
 
     def start_master(self) -> Identity:
-        """Start the master's process.
-
-        Raises:
-            OSError: no process could be started.
-        """
-        arguments = [
-            "--host",
-            HOST,
-            "--port",
-            str(self._state.port),
-            "--webui-port",
-            str(self._state.web_port),
-        ]
+        """Start the master's process."""
+        arguments = ["--host", HOST, "--port", str(self._state.port)]
+        arguments += ["--webui-port", str(self._state.web_port)]
         return self._spawn("org.apache.spark.deploy.master.Master", arguments, self._layout.master_log)
 
     def start_worker(self, number: int, memory_mb: int) -> Identity:
-        """Start a worker's process. Its own ports are the system's choice: the master learns them from it.
-
-        Raises:
-            OSError: no process could be started.
-        """
+        """Start a worker's process. Its own ports are the system's choice: the master learns them from it."""
         directory = self._layout.worker(number)
         directory.mkdir()
         arguments = ["--host", HOST, "--port", "0", "--webui-port", "0", "--work-dir", str(directory)]
@@ -83,8 +69,7 @@ class SparkLaunch:
         """
 
         def ready() -> bool:
-            if not master.alive:
-                raise ended("the master of local Spark", last_words(self._layout.master_log))
+            _check_alive(master, "the master", self._layout.master_log)
             return bool(ask_master(self._state.web_port).get("status") == _ALIVE)
 
         if not deadline.wait_for(ready):
@@ -102,10 +87,7 @@ class SparkLaunch:
 
         def ready() -> bool:
             for number, worker in workers.items():
-                if not worker.alive:
-                    raise ended(
-                        f"worker {number} of local Spark", last_words(self._layout.worker_log(number))
-                    )
+                _check_alive(worker, f"worker {number}", self._layout.worker_log(number))
             known = ask_master(self._state.web_port).get("workers", [])
             return len([worker for worker in known if worker.get("state") == _ALIVE]) == len(workers)
 
@@ -126,6 +108,11 @@ class SparkLaunch:
         if guard is not None:
             self.guards.append(guard)
         return identity
+
+
+def _check_alive(process: Identity, which: str, log: Path) -> None:
+    if not process.alive:
+        raise ended(f"{which} of local Spark", last_words(log))
 
 
 def ask_master(web_port: int) -> dict[str, Any]:

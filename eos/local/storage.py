@@ -54,11 +54,7 @@ def existing_cluster_id(layout: Layout, node_ids: Sequence[int]) -> str | None:
 def format_missing(layout: Layout, cluster_id: str, node_ids: Sequence[int], java: Sequence[str]) -> None:
     """Run Kafka's own format for every node that has no meta.properties, all at once.
 
-    Args:
-        layout: where the nodes are; their server.properties are written already.
-        cluster_id: the cluster that they will belong to.
-        node_ids: all nodes of the cluster.
-        java: the command line up to the main class.
+    Their server.properties are written already; ``java`` is the command line up to the main class.
 
     Raises:
         ConfigError: Kafka refused. The message shows what it said.

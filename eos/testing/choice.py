@@ -76,15 +76,13 @@ def _image(named: str | None) -> tuple[str, str]:
     if importlib.util.find_spec("testcontainers") is None:
         raise ConfigError(f"testcontainers is not installed. Fix: {_INSTALL}, or {_OR_PROCESSES}")
     try:
-        engine.check()
-        if named is not None:
-            there = engine.has_image(named)
-            return named, f"an engine answers; it {'has' if there else 'will pull'} the image"
-        for image in IMAGES:
-            if engine.has_image(image):
-                return image, "an engine answers and has the image"
+        found = engine.find_image(*([named] if named else IMAGES))
     except engine.NoEngineError as error:
         raise ConfigError(f"{error}. Fix: start Docker, or {_OR_PROCESSES}") from error
+    if named is not None:
+        return named, f"an engine answers; it {'has' if found else 'will pull'} the image"
+    if found is not None:
+        return found, "an engine answers and has the image"
     raise ConfigError(
         f"the engine has neither {' nor '.join(IMAGES)}. Fix: docker pull {IMAGES[0]}, or name an image "
         f"(--eos-kafka-image, image=), or {_OR_PROCESSES}"
