@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 
-from eos.cli.ending import complain
-from eos.cli.options import AppDir, JobReference, load_declaration, load_settings
-from eos.cli.texts import exit_codes, help_of, print_table
+from eos.cli.ending import complain, end_with
+from eos.cli.options import AppDir, Directory, JobReference, load_declaration, load_settings
+from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -17,33 +17,23 @@ if TYPE_CHECKING:
     from eos.local import LocalKafka
 
 commands = typer.Typer(no_args_is_help=True, help="Run a real Apache Kafka on this machine, on loopback.")
-_Directory = Annotated[
-    Path | None,
-    typer.Option("--directory", metavar="DIR", help="Where its jars, data and logs are; .eos if not given."),
-]
 
 
-@commands.command(
-    help=help_of(
-        """
-        Start Kafka in the background, and print its bootstrap servers.
-
-        The jars are fetched at the first start (by Maven, or by the Ivy inside
-        PySpark, or taken from EOS_LOCAL__KAFKA_HOME). Records of earlier runs are
-        there again. It runs until `eos local stop`.
-
-        Example:
-          export EOS_KAFKA__BOOTSTRAP_SERVERS=$(eos local start)
-          eos local start --brokers 3      # replication 3, for failover
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
 def start(
     brokers: Annotated[int | None, typer.Option(metavar="1|3", help="Brokers; 1 if not given.")] = None,
-    directory: _Directory = None,
+    directory: Directory = None,
 ) -> None:
-    """Start a local Kafka."""
+    """Start Kafka in the background, and print its bootstrap servers.
+
+    The jars are fetched at the first start (by Maven, or by the Ivy inside
+    PySpark, or taken from EOS_LOCAL__KAFKA_HOME). Records of earlier runs are
+    there again. It runs until `eos local stop`.
+
+    Example:
+      export EOS_KAFKA__BOOTSTRAP_SERVERS=$(eos local start)
+      eos local start --brokers 3      # replication 3, for failover
+    """
     from eos.local import LocalKafka
 
     local = load_settings(None, options={"local.brokers": brokers, "local.directory": directory}).local
@@ -59,37 +49,29 @@ def start(
     typer.echo(cluster.start().bootstrap_servers)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Stop the Kafka of a directory, also one that another process started. Its
-        records stay.
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
+def stop(directory: Directory = None) -> None:
+    """Stop the Kafka of a directory, also one that another process started. Its records stay.
 
-        Example:
-          eos local stop
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
-)
-def stop(directory: _Directory = None) -> None:
-    """Stop a local Kafka."""
+    Example:
+      eos local stop
+    """
     stop_cluster(_attached(directory), "Kafka", directory)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Print the brokers of a directory's Kafka.
-
-        Example:
-          eos local status && eos run jobs.refunds:job --local
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION)
-    + f"\n  {int(ExitCode.UNAVAILABLE)}  it does not run, or a broker of it is down",
+@command(
+    commands,
+    ExitCode.DONE,
+    ExitCode.CONFIGURATION,
+    ExitCode.UNAVAILABLE,
+    unavailable="it does not run, or a broker of it is down",
 )
-def status(directory: _Directory = None) -> None:
-    """Show a local Kafka."""
+def status(directory: Directory = None) -> None:
+    """Print the brokers of a directory's Kafka.
+
+    Example:
+      eos local status && eos run jobs.refunds:job --local
+    """
     cluster = require_running(_attached(directory), "Kafka", directory)
     rows = [
         (str(one.id), f"{one.host}:{one.port}", *process_columns(one.pid, one.log_path))
@@ -97,29 +79,23 @@ def status(directory: _Directory = None) -> None:
     ]
     print_table(("broker", "address", "state", "process", "log"), rows)
     if any(broker.pid is None for broker in cluster.brokers):
-        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+        end_with(ExitCode.UNAVAILABLE)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Create the topics of a job that are missing in a directory's Kafka.
-
-        Only here: on a cluster of yours, topics are your decision, and eos creates none.
-
-        Example:
-          eos local topics jobs.refunds:job --partitions 4
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def topics(
     reference: JobReference,
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of each.")] = 4,
-    directory: _Directory = None,
+    directory: Directory = None,
     app_dir: AppDir = Path(),
 ) -> None:
-    """Create the topics of a job."""
+    """Create the topics of a job that are missing in a directory's Kafka.
+
+    Only here: on a cluster of yours, topics are your decision, and eos creates none.
+
+    Example:
+      eos local topics jobs.refunds:job --partitions 4
+    """
     from eos.local.topics import create_topics
 
     job = load_declaration(reference, app_dir)
@@ -167,8 +143,7 @@ def stop_cluster(cluster: Running | None, name: str, directory: Path | None) -> 
 def require_running(cluster: Cluster | None, name: str, directory: Path | None) -> Cluster:
     """The cluster; without one, the command ends with the code for what does not answer."""
     if cluster is None:
-        complain(f"no {name} runs in {directory_of(directory)}")
-        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+        end_with(ExitCode.UNAVAILABLE, f"no {name} runs in {directory_of(directory)}")
     return cluster
 
 
