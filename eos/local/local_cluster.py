@@ -7,7 +7,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from eos.deadline import Deadline
@@ -81,9 +80,7 @@ class LocalCluster(ABC, Generic[StateT, LayoutT]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @abstractmethod

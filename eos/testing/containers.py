@@ -18,7 +18,7 @@ from testcontainers.core.network import Network
 from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local.ports import HOST, free_port
-from eos.local.properties import check_extra, small_cluster
+from eos.local.properties import check_extra, heap_mb_for, small_cluster
 from eos.local.readiness import wait_until_ready
 from eos.local.storage import new_cluster_id
 from eos.testing.reaper import Reaper, remove_labelled
@@ -64,7 +64,7 @@ class ContainerKafka:
         self._image = image
         self._ids = range(1, brokers + 1)
         self._properties = small_cluster(brokers) | extra
-        self._heap_mb = heap_mb or (512 if brokers == 1 else 384)
+        self._heap_mb = heap_mb or heap_mb_for(brokers)
         self._cluster_id = new_cluster_id()
         self._label = (LABEL, uuid.uuid4().hex)
         self._ports: dict[int, int] = {}
@@ -124,18 +124,13 @@ class ContainerKafka:
 
     def kill_broker(self, broker_id: int) -> None:
         """SIGKILL: no controlled shutdown, the log is recovered at the next start."""
-        container = self._known(broker_id)
-        if self._status(broker_id) == "paused":
-            container.unpause()  # a frozen process cannot die
+        container = self._unfrozen(broker_id)
         with _explained(broker_id, "killed"):
             container.kill()
 
     def stop_broker(self, broker_id: int) -> None:
         """SIGTERM: leaders are moved first; SIGKILL after 10 s."""
-        container = self._known(broker_id)
-        if self._status(broker_id) == "paused":
-            container.unpause()  # a frozen process takes no SIGTERM
-        container.stop(timeout=_STOP_GRACE_S)
+        self._unfrozen(broker_id).stop(timeout=_STOP_GRACE_S)
 
     def pause_broker(self, broker_id: int) -> None:
         """Freeze every process of the container: its connections stay open and it does not answer."""
@@ -170,7 +165,10 @@ class ContainerKafka:
             if len(self._ids) > 1:
                 self._network = Network(docker_network_kw={"labels": dict([self._label])}).create()
             for attempt in range(1, _PORT_ATTEMPTS + 1):
-                self._choose_ports()
+                # Known before the start: an address that the engine chose would change with each restart.
+                self._ports = {}
+                for broker_id in self._ids:
+                    self._ports[broker_id] = free_port(self._ports.values())
                 try:
                     with _without_ryuk():
                         for broker_id in self._ids:
@@ -207,12 +205,6 @@ class ContainerKafka:
                 ) from error
         finally:
             client.close()
-
-    def _choose_ports(self) -> None:
-        """Fixed, and known before the start: an address that the engine chose would change with each restart."""
-        self._ports = {}
-        for broker_id in self._ids:
-            self._ports[broker_id] = free_port(self._ports.values())
 
     def _host(self, broker_id: int) -> str:
         return "localhost" if self._network is None else f"broker-{broker_id}"
@@ -265,6 +257,13 @@ class ContainerKafka:
     def _last_words(self, broker_id: int) -> str:
         lines = self._containers[broker_id].logs(tail=_SHOWN_LINES).decode(errors="replace").splitlines()
         return f"The last lines of its container ({self._image}):\n" + "\n".join(f"  {one}" for one in lines)
+
+    def _unfrozen(self, broker_id: int) -> Container:
+        """The broker's container; a paused one takes no signal, so the pause ends."""
+        container = self._known(broker_id)
+        if self._status(broker_id) == "paused":
+            container.unpause()
+        return container
 
     def _status(self, broker_id: int) -> str:
         container = self._known(broker_id)
