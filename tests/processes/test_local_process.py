@@ -180,7 +180,7 @@ def test_killed_owner_leaves_no_paused_process(tmp_path: Path) -> None:
     owner, identity = _run_owner(
         tmp_path, owned=True, then="os.kill(held[0].pid, signal.SIGSTOP); time.sleep(60)"
     )
-    Deadline(0.1).wait_for(lambda: False)
+    assert Deadline(5).wait_for(lambda: psutil.Process(identity.pid).status() == psutil.STATUS_STOPPED)
     owner.kill()
     owner.wait(10)
     assert _gone(identity)
