@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,7 +14,9 @@ from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.local import LocalKafka
+    from eos.local.local_cluster import LocalCluster
+
+Cluster = TypeVar("Cluster", bound="LocalCluster[Any, Any]")
 
 commands = typer.Typer(no_args_is_help=True, help="Run a real Apache Kafka on this machine, on loopback.")
 
@@ -56,7 +58,9 @@ def stop(directory: Directory = None) -> None:
     Example:
       eos local stop
     """
-    stop_cluster(_attached(directory), "Kafka", directory)
+    from eos.local import LocalKafka
+
+    stop_cluster(LocalKafka, directory)
 
 
 @command(
@@ -72,7 +76,9 @@ def status(directory: Directory = None) -> None:
     Example:
       eos local status && eos run jobs.refunds:job --local
     """
-    cluster = require_running(_attached(directory), "Kafka", directory)
+    from eos.local import LocalKafka
+
+    cluster = require_running(LocalKafka, directory)
     rows = [
         (str(one.id), f"{one.host}:{one.port}", *process_columns(one.pid, one.log_path))
         for one in cluster.brokers
@@ -96,33 +102,19 @@ def topics(
     Example:
       eos local topics jobs.refunds:job --partitions 4
     """
+    from eos.local import LocalKafka
     from eos.local.topics import create_topics
 
     job = load_declaration(reference, app_dir)
-    cluster = _attached(directory)
-    if cluster is None:
-        raise ConfigError(f"no Kafka runs in {directory_of(directory)}. Fix: eos local start")
+    where = directory_of(directory)
+    if (cluster := LocalKafka.attach(where)) is None:
+        raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
     wanted = dict.fromkeys(sorted(job.read_topics | job.written_topics), partitions)
     for name in create_topics(cluster, wanted):
         typer.echo(name)
 
 
-def _attached(directory: Path | None) -> LocalKafka | None:
-    from eos.local import LocalKafka
-
-    return LocalKafka.attach(directory_of(directory))
-
-
 # --- for Kafka and for Spark ------------------------------------------------------------------------------
-
-
-class Running(Protocol):
-    """A cluster that runs on this machine."""
-
-    def stop(self) -> None: ...
-
-
-Cluster = TypeVar("Cluster", bound=Running)
 
 
 def directory_of(directory: Path | None) -> Path:
@@ -130,20 +122,21 @@ def directory_of(directory: Path | None) -> Path:
     return load_settings(None, options={"local.directory": directory}).local.directory.absolute()
 
 
-def stop_cluster(cluster: Running | None, name: str, directory: Path | None) -> None:
-    """Stop a cluster, if it runs, and say what was done."""
+def stop_cluster(kind: type[Cluster], directory: Path | None) -> None:
+    """Stop the cluster of a directory, if it runs, and say what was done."""
     where = directory_of(directory)
-    if cluster is None:
-        complain(f"no {name} runs in {where}")
+    if (cluster := kind.attach(where)) is None:
+        complain(f"no {kind.title} runs in {where}")
     else:
         cluster.stop()
-        complain(f"stopped the {name} of {where}")
+        complain(f"stopped the {kind.title} of {where}")
 
 
-def require_running(cluster: Cluster | None, name: str, directory: Path | None) -> Cluster:
-    """The cluster; without one, the command ends with the code for what does not answer."""
-    if cluster is None:
-        end_with(ExitCode.UNAVAILABLE, f"no {name} runs in {directory_of(directory)}")
+def require_running(kind: type[Cluster], directory: Path | None) -> Cluster:
+    """The cluster of a directory; without one, the command ends with the code for what does not answer."""
+    where = directory_of(directory)
+    if (cluster := kind.attach(where)) is None:
+        end_with(ExitCode.UNAVAILABLE, f"no {kind.title} runs in {where}")
     return cluster
 
 

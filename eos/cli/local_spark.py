@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +11,6 @@ from eos.cli.local import directory_of, process_columns, require_running, stop_c
 from eos.cli.options import Directory
 from eos.cli.texts import command, print_table
 from eos.exits import ExitCode
-
-if TYPE_CHECKING:
-    from eos.local import LocalSpark
 
 commands = typer.Typer(
     no_args_is_help=True, help="Run a standalone Spark cluster on this machine, on loopback."
@@ -49,7 +45,9 @@ def stop(directory: Directory = None) -> None:
     Example:
       eos local spark stop
     """
-    stop_cluster(_attached(directory), "Spark", directory)
+    from eos.local import LocalSpark
+
+    stop_cluster(LocalSpark, directory)
 
 
 @command(
@@ -65,16 +63,12 @@ def status(directory: Directory = None) -> None:
     Example:
       eos local spark status || eos local spark start
     """
-    cluster = require_running(_attached(directory), "Spark", directory)
+    from eos.local import LocalSpark
+
+    cluster = require_running(LocalSpark, directory)
     processes = cluster.processes
     rows = [(one.role, *process_columns(one.pid, one.log_path)) for one in processes]
     print_table(("part", "state", "process", "log"), rows)
     typer.echo(f"master {cluster.master_url}, page {cluster.web_url}, executors {len(cluster.executors())}")
     if any(one.pid is None for one in processes):
         end_with(ExitCode.UNAVAILABLE)
-
-
-def _attached(directory: Path | None) -> LocalSpark | None:
-    from eos.local import LocalSpark
-
-    return LocalSpark.attach(directory_of(directory))

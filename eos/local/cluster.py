@@ -71,7 +71,7 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         progress: called with one line before each long step.
     """
 
-    _title, _part, _stop_command = "Kafka", "broker", "eos local stop"
+    title, _part, _stop_command = "Kafka", "broker", "eos local stop"
 
     def __init__(
         self,

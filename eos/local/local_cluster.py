@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from eos.deadline import Deadline
@@ -53,8 +54,7 @@ class LocalCluster(ABC, Generic[StateT, LayoutT]):
         progress: called with one line before each long step.
     """
 
-    # For messages.
-    _title: ClassVar[str]
+    title: ClassVar[str]
     _part: ClassVar[str]
     _stop_command: ClassVar[str]
 
@@ -82,6 +82,11 @@ class LocalCluster(ABC, Generic[StateT, LayoutT]):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @classmethod
+    @abstractmethod
+    def attach(cls, directory: Path) -> Self | None:
+        """The cluster that runs in that directory, of this process or another; None if none does."""
 
     @abstractmethod
     def start(self) -> Self:
@@ -115,7 +120,7 @@ class LocalCluster(ABC, Generic[StateT, LayoutT]):
         Raises:
             ConfigError: it is another process's, or has another size.
         """
-        where = f"a {self._title} cluster is running in {self._layout.root} ({which})"
+        where = f"a {self.title} cluster is running in {self._layout.root} ({which})"
         fix = f"Fix: `{self._stop_command}`"
         if state.owner is not None and not state.owner.alive:
             if Deadline(_OWNER_GONE_TIMEOUT_S).wait_for(lambda: not state.running):
@@ -141,5 +146,5 @@ class LocalCluster(ABC, Generic[StateT, LayoutT]):
                     yield
             except OSError as error:
                 raise ConfigError(
-                    f"cannot run {self._title} in {self._layout.root}: {error}. Fix: choose a writable directory."
+                    f"cannot run {self.title} in {self._layout.root}: {error}. Fix: choose a writable directory."
                 ) from error

@@ -57,7 +57,7 @@ class LocalSpark(LocalCluster[SparkState, SparkLayout]):
         progress: called with one line before each long step.
     """
 
-    _title, _part, _stop_command = "Spark", "worker", "eos local spark stop"
+    title, _part, _stop_command = "Spark", "worker", "eos local spark stop"
 
     def __init__(
         self,
