@@ -55,7 +55,7 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
     Args:
         directory: where the cluster keeps its files.
         brokers: 1; or 3, with 3 replicas of which 2 must be in sync.
-        properties: broker properties that go over those chosen here.
+        properties: broker properties that override those chosen here.
         kafka_home: an unpacked Kafka, instead of downloaded jars; default: ``EOS_LOCAL__KAFKA_HOME``.
         jars: where downloaded jars are kept (in ``kafka-<version>`` below it), for several clusters to share;
             default: ``EOS_LOCAL__JARS``, else ``directory/jars``.

@@ -131,5 +131,5 @@ def _run(name: str, wanted: JarSet, command: Sequence[str]) -> None:
         said = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
         raise RetriableError(
             f"{name} could not fetch the jars of {wanted.title} (exit code {done.returncode}). {fix} "
-            f"Its last words:\n{said}"
+            f"Its last lines:\n{said}"
         )

@@ -21,7 +21,7 @@ from eos.local.pins import JarSet
 
 Progress = Callable[[str], None]
 
-_STAMP = "verified.json"
+_VERIFIED = "verified.json"
 _LOCK_TIMEOUT_S = 2 * download.TIMEOUT_S + 60  # another process may download by one tool, and then verify
 
 
@@ -89,18 +89,18 @@ def verify(directory: Path, wanted: JarSet) -> None:
         raise ConfigError(
             f"the jars in {directory} are not those of {wanted.title}: {shown}. Fix: delete {directory}"
         )
-    (directory / _STAMP).write_text(json.dumps(_stamp(directory, wanted)))
+    (directory / _VERIFIED).write_text(json.dumps(_fingerprint(directory, wanted)))
 
 
 def _is_verified(directory: Path, wanted: JarSet) -> bool:
     """Whether nothing changed since the jars were looked at closely."""
     try:
-        return bool(json.loads((directory / _STAMP).read_text()) == _stamp(directory, wanted))
+        return bool(json.loads((directory / _VERIFIED).read_text()) == _fingerprint(directory, wanted))
     except (OSError, ValueError):
         return False
 
 
-def _stamp(directory: Path, wanted: JarSet) -> object:
+def _fingerprint(directory: Path, wanted: JarSet) -> object:
     # Size and time stand for the content: hashing 54 MB at each start would cost half a second.
     found = sorted(directory.glob("*.jar"))
     return {

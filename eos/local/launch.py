@@ -21,13 +21,13 @@ class PortTakenError(ConfigError):
     """Another process took a port between its choice and the start of what was to listen there."""
 
 
-def ended(who: str, words: str) -> ConfigError:
+def ended(who: str, lines: str) -> ConfigError:
     """The error of a process that ended while starting, by the last lines that it wrote."""
-    kind = PortTakenError if _PORT_TAKEN in words else ConfigError
-    return kind(f"{who} ended while starting. {words}")
+    kind = PortTakenError if _PORT_TAKEN in lines else ConfigError
+    return kind(f"{who} ended while starting. {lines}")
 
 
-def last_words(log: Path, since: Mapping[Path, int] | None = None) -> str:
+def last_lines(log: Path, since: Mapping[Path, int] | None = None) -> str:
     """The last lines of a process, for an error.
 
     Args:
@@ -35,7 +35,7 @@ def last_words(log: Path, since: Mapping[Path, int] | None = None) -> str:
         since: the files to show, each from a byte on; default: ``log``.
     """
     parts = [_since(path, start).splitlines()[-_SHOWN_LINES:] for path, start in (since or {log: 0}).items()]
-    return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for part in parts for line in part)
+    return f"The last lines of its log ({log}):\n" + "\n".join(f"  {line}" for part in parts for line in part)
 
 
 def write_configuration(
@@ -96,7 +96,7 @@ class Launch:
         ports = {node_id: state.nodes[node_id].ports.client for node_id in self.identities}
         late = wait_until_ready(ports, state.cluster_id, check_alive=self._check_alive, deadline=deadline)
         if late is not None:
-            raise RetriableError(f"broker {late} was not ready in time. {self._last_words(late)}")
+            raise RetriableError(f"broker {late} was not ready in time. {self._last_lines(late)}")
 
     def end(self) -> None:
         """Kill what was started."""
@@ -104,12 +104,12 @@ class Launch:
         for guard in self.guards.values():
             guard.join()
 
-    def _last_words(self, node_id: int) -> str:
-        return last_words(self._layout.log(node_id), self._starts[node_id])
+    def _last_lines(self, node_id: int) -> str:
+        return last_lines(self._layout.log(node_id), self._starts[node_id])
 
     def _check_alive(self, node_id: int) -> None:
         if not self.identities[node_id].alive:
-            raise ended(f"broker {node_id}", self._last_words(node_id))
+            raise ended(f"broker {node_id}", self._last_lines(node_id))
 
 
 def _since(path: Path, start: int) -> str:

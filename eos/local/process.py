@@ -22,7 +22,7 @@ _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes a
 _PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
 
 # This shell is the process's parent. Its standard input is a pipe of which the owner holds the other end: the
-# pipe ends when the owner is gone, however that went, and then the process is killed. PR_SET_PDEATHSIG does
+# pipe ends when the owner is gone, killed or not, and then the process is killed. PR_SET_PDEATHSIG does
 # this on Linux only, and for the *thread* that started the process: one that a short-lived thread restarted
 # would die with that thread.
 # "0" is the whole group: what the process itself has started (the executors of a Spark worker) ends with it,

@@ -57,7 +57,7 @@ def server_properties(
         node_id: which of ``nodes``.
         nodes: the ports of all nodes, by node id.
         data: the directory of the node's logs.
-        extra: properties that go over the ones chosen here.
+        extra: properties that override the ones chosen here.
         protocols: the security protocols of the nodes' further listeners, by name.
     """
     ports = nodes[node_id]

@@ -12,7 +12,7 @@ from typing import Any
 
 from eos.deadline import Deadline
 from eos.errors import RetriableError
-from eos.local.launch import ended, last_words
+from eos.local.launch import ended, last_lines
 from eos.local.layout import SparkLayout
 from eos.local.ports import HOST
 from eos.local.process import Guard, Identity, spawn
@@ -74,7 +74,7 @@ class SparkLaunch:
 
         if not deadline.wait_for(ready):
             raise RetriableError(
-                f"the master of local Spark was not ready in time. {last_words(self._layout.master_log)}"
+                f"the master of local Spark was not ready in time. {last_lines(self._layout.master_log)}"
             )
 
     def wait_for_workers(self, workers: Mapping[int, Identity], deadline: Deadline) -> None:
@@ -93,7 +93,7 @@ class SparkLaunch:
 
         if not deadline.wait_for(ready):
             raise RetriableError(
-                f"not all workers of local Spark were ready in time. {last_words(self._layout.worker_log(1))}"
+                f"not all workers of local Spark were ready in time. {last_lines(self._layout.worker_log(1))}"
             )
 
     def _spawn(self, main_class: str, arguments: list[str], log: Path) -> Identity:
@@ -112,7 +112,7 @@ class SparkLaunch:
 
 def _check_alive(process: Identity, which: str, log: Path) -> None:
     if not process.alive:
-        raise ended(f"{which} of local Spark", last_words(log))
+        raise ended(f"{which} of local Spark", last_lines(log))
 
 
 def ask_master(web_port: int) -> dict[str, Any]:

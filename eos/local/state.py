@@ -70,7 +70,7 @@ class SparkState:
     """A Spark cluster as it was last started.
 
     Args:
-        token: the word that every process of this start carries in its environment.
+        token: the value that every process of this start carries in its environment.
         port: where drivers and workers reach the master.
         web_port: where the master shows its state.
         size: how many workers there should be.

@@ -10,7 +10,7 @@ from eos.errors import ConfigError
 from eos.local.versions import KAFKA_VERSION
 from eos.testing import engine
 
-# The official image, and the one that eos builds where that cannot be pulled; both speak the same environment.
+# The official image, and the one that eos builds where that cannot be pulled; both take the same environment.
 IMAGES = (f"apache/kafka:{KAFKA_VERSION}", f"eos-kafka:{KAFKA_VERSION}")
 _INSTALL = "pip install 'eos-kafka[testing]'"
 _OR_PROCESSES = "choose processes (--eos-kafka=process, kind='process')"
@@ -52,7 +52,7 @@ def choose(wanted: str = Kind.AUTO, image: str | None = None) -> Choice:
             engine lacks it; without a name, the official image or eos's own is taken if it is there.
 
     Raises:
-        ConfigError: ``docker`` was asked for and no engine or image is there, or the word is unknown. It names the fix.
+        ConfigError: ``docker`` was asked for and no engine or image is there, or ``wanted`` is unknown. It names the fix.
     """
     try:
         kind = Kind(wanted)

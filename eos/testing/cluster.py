@@ -40,7 +40,7 @@ class KafkaCluster:
         kind: where brokers run: "docker", "process", or "auto": containers if an engine answers and has the image;
             or what ``eos.testing.choice`` has decided before.
         image: an image with the interface of ``apache/kafka``; see ``eos.testing.choice.IMAGES`` for the default.
-        properties: broker properties that go over those that suit a test cluster.
+        properties: broker properties that override those that suit a test cluster.
         heap_mb: the heap of each broker in MiB; default 512, with three brokers 384.
         jars: for processes, where Kafka's downloaded jars are kept; default ``EOS_LOCAL__JARS``, else ``.eos/jars``
             in the working directory.

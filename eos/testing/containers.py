@@ -40,14 +40,14 @@ log = logging.getLogger("eos.testing")
 
 
 class ContainerKafka:
-    """Brokers in containers, each of them controller too. Brokers see each other in a network of their own.
+    """Brokers in containers, each of them also a controller. Brokers see each other in a network of their own.
 
     Everything is removed by stop(), by its id; and, by the label of this cluster, when this process ends without one.
 
     Args:
         image: an image with the interface of ``apache/kafka``. It is pulled if the engine lacks it.
         brokers: 1, or 3.
-        properties: broker properties that go over those chosen here.
+        properties: broker properties that override those chosen here.
         heap_mb: the heap of each broker in MiB; default 512, with three brokers 384.
     """
 
@@ -247,14 +247,14 @@ class ContainerKafka:
         late = wait_until_ready(ports, self._cluster_id, check_alive=self._check_alive, deadline=deadline)
         if late is not None:
             raise RetriableError(
-                f"broker {late} does not answer at {HOST}:{ports[late]}. {self._last_words(late)}"
+                f"broker {late} does not answer at {HOST}:{ports[late]}. {self._last_lines(late)}"
             )
 
     def _check_alive(self, broker_id: int) -> None:
         if self._status(broker_id) != "running":
-            raise ConfigError(f"broker {broker_id} ended while starting. {self._last_words(broker_id)}")
+            raise ConfigError(f"broker {broker_id} ended while starting. {self._last_lines(broker_id)}")
 
-    def _last_words(self, broker_id: int) -> str:
+    def _last_lines(self, broker_id: int) -> str:
         lines = self._containers[broker_id].logs(tail=_SHOWN_LINES).decode(errors="replace").splitlines()
         return f"The last lines of its container ({self._image}):\n" + "\n".join(f"  {one}" for one in lines)
 
