@@ -174,10 +174,6 @@ def test_broker_that_did_not_shut_down_cleanly_is_named_at_the_next_start_and_no
     assert len(named) == (0 if clean else 1)
 
 
-def test_nothing_to_attach_to(tmp_path: Path) -> None:
-    assert LocalKafka.attach(tmp_path) is None
-
-
 def test_cluster_of_another_process_is_neither_used_nor_started_twice(
     tmp_path: Path, kafka_home: Path, stranger: Identity
 ) -> None:
