@@ -74,16 +74,13 @@ class Launch:
             "kafka.Kafka",
             str(self._layout.properties(node_id)),
         ]
-        identity, guard = spawn(
+        self.identities[node_id], self.guards[node_id] = spawn(
             command,
             directory=self._layout.node(node_id),
             output=self._layout.console(node_id),
             owned=self._owned,
         )
-        self.identities[node_id] = identity
-        if guard is not None:
-            self.guards[node_id] = guard
-        return identity
+        return self.identities[node_id]
 
     def wait_until_ready(self, state: ClusterState, deadline: Deadline) -> None:
         """Wait until each broker that was started serves clients and sees all of them registered and unfenced.

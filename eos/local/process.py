@@ -96,7 +96,7 @@ def spawn(
     output: Path,
     owned: bool,
     environment: Mapping[str, str] | None = None,
-) -> tuple[Identity, Guard | None]:
+) -> tuple[Identity, Guard]:
     """Start a command in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
     Args:
@@ -126,10 +126,9 @@ def spawn(
     # A command that has ended already has no identity any more; this one is never alive.
     identity = identity_of(pid) or Identity(pid, 0.0)
     guard = Guard(shell)
-    if owned:
-        return identity, guard
-    guard.join()
-    return identity, None
+    if not owned:
+        guard.join()  # that shell ends at once
+    return identity, guard
 
 
 def send(identity: Identity, number: signal.Signals) -> bool:

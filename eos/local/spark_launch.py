@@ -105,8 +105,7 @@ class SparkLaunch:
             owned=self._owned,
             environment=self._environment,
         )
-        if guard is not None:
-            self.guards.append(guard)
+        self.guards.append(guard)
         return identity
 
 

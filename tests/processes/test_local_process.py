@@ -30,7 +30,7 @@ print("busy", flush=True)
 _STUBBORN = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]
 
 
-def _spawn(tmp_path: Path, command: list[str], *, owned: bool = True) -> tuple[Identity, Guard | None]:
+def _spawn(tmp_path: Path, command: list[str], *, owned: bool = True) -> tuple[Identity, Guard]:
     return spawn(command, directory=tmp_path, output=tmp_path / "out", owned=owned)
 
 
@@ -38,10 +38,9 @@ def _gone(identity: Identity) -> bool:
     return Deadline(5).wait_for(lambda: not identity.alive)
 
 
-def _finish(identity: Identity, guard: Guard | None) -> None:
+def _finish(identity: Identity, guard: Guard) -> None:
     end([identity], grace_s=0)
-    if guard is not None:
-        guard.join()
+    guard.join()
 
 
 def test_output_goes_to_the_file(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def _tasks(identity: Identity) -> list[Path]:
 
 def test_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     """The reason why PR_SET_PDEATHSIG is not used."""
-    started: list[tuple[Identity, Guard | None]] = []
+    started: list[tuple[Identity, Guard]] = []
     thread = threading.Thread(target=lambda: started.append(_spawn(tmp_path, _SLEEP)))
     thread.start()
     thread.join(5)
