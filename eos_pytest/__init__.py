@@ -127,13 +127,11 @@ def eos_cluster(
         jars=os.environ.get("EOS_LOCAL__JARS") or config.rootpath / ".eos" / "jars",
         backend=eos_cluster_backend,
     )
-    problem = ""
     try:
         cluster.start()
     except EosError as error:
-        problem = "\n".join([f"eos_cluster: {error}", *getattr(error, "__notes__", ())])
-    if problem:  # outside of the except block: only the text counts
-        pytest.fail(problem, pytrace=False)
+        text = "\n".join([f"eos_cluster: {error}", *getattr(error, "__notes__", ())])
+        raise pytest.fail.Exception(text, pytrace=False) from None
     config.stash[_cluster] = cluster
     try:
         yield cluster

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eos.local import LocalKafka
     from eos.testing import KafkaCluster
     from eos.testing.choice import Choice
+    from tests.support.command_line import Eos
 
 HEAP_MB = 512
 _REPOSITORY = Path(__file__).parents[1]
@@ -35,9 +36,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from eos.testing import engine
 
         try:
-            engine.check()
+            engine.find_image()
         except engine.NoEngineError as error:
             pytest.skip(str(error))
+
+
+@pytest.fixture
+def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
+    """The `eos` command, inside the test's own process."""
+    from tests.support.command_line import command_line
+
+    return command_line(monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import typer
 
 from eos.cli.ending import complain
 from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
-from eos.cli.texts import exit_codes, help_of, print_table
+from eos.cli.texts import command, print_table
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -24,24 +24,7 @@ commands = typer.Typer(
 )
 
 
-@commands.command(
-    help=help_of(
-        """
-        Print the grants that a job needs, derived from its declaration and settings.
-
-        For a loop, a SparkJob or a StreamJob. Nothing is asked of a cluster.
-        'run' is what it fails without. 'preflight' adds what is looked at before a
-        run; without it there are warnings. 'verify' is for `eos verify`, by a
-        principal of its own: it only reads. What begins with a prefix ends in *.
-
-        Examples:
-          eos acl show jobs.refunds:job -c conf/refunds.toml --principal User:refunds
-          eos acl show jobs.refunds:job --for verify --principal User:auditor
-          eos acl show jobs.refunds:job --format kafka-acls > grants.sh
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
 def show(
     *,
     reference: JobReference,
@@ -61,7 +44,18 @@ def show(
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    """Print the grants of a job."""
+    """Print the grants that a job needs, derived from its declaration and settings.
+
+    For a loop, a SparkJob or a StreamJob. Nothing is asked of a cluster.
+    'run' is what it fails without. 'preflight' adds what is looked at before a
+    run; without it there are warnings. 'verify' is for `eos verify`, by a
+    principal of its own: it only reads. What begins with a prefix ends in *.
+
+    Examples:
+      eos acl show jobs.refunds:job -c conf/refunds.toml --principal User:refunds
+      eos acl show jobs.refunds:job --for verify --principal User:auditor
+      eos acl show jobs.refunds:job --format kafka-acls > grants.sh
+    """
     from eos.check.grants import Purpose, as_commands, as_json, grants_for
 
     settings = load_settings(config, assignments)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eos.cli import acl, config, local, local_spark, run, shard_id, spark, verify
-from eos.cli.ending import show_tracebacks
+from eos.cli.ending import Errors
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
 
@@ -46,7 +46,7 @@ def _print_version(asked: bool) -> None:
         TOML file: see `eos config describe`.
         """
     ),
-    epilog=exit_codes(*ExitCode),
+    epilog=exit_codes(ExitCode),
 )
 def _main(
     version: Annotated[  # noqa: ARG001 - its callback does the work
@@ -55,7 +55,7 @@ def _main(
     debug: Annotated[bool, typer.Option("--debug", help="Print errors with their traceback.")] = False,
 ) -> None:
     if debug:
-        show_tracebacks()
+        Errors.with_traceback = True
 
 
 for one in (run, verify, shard_id):

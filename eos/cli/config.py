@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from eos.cli.options import Assignments, Config, load_settings
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.texts import command
 from eos.exits import ExitCode
 
 _WIDTH = 80
@@ -19,26 +19,20 @@ _COLUMN = 40  # where sources and variables begin, if the value leaves room
 commands = typer.Typer(no_args_is_help=True, help="Show settings: this process's, or all there are.")
 
 
-@commands.command(
-    help=help_of(
-        """
-        Print every setting with its value and the source that said it.
-
-        Sources, the first wins: command line (--set), environment (EOS_…), mounted
-        secret files (EOS_SECRETS_DIR), the TOML file, defaults. Secrets are hidden.
-
-        Example:
-          eos config show --config conf/refunds.toml --set transaction.interval_ms=50
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
 def show(
     config: Config = None,
     assignments: Assignments = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
 ) -> None:
-    """Print the settings of this process."""
+    """Print every setting with its value and the source that said it.
+
+    Sources, the first wins: command line (--set), environment (EOS_…), mounted
+    secret files (EOS_SECRETS_DIR), the TOML file, defaults. Secrets are hidden.
+
+    Example:
+      eos config show --config conf/refunds.toml --set transaction.interval_ms=50
+    """
     from eos.settings.shown import DEFAULT
 
     for name, value, source in _flat(load_settings(config, assignments).shown()):
@@ -46,21 +40,15 @@ def show(
             typer.echo(_beside(f"{name} = {_toml(value)}", f"# {source}"))
 
 
-@commands.command(
-    help=help_of(
-        """
-        Print every setting there is: name, default, variable, meaning.
-
-        Example:
-          eos config describe transaction
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
 def describe(
     prefix: Annotated[str, typer.Argument(help="Only names that begin so, for example kafka.")] = "",
 ) -> None:
-    """Print the catalogue of settings."""
+    """Print every setting there is: name, default, variable, meaning.
+
+    Example:
+      eos config describe transaction
+    """
     from eos.errors import ConfigError
     from eos.settings import Settings
 

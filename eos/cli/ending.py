@@ -1,26 +1,35 @@
-"""What a command prints about an error: one message on stderr, with its traceback on demand."""
+"""How a command ends: its exit code, and what it prints about an error."""
 
 from __future__ import annotations
 
 import sys
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from eos.exits import ExitCode
 
 
-class _Shown:
-    """Whether errors are printed with their traceback: ``--debug``, or ``observe.log_level = debug``."""
+class Errors:
+    """How errors are printed."""
 
-    traceback = False
-
-
-def show_tracebacks(show: bool = True) -> None:
-    """From now on print errors with the place that they were raised at, or not."""
-    _Shown.traceback = show
-
-
-def shows_tracebacks() -> bool:
-    """Whether errors are printed with the place that they were raised at."""
-    return _Shown.traceback
+    with_traceback = False  # set by --debug, or observe.log_level = debug
 
 
 def complain(message: str) -> None:
     """One message on stderr. Plain text: a terminal's width must not cut what an operator searches for."""
     print(f"eos: {message}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own output
+
+
+def end_with(code: ExitCode, message: str = "") -> NoReturn:
+    """End the command with this exit code, and say why."""
+    if message:
+        complain(message)
+    raise typer.Exit(int(code))
+
+
+def end_at_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """A handler that ends the process with the exit code that a shell reports for the signal."""
+    del frame
+    raise SystemExit(128 + number)

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from eos.cli.ending import complain
-from eos.cli.options import AppDir, JobReference, load_declaration, load_settings
-from eos.cli.texts import exit_codes, help_of, print_table
+from eos.cli.ending import complain, end_with
+from eos.cli.options import AppDir, Directory, JobReference, load_declaration, load_settings
+from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.local import LocalKafka
+    from eos.local.local_cluster import LocalCluster
+
+Cluster = TypeVar("Cluster", bound="LocalCluster[Any, Any]")
 
 commands = typer.Typer(no_args_is_help=True, help="Run a real Apache Kafka on this machine, on loopback.")
-_Directory = Annotated[
-    Path | None,
-    typer.Option("--directory", metavar="DIR", help="Where its jars, data and logs are; .eos if not given."),
-]
 
 
-@commands.command(
-    help=help_of(
-        """
-        Start Kafka in the background, and print its bootstrap servers.
-
-        The jars are fetched at the first start (by Maven, or by the Ivy inside
-        PySpark, or taken from EOS_LOCAL__KAFKA_HOME). Records of earlier runs are
-        there again. It runs until `eos local stop`.
-
-        Example:
-          export EOS_KAFKA__BOOTSTRAP_SERVERS=$(eos local start)
-          eos local start --brokers 3      # replication 3, for failover
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
 def start(
     brokers: Annotated[int | None, typer.Option(metavar="1|3", help="Brokers; 1 if not given.")] = None,
-    directory: _Directory = None,
+    directory: Directory = None,
 ) -> None:
-    """Start a local Kafka."""
+    """Start Kafka in the background, and print its bootstrap servers.
+
+    The jars are fetched at the first start (by Maven, or by the Ivy inside
+    PySpark, or taken from EOS_LOCAL__KAFKA_HOME). Records of earlier runs are
+    there again. It runs until `eos local stop`.
+
+    Example:
+      export EOS_KAFKA__BOOTSTRAP_SERVERS=$(eos local start)
+      eos local start --brokers 3      # replication 3, for failover
+    """
     from eos.local import LocalKafka
 
     local = load_settings(None, options={"local.brokers": brokers, "local.directory": directory}).local
@@ -59,94 +51,70 @@ def start(
     typer.echo(cluster.start().bootstrap_servers)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Stop the Kafka of a directory, also one that another process started. Its
-        records stay.
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
+def stop(directory: Directory = None) -> None:
+    """Stop the Kafka of a directory, also one that another process started. Its records stay.
 
-        Example:
-          eos local stop
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
+    Example:
+      eos local stop
+    """
+    from eos.local import LocalKafka
+
+    stop_cluster(LocalKafka, directory)
+
+
+@command(
+    commands,
+    ExitCode.DONE,
+    ExitCode.CONFIGURATION,
+    ExitCode.UNAVAILABLE,
+    unavailable="it does not run, or a broker of it is down",
 )
-def stop(directory: _Directory = None) -> None:
-    """Stop a local Kafka."""
-    stop_cluster(_attached(directory), "Kafka", directory)
+def status(directory: Directory = None) -> None:
+    """Print the brokers of a directory's Kafka.
 
+    Example:
+      eos local status && eos run jobs.refunds:job --local
+    """
+    from eos.local import LocalKafka
 
-@commands.command(
-    help=help_of(
-        """
-        Print the brokers of a directory's Kafka.
-
-        Example:
-          eos local status && eos run jobs.refunds:job --local
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION)
-    + f"\n  {int(ExitCode.UNAVAILABLE)}  it does not run, or a broker of it is down",
-)
-def status(directory: _Directory = None) -> None:
-    """Show a local Kafka."""
-    cluster = require_running(_attached(directory), "Kafka", directory)
+    cluster = require_running(LocalKafka, directory)
     rows = [
         (str(one.id), f"{one.host}:{one.port}", *process_columns(one.pid, one.log_path))
         for one in cluster.brokers
     ]
     print_table(("broker", "address", "state", "process", "log"), rows)
     if any(broker.pid is None for broker in cluster.brokers):
-        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+        end_with(ExitCode.UNAVAILABLE)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Create the topics of a job that are missing in a directory's Kafka.
-
-        Only here: on a cluster of yours, topics are your decision, and eos creates none.
-
-        Example:
-          eos local topics jobs.refunds:job --partitions 4
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def topics(
     reference: JobReference,
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of each.")] = 4,
-    directory: _Directory = None,
+    directory: Directory = None,
     app_dir: AppDir = Path(),
 ) -> None:
-    """Create the topics of a job."""
+    """Create the topics of a job that are missing in a directory's Kafka.
+
+    Only here: on a cluster of yours, topics are your decision, and eos creates none.
+
+    Example:
+      eos local topics jobs.refunds:job --partitions 4
+    """
+    from eos.local import LocalKafka
     from eos.local.topics import create_topics
 
     job = load_declaration(reference, app_dir)
-    cluster = _attached(directory)
-    if cluster is None:
-        raise ConfigError(f"no Kafka runs in {directory_of(directory)}. Fix: eos local start")
+    where = directory_of(directory)
+    if (cluster := LocalKafka.attach(where)) is None:
+        raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
     wanted = dict.fromkeys(sorted(job.read_topics | job.written_topics), partitions)
     for name in create_topics(cluster, wanted):
         typer.echo(name)
 
 
-def _attached(directory: Path | None) -> LocalKafka | None:
-    from eos.local import LocalKafka
-
-    return LocalKafka.attach(directory_of(directory))
-
-
 # --- for Kafka and for Spark ------------------------------------------------------------------------------
-
-
-class Running(Protocol):
-    """A cluster that runs on this machine."""
-
-    def stop(self) -> None: ...
-
-
-Cluster = TypeVar("Cluster", bound=Running)
 
 
 def directory_of(directory: Path | None) -> Path:
@@ -154,21 +122,21 @@ def directory_of(directory: Path | None) -> Path:
     return load_settings(None, options={"local.directory": directory}).local.directory.absolute()
 
 
-def stop_cluster(cluster: Running | None, name: str, directory: Path | None) -> None:
-    """Stop a cluster, if it runs, and say what was done."""
+def stop_cluster(kind: type[Cluster], directory: Path | None) -> None:
+    """Stop the cluster of a directory, if it runs, and say what was done."""
     where = directory_of(directory)
-    if cluster is None:
-        complain(f"no {name} runs in {where}")
+    if (cluster := kind.attach(where)) is None:
+        complain(f"no {kind.title} runs in {where}")
     else:
         cluster.stop()
-        complain(f"stopped the {name} of {where}")
+        complain(f"stopped the {kind.title} of {where}")
 
 
-def require_running(cluster: Cluster | None, name: str, directory: Path | None) -> Cluster:
-    """The cluster; without one, the command ends with the code for what does not answer."""
-    if cluster is None:
-        complain(f"no {name} runs in {directory_of(directory)}")
-        raise typer.Exit(int(ExitCode.UNAVAILABLE))
+def require_running(kind: type[Cluster], directory: Path | None) -> Cluster:
+    """The cluster of a directory; without one, the command ends with the code for what does not answer."""
+    where = directory_of(directory)
+    if (cluster := kind.attach(where)) is None:
+        end_with(ExitCode.UNAVAILABLE, f"no {kind.title} runs in {where}")
     return cluster
 
 

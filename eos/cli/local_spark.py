@@ -2,96 +2,73 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from eos.cli.ending import complain
+from eos.cli.ending import complain, end_with
 from eos.cli.local import directory_of, process_columns, require_running, stop_cluster
-from eos.cli.texts import exit_codes, help_of, print_table
+from eos.cli.options import Directory
+from eos.cli.texts import command, print_table
 from eos.exits import ExitCode
-
-if TYPE_CHECKING:
-    from eos.local import LocalSpark
 
 commands = typer.Typer(
     no_args_is_help=True, help="Run a standalone Spark cluster on this machine, on loopback."
 )
-_Directory = Annotated[
-    Path | None,
-    typer.Option("--directory", metavar="DIR", help="Where its logs and files are; .eos if not given."),
-]
 
 
-@commands.command(
-    help=help_of(
-        """
-        Start a Spark master and its workers in the background, and print the master's URL.
-
-        From the installed PySpark. Each worker has one core and 1 GiB. What
-        applications leave in the directory is deleted at the next start. It runs
-        until `eos local spark stop`.
-
-        Example:
-          spark-submit --master "$(eos local spark start)" app.py
-          eos local spark start --workers 3
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
 def start(
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers.")] = 2,
-    directory: _Directory = None,
+    directory: Directory = None,
 ) -> None:
-    """Start a local Spark."""
+    """Start a Spark master and its workers in the background, and print the master's URL.
+
+    From the installed PySpark. Each worker has one core and 1 GiB. What
+    applications leave in the directory is deleted at the next start. It runs
+    until `eos local spark stop`.
+
+    Example:
+      spark-submit --master "$(eos local spark start)" app.py
+      eos local spark start --workers 3
+    """
     from eos.local import LocalSpark
 
     cluster = LocalSpark(directory_of(directory), workers, owned=False, progress=complain)
     typer.echo(cluster.start().master_url)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Stop the Spark cluster of a directory with all its executors, also one that
-        another process started.
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
+def stop(directory: Directory = None) -> None:
+    """Stop the Spark cluster of a directory with all its executors, also one that another process started.
 
-        Example:
-          eos local spark stop
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
+    Example:
+      eos local spark stop
+    """
+    from eos.local import LocalSpark
+
+    stop_cluster(LocalSpark, directory)
+
+
+@command(
+    commands,
+    ExitCode.DONE,
+    ExitCode.CONFIGURATION,
+    ExitCode.UNAVAILABLE,
+    unavailable="it does not run, or a process of it is down",
 )
-def stop(directory: _Directory = None) -> None:
-    """Stop a local Spark."""
-    stop_cluster(_attached(directory), "Spark", directory)
+def status(directory: Directory = None) -> None:
+    """Print the processes of a directory's Spark cluster.
 
+    Example:
+      eos local spark status || eos local spark start
+    """
+    from eos.local import LocalSpark
 
-@commands.command(
-    help=help_of(
-        """
-        Print the processes of a directory's Spark cluster.
-
-        Example:
-          eos local spark status || eos local spark start
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION)
-    + f"\n  {int(ExitCode.UNAVAILABLE)}  it does not run, or a process of it is down",
-)
-def status(directory: _Directory = None) -> None:
-    """Show a local Spark."""
-    cluster = require_running(_attached(directory), "Spark", directory)
+    cluster = require_running(LocalSpark, directory)
     processes = cluster.processes
     rows = [(one.role, *process_columns(one.pid, one.log_path)) for one in processes]
     print_table(("part", "state", "process", "log"), rows)
     typer.echo(f"master {cluster.master_url}, page {cluster.web_url}, executors {len(cluster.executors())}")
     if any(one.pid is None for one in processes):
-        raise typer.Exit(int(ExitCode.UNAVAILABLE))
-
-
-def _attached(directory: Path | None) -> LocalSpark | None:
-    from eos.local import LocalSpark
-
-    return LocalSpark.attach(directory_of(directory))
+        end_with(ExitCode.UNAVAILABLE)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eos.cli.ending import complain, show_tracebacks
+from eos.cli.ending import Errors, complain
 from eos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ Start = Annotated[
 ]
 AdoptOffsets = Annotated[
     bool, typer.Option("--adopt-offsets", help="Once: take over offsets of another mode of ownership.")
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--directory", metavar="DIR", help="Where its files are; .eos if not given."),
 ]
 Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
@@ -77,7 +81,7 @@ def load_settings(
     if local:
         settings = Settings.load(config, overrides | {"kafka.bootstrap_servers": _local_brokers(settings)})
     if settings.observe.log_level == "debug":
-        show_tracebacks()
+        Errors.with_traceback = True
     return settings
 
 
@@ -118,12 +122,7 @@ def _assigned(assignments: Iterable[str]) -> dict[str, Any]:
     from eos.settings import is_sensitive
 
     values: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        name = name.strip()
-        if not (name and equals):
-            # Not quoted: it may be a secret's value that was pasted here.
-            raise ConfigError("--set needs NAME=VALUE, for example --set transaction.interval_ms=50")
+    for name, value in pairs("--set", assignments, "NAME=VALUE", "transaction.interval_ms=50"):
         if is_sensitive(name):
             raise ConfigError(
                 f"--set {name}=…: a command line can be read by every user of the machine (ps). "
@@ -133,6 +132,19 @@ def _assigned(assignments: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {name}=… is given twice. Fix: keep one")
         values[name] = value.strip()
     return values
+
+
+def pairs(option: str, texts: Iterable[str], form: str, example: str) -> Iterator[tuple[str, str]]:
+    """The names and values that the texts of a repeated option assign.
+
+    Raises:
+        ConfigError: a text is not of that form. It is not quoted: it may be a secret's value that was pasted here.
+    """
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals):
+            raise ConfigError(f"{option} needs {form}, for example {option} {example}")
+        yield name.strip(), value
 
 
 def _local_brokers(settings: Settings) -> str:

@@ -7,15 +7,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from types import FrameType
 from typing import NoReturn
 
-from eos.cli.ending import complain, show_tracebacks, shows_tracebacks
+from eos.cli.ending import Errors, complain, end_at_signal
 from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
-_TERMINATED = 143  # 128 + SIGTERM, the same
 _INIT = 1  # the process id of a container's first process
 
 
@@ -28,16 +26,16 @@ def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    show_tracebacks(show=False)
+    Errors.with_traceback = False
     _answer_sigterm_as_init()
     try:
         from eos.cli.app import app
 
         app(None if arguments is None else list(arguments), prog_name="eos")
     except EosError as error:
-        if shows_tracebacks():
+        if Errors.with_traceback:
             traceback.print_exc()
-        complain(f"{error}")
+        complain(str(error))
         sys.exit(int(exit_code_of(error)))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
@@ -51,9 +49,4 @@ def _answer_sigterm_as_init() -> None:
     for its brokers while it starts could only be ended by SIGKILL, after the whole grace period.
     """
     if os.getpid() == _INIT and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end)
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise SystemExit(_TERMINATED)
+        signal.signal(signal.SIGTERM, end_at_signal)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import complain
+from eos.cli.ending import complain, end_with
 from eos.cli.options import (
     AdoptOffsets,
     AppDir,
@@ -23,7 +23,7 @@ from eos.cli.options import (
     load_job,
     load_settings,
 )
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.texts import command
 from eos.errors import EosError
 from eos.exits import ExitCode
 from eos.offsets import Partition
@@ -39,29 +39,7 @@ log = logging.getLogger("eos.cli")
 commands = typer.Typer()
 
 
-@commands.command(
-    help=help_of(
-        r"""
-        Run a job: its outputs and input offsets in one transaction.
-
-        Ends on SIGTERM or Ctrl-C (it finishes or aborts the open transaction within
-        shutdown.grace_ms), or, with --until-caught-up, at the end that the input had at
-        the beginning (the high watermark). What another writer's open transaction holds
-        back is waited for (input.held_back_deadline_ms); then it ends with 5, and says
-        which transaction it is. A worker that a signal ends alone is started again; any
-        other failure ends all workers.
-
-        --start is for the first start of a group, which has no offsets yet. It is applied
-        once; do not keep it in a deployment.
-
-        Examples:
-          eos run jobs.refunds:job -c conf/refunds.toml --start earliest
-          eos run jobs.refunds:job -c conf/refunds.toml --workers 2 --until-caught-up
-          EOS_ORDINAL=1 eos run jobs.refunds:job -c conf/refunds.toml
-        """
-    ),
-    epilog=exit_codes(*(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE)),
-)
+@command(commands, *(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE))
 def run(
     *,
     reference: JobReference,
@@ -78,7 +56,23 @@ def run(
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    """Run a job."""
+    r"""Run a job: its outputs and input offsets in one transaction.
+
+    Ends on SIGTERM or Ctrl-C (it finishes or aborts the open transaction within
+    shutdown.grace_ms), or, with --until-caught-up, at the end that the input had at
+    the beginning (the high watermark). What another writer's open transaction holds
+    back is waited for (input.held_back_deadline_ms); then it ends with 5, and says
+    which transaction it is. A worker that a signal ends alone is started again; any
+    other failure ends all workers.
+
+    --start is for the first start of a group, which has no offsets yet. It is applied
+    once; do not keep it in a deployment.
+
+    Examples:
+      eos run jobs.refunds:job -c conf/refunds.toml --start earliest
+      eos run jobs.refunds:job -c conf/refunds.toml --workers 2 --until-caught-up
+      EOS_ORDINAL=1 eos run jobs.refunds:job -c conf/refunds.toml
+    """
     from eos.observe import configure_logs
     from eos.settings.binding import bind
 
@@ -96,8 +90,9 @@ def run(
     if until_caught_up and code is ExitCode.UNAVAILABLE:
         _name_what_holds_input_back(job, settings)
     if code is not ExitCode.DONE:
-        complain(f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})")
-    raise typer.Exit(int(code))
+        end_with(
+            code, f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})"
+        )
 
 
 def _name_what_holds_input_back(job: Job, settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eos.cli.options import AppDir, Assignments, Config, Local, load_job, load_settings
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.texts import command
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -20,24 +20,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 
-@commands.command(
-    "shard-id",
-    help=help_of(
-        """
-        Print a job's transactional.ids, one a line; or parse one.
-
-        Without --ordinal or --partition: the ids of the workers that `eos run` would
-        start here (with ownership.mode = "partition" the cluster is asked for the
-        partitions). Access rules can name the prefix before the last two parts.
-
-        Examples:
-          eos shard-id jobs.refunds:job --ordinal 3
-          eos shard-id jobs.refunds:job --partition settlements:0
-          eos shard-id --parse refunds.refunds.i.3
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, name="shard-id")
 def shard_id(
     *,
     reference: Annotated[
@@ -53,7 +36,17 @@ def shard_id(
     local: Local = False,
     app_dir: AppDir = Path(),
 ) -> None:
-    """Print a job's transactional.ids."""
+    """Print a job's transactional.ids, one a line; or parse one.
+
+    Without --ordinal or --partition: the ids of the workers that `eos run` would
+    start here (with ownership.mode = "partition" the cluster is asked for the
+    partitions). Access rules can name the prefix before the last two parts.
+
+    Examples:
+      eos shard-id jobs.refunds:job --ordinal 3
+      eos shard-id jobs.refunds:job --partition settlements:0
+      eos shard-id --parse refunds.refunds.i.3
+    """
     if parse is not None:
         _print_parsed(parse)
         return

@@ -6,23 +6,24 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.ending import complain
+from eos.cli.ending import complain, end_at_signal
 from eos.cli.options import (
     AdoptOffsets,
     AppDir,
     Assignments,
     Config,
+    Directory,
     Local,
     Start,
     check_cluster,
     load_settings,
+    pairs,
 )
-from eos.cli.texts import exit_codes, help_of, print_table
+from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from eos.spark.batch import BatchResult
     from eos.spark.job import SparkJob
     from eos.spark.stream_job import StreamJob
-
-_TERMINATED = 143  # 128 + SIGTERM, as a shell reports it
-_NEEDED_BY = "Spark"
 
 commands = typer.Typer(
     no_args_is_help=True, help="Run Spark jobs: output and input offsets in one transaction."
@@ -49,31 +47,7 @@ _MaxRecords = Annotated[
 ]
 
 
-@commands.command(
-    help=help_of(
-        r"""
-        Run a SparkJob once over what is new in its input, or a StreamJob's query.
-
-        A batch plans offset ranges from the group's committed offsets to the last
-        stable offset, and returns when all of them are committed. Run it again for
-        what came since; --until-caught-up does so until all that is below the last
-        stable offsets of now is done. A query goes on from its --checkpoint until it is stopped, or has
-        caught up. Ctrl-C or SIGTERM ends either at once; the next run goes on where
-        it stood.
-
-        The driver is this process. With the default master so are the tasks:
-        local\[*,4] is a thread per core, and four tries for a task. Jars of Spark's
-        Kafka connector are fetched at the first run.
-
-        Examples:
-          eos spark run jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
-          eos spark run jobs.refunds_batch:job --local --master "local\[2,4]"
-          eos spark run jobs.settlement_report:job --conf spark.driver.memory=2g
-          eos spark run jobs.refunds_stream:job --checkpoint /data/refunds-stream
-        """
-    ),
-    epilog=exit_codes(*(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE)),
-)
+@command(commands, *(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE))
 def run(
     *,
     reference: _Reference,
@@ -98,11 +72,29 @@ def run(
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    """Run a Spark job."""
+    r"""Run a SparkJob once over what is new in its input, or a StreamJob's query.
+
+    A batch plans offset ranges from the group's committed offsets to the last
+    stable offset, and returns when all of them are committed. Run it again for
+    what came since; --until-caught-up does so until all that is below the last
+    stable offsets of now is done. A query goes on from its --checkpoint until it is stopped, or has
+    caught up. Ctrl-C or SIGTERM ends either at once; the next run goes on where
+    it stood.
+
+    The driver is this process. With the default master so are the tasks:
+    local\[*,4] is a thread per core, and four tries for a task. Jars of Spark's
+    Kafka connector are fetched at the first run.
+
+    Examples:
+      eos spark run jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
+      eos spark run jobs.refunds_batch:job --local --master "local\[2,4]"
+      eos spark run jobs.settlement_report:job --conf spark.driver.memory=2g
+      eos spark run jobs.refunds_stream:job --checkpoint /data/refunds-stream
+    """
     from eos.kafka.librdkafka import librdkafka_version
     from eos.observe import configure_logs, log_start
 
-    spark_conf = _assigned(conf or [])
+    spark_conf = dict(pairs("--conf", conf or (), "KEY=VALUE", "spark.driver.memory=2g"))
     options = _options(start, adopt_offsets, max_records_per_partition)
     settings = load_settings(config, assignments, options, local=local)
     configure_logs(settings.observe)
@@ -126,19 +118,7 @@ def run(
             _stream(job, spark, settings, checkpoint or "", until_caught_up=until_caught_up)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Print what a run would read now: an offset range per input partition.
-
-        It commits nothing, applies no start policy, and needs no Java.
-
-        Example:
-          eos spark plan jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, ExitCode.OFFSET_GAP),
-)
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, ExitCode.OFFSET_GAP)
 def plan(
     *,
     reference: _Reference,
@@ -150,7 +130,13 @@ def plan(
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    """Show what a run would read."""
+    """Print what a run would read now: an offset range per input partition.
+
+    It commits nothing, applies no start policy, and needs no Java.
+
+    Example:
+      eos spark plan jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
+    """
     options = _options(start, adopt_offsets, max_records_per_partition)
     settings = load_settings(config, assignments, options, local=local)
     job = _load(reference, app_dir)
@@ -165,41 +151,27 @@ def plan(
     print_table(head, rows, foot=foot, figures=True)
 
 
-@commands.command(
-    help=help_of(
-        """
-        Print the paths of the jars that let Spark read Kafka, with commas between.
-
-        They are fetched at the first call (by Maven, or by the Ivy inside PySpark).
-
-        Example:
-          eos spark jars
-          spark-submit --jars "$(eos spark jars)" jobs/refunds_batch.py
-        """
-    ),
-    epilog=exit_codes(ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION),
-)
+@command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
 def jars(
-    directory: Annotated[
-        Path | None,
-        typer.Option("--directory", metavar="DIR", help="Where they are kept; .eos if not given."),
-    ] = None,
+    directory: Directory = None,
 ) -> None:
-    """Print the jars of Spark's Kafka connector."""
+    """Print the paths of the jars that let Spark read Kafka, with commas between.
+
+    They are fetched at the first call (by Maven, or by the Ivy inside PySpark).
+
+    Example:
+      eos spark jars
+      spark-submit --jars "$(eos spark jars)" jobs/refunds_batch.py
+    """
     settings = load_settings(None, options={"local.directory": directory})
-    _require_pyspark()
     typer.echo(",".join(map(str, _connector(settings))))
 
 
-def _require_pyspark() -> None:
+def _load(reference: str, app_dir: Path) -> SparkJob | StreamJob:
     from eos.local.pyspark_home import require_pyspark
+    from eos.references import load_named
 
     require_pyspark()
-
-
-def _load(reference: str, app_dir: Path) -> SparkJob | StreamJob:
-    _require_pyspark()
-    from eos.references import load_named
     from eos.spark.job import SparkJob
     from eos.spark.stream_job import StreamJob
 
@@ -211,9 +183,11 @@ def _load(reference: str, app_dir: Path) -> SparkJob | StreamJob:
 def _connector(settings: Settings) -> list[Path]:
     from eos.local.connector import provide_connector
     from eos.local.java import find_java
+    from eos.local.pyspark_home import require_pyspark
 
+    require_pyspark()
     local = settings.local
-    return provide_connector(local.directory, java=find_java(_NEEDED_BY), progress=complain, jars=local.jars)
+    return provide_connector(local.directory, java=find_java("Spark"), progress=complain, jars=local.jars)
 
 
 def _options(start: str | None, adopt_offsets: bool, max_records: int | None) -> dict[str, object]:
@@ -270,11 +244,7 @@ def _spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str,
     """A session, stopped at the end of the block, and with it every task. SIGTERM ends the block like Ctrl-C does."""
     from eos.spark.session import build_session
 
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        del number, frame
-        raise SystemExit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, end_at_signal)
     try:
         spark = build_session(f"eos {name}", master, jars, conf)
         try:
@@ -299,13 +269,3 @@ def _print(results: Sequence[BatchResult]) -> None:
         for number, result in enumerate(results, start=1)
     ]
     print_table(head, rows, figures=True)
-
-
-def _assigned(pairs: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name.strip() and equals):
-            raise ConfigError("--conf needs KEY=VALUE, for example --conf spark.driver.memory=2g")
-        found[name.strip()] = value
-    return found

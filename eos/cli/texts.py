@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import typer
 
 from eos.exits import ExitCode
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MEANS = {
     ExitCode.DONE: "done",
@@ -20,9 +25,30 @@ _MEANS = {
 }
 
 
-def exit_codes(*codes: ExitCode) -> str:
+def command(
+    commands: typer.Typer, *codes: ExitCode, name: str | None = None, unavailable: str = ""
+) -> Callable[[Command], Command]:
+    """Make a function a command: its docstring is the help, which ends in its exit codes.
+
+    Args:
+        commands: the group that it belongs to.
+        *codes: the exit codes that it may end with.
+        name: its name, if that is not the function's.
+        unavailable: what UNAVAILABLE means for it, if not what it means for the others.
+    """
+    means = {ExitCode.UNAVAILABLE: unavailable} if unavailable else {}
+
+    def decorate(function: Command) -> Command:
+        help_text = help_of(function.__doc__ or "")
+        return commands.command(name, help=help_text, epilog=exit_codes(codes, means))(function)
+
+    return decorate
+
+
+def exit_codes(codes: Iterable[ExitCode], means: Mapping[ExitCode, str] | None = None) -> str:
     """The epilog of a help: these exit codes and their meaning."""
-    return "\n".join(["", "[bold]Exit codes[/bold]", *(f"  {int(code)}  {_MEANS[code]}" for code in codes)])
+    known = {**_MEANS, **(means or {})}
+    return "\n".join(["", "[bold]Exit codes[/bold]", *(f"  {int(code)}  {known[code]}" for code in codes)])
 
 
 def help_of(text: str) -> str:
@@ -32,8 +58,7 @@ def help_of(text: str) -> str:
     """
     lines: list[str] = []
     for line in inspect.cleandoc(text).splitlines():
-        goes_on = bool(line and lines and lines[-1]) and not line.startswith(" ")
-        if goes_on:
+        if line and lines and lines[-1] and not line.startswith(" "):
             lines[-1] += f" {line}"
         else:
             lines.append(line)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import complain
+from eos.cli.ending import end_with
 from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings
-from eos.cli.texts import exit_codes, help_of, print_table
+from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -23,38 +23,14 @@ _STAGES = {"input": "reading input", "output": "reading output", "compare": "com
 commands = typer.Typer()
 
 
-@commands.command(
-    help=help_of(
-        """
-        Prove from the outside that a job's output is exactly once.
-
-        Reads the input up to the group's committed offsets, applies the transform
-        again, and compares with the read_committed output: lost, duplicated, torn,
-        unexpected, in the wrong partition, out of order. It only reads, and waits until
-        the output is settled. Let the job catch up, or stop it, first.
-
-        It judges what is committed, and says what of the input is not: held back by an
-        open transaction, or not processed yet. --complete makes that an error. Where
-        the group has processed no record, nothing is compared, and it ends with 7.
-
-        Where the group did not begin at offset 0, or input or output was deleted since,
-        say where to begin on both sides. Where an output topic was given more partitions,
-        say how many it had.
-
-        Examples:
-          eos verify jobs.refunds:job --config conf/refunds.toml
-          eos verify jobs.refunds:job --config conf/refunds.toml --complete
-          eos verify jobs.refunds:job --input-from settlements:0=500
-        """
-    ),
-    epilog=exit_codes(
-        ExitCode.DONE,
-        ExitCode.UNEXPECTED,
-        ExitCode.CONFIGURATION,
-        ExitCode.UNAVAILABLE,
-        ExitCode.OFFSET_GAP,
-        ExitCode.NOT_EXACTLY_ONCE,
-    ),
+@command(
+    commands,
+    ExitCode.DONE,
+    ExitCode.UNEXPECTED,
+    ExitCode.CONFIGURATION,
+    ExitCode.UNAVAILABLE,
+    ExitCode.OFFSET_GAP,
+    ExitCode.NOT_EXACTLY_ONCE,
 )
 def verify(
     *,
@@ -89,7 +65,26 @@ def verify(
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
-    """Verify a job's output."""
+    """Prove from the outside that a job's output is exactly once.
+
+    Reads the input up to the group's committed offsets, applies the transform
+    again, and compares with the read_committed output: lost, duplicated, torn,
+    unexpected, in the wrong partition, out of order. It only reads, and waits until
+    the output is settled. Let the job catch up, or stop it, first.
+
+    It judges what is committed, and says what of the input is not: held back by an
+    open transaction, or not processed yet. --complete makes that an error. Where
+    the group has processed no record, nothing is compared, and it ends with 7.
+
+    Where the group did not begin at offset 0, or input or output was deleted since,
+    say where to begin on both sides. Where an output topic was given more partitions,
+    say how many it had.
+
+    Examples:
+      eos verify jobs.refunds:job --config conf/refunds.toml
+      eos verify jobs.refunds:job --config conf/refunds.toml --complete
+      eos verify jobs.refunds:job --input-from settlements:0=500
+    """
     begins = _offsets("--input-from", input_from or ()), _offsets("--output-from", output_from or ())
     grown = dict(_grown(text) for text in grown_from or ())
     settings = load_settings(config, assignments, local=local)
@@ -111,25 +106,24 @@ def verify(
     print_table(("", ""), report.rows())
     for example in report.examples:
         typer.echo(str(example))
-    raise typer.Exit(int(_exit_code(report, complete=complete)))
+    _end(report, complete=complete)
 
 
-def _exit_code(report: VerificationReport, *, complete: bool) -> ExitCode:
+def _end(report: VerificationReport, *, complete: bool) -> None:
     if report.differs:
-        return ExitCode.NOT_EXACTLY_ONCE
+        end_with(ExitCode.NOT_EXACTLY_ONCE)
     if not report.records:
-        complain(
+        end_with(
+            ExitCode.NOT_EXACTLY_ONCE,
             f"the group {report.group!r} has processed no record, so nothing was compared. Fix: run the job first; or name "
-            "the group that ran it (--set group=…), or an earlier beginning (--input-from)"
+            "the group that ran it (--set group=…), or an earlier beginning (--input-from)",
         )
-        return ExitCode.NOT_EXACTLY_ONCE
-    if not complete or report.complete:
-        return ExitCode.DONE
-    complain(
-        "not all of the input is processed (above). Fix: end the transaction that holds it back, or wait for "
-        "its timeout; let the job catch up (eos run … --until-caught-up); then verify again"
-    )
-    return ExitCode.UNAVAILABLE
+    if complete and not report.complete:
+        end_with(
+            ExitCode.UNAVAILABLE,
+            "not all of the input is processed (above). Fix: end the transaction that holds it back, or wait for "
+            "its timeout; let the job catch up (eos run … --until-caught-up); then verify again",
+        )
 
 
 def _offsets(option: str, texts: Iterable[str]) -> dict[Partition, int]:

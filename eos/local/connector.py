@@ -15,19 +15,13 @@ def provide_connector(
 ) -> list[Path]:
     """The jars of Spark's Kafka connector of the installed PySpark's version, fetched if need be.
 
-    Args:
-        directory: eos's directory on this machine (the setting ``local.directory``).
-        java: the java executable, for Ivy.
-        progress: called with one line before each long step.
-        jars: where fetched jars are kept, in ``spark-kafka-<version>`` below it, for several directories to
-            share; default: ``EOS_LOCAL__JARS``, else ``directory/jars``.
+    They are kept in ``spark-kafka-<version>`` below `jars_root`. Otherwise as `provide_jars`.
 
     Returns:
         Absolute paths, by name.
 
     Raises:
-        ConfigError: PySpark is not installed, nothing here can fetch them, a jar is not what was pinned, or the directory is not writable.
-        RetriableError: the download failed.
+        ConfigError: PySpark is not installed, too.
     """
     wanted = connector_jars(pyspark_version())
     kept = jars_root(directory, jars) / wanted.directory

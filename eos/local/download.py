@@ -24,10 +24,10 @@ _ESCAPES = re.compile("\x1b\\[[0-9;]*m")  # Maven colours even what does not go 
 
 
 class Tool(NamedTuple):
-    """A way to fetch jars: fetch(set, work directory) returns the directory below it that holds them."""
+    """A way to fetch jars: fetch(work directory) returns the directory below it that holds them."""
 
     name: str
-    fetch: Callable[[JarSet, Path], Path]
+    fetch: Callable[[Path], Path]
 
 
 def find_tool(wanted: JarSet, java: str) -> Tool:
@@ -37,15 +37,14 @@ def find_tool(wanted: JarSet, java: str) -> Tool:
         ConfigError: neither is there. The message names all sources of the jars.
     """
     if maven := shutil.which("mvn"):
-        return Tool("Maven", lambda wanted, work: _fetch_by_maven(maven, wanted, work))
+        return Tool("Maven", lambda work: _fetch_by_maven(maven, wanted, work))
     if ivy := find_ivy():
-        return Tool("the Ivy of PySpark", lambda wanted, work: _fetch_by_ivy(java, ivy, wanted, work))
-    msg = (
+        return Tool("the Ivy of PySpark", lambda work: _fetch_by_ivy(java, ivy, wanted, work))
+    raise ConfigError(
         f"no way to get the jars of {wanted.title}. Fix: one of (1) install Maven, so that `mvn` is on PATH; "
         "(2) install PySpark (`pip install 'eos-kafka[spark]'`), whose Ivy fetches them; "
         f"(3) {wanted.otherwise}."
     )
-    raise ConfigError(msg)
 
 
 def find_ivy() -> Path | None:
@@ -95,27 +94,20 @@ def ivy_settings(cache: Path) -> str:
 def _fetch_by_maven(maven: str, wanted: JarSet, work: Path) -> Path:
     (work / "pom.xml").write_text(maven_project(wanted.jars()))
     plugin = f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_DEPENDENCY_PLUGIN_VERSION}"
-    goal = [f"{plugin}:copy-dependencies", f"-DoutputDirectory={work / 'libs'}"]
     # -U: a failure that the local repository remembers must not be today's answer.
-    _run(
-        "Maven", wanted, [maven, "-q", "-B", "-U", "-Dstyle.color=never", "-f", str(work / "pom.xml"), *goal]
-    )
+    command = [maven, "-q", "-B", "-U", "-Dstyle.color=never", "-f", str(work / "pom.xml")]
+    command += [f"{plugin}:copy-dependencies", f"-DoutputDirectory={work / 'libs'}"]
+    _run("Maven", wanted, command)
     return work / "libs"
 
 
 def _fetch_by_ivy(java: str, ivy: Path, wanted: JarSet, work: Path) -> Path:
     (work / "ivysettings.xml").write_text(ivy_settings(work / "cache"))
     (work / "ivy.xml").write_text(ivy_module(wanted.jars()))
-    command = [
-        java,
-        "-jar",
-        str(ivy),
-        "-settings",
-        str(work / "ivysettings.xml"),
-        "-ivy",
-        str(work / "ivy.xml"),
-    ]
-    _run("Ivy", wanted, [*command, "-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")])
+    command = [java, "-jar", str(ivy), "-settings", str(work / "ivysettings.xml")]
+    command += ["-ivy", str(work / "ivy.xml")]
+    command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
+    _run("Ivy", wanted, command)
     return work / "libs"
 
 
@@ -133,13 +125,11 @@ def _run(name: str, wanted: JarSet, command: Sequence[str]) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{name} could not fetch the jars of {wanted.title}: {error}. {fix}"
-        raise RetriableError(msg) from error
+        raise RetriableError(f"{name} could not fetch the jars of {wanted.title}: {error}. {fix}") from error
     if done.returncode != 0:
         lines = [line for line in _ESCAPES.sub("", done.stdout).splitlines() if line.strip(" \t:")]
         said = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
-        msg = (
+        raise RetriableError(
             f"{name} could not fetch the jars of {wanted.title} (exit code {done.returncode}). {fix} "
-            f"Its last words:\n{said}"
+            f"Its last lines:\n{said}"
         )
-        raise RetriableError(msg)

@@ -53,8 +53,7 @@ def dump_log(tool: Tool, data_dir: Path, *logs: tuple[str, int]) -> list[LogEntr
         directory = data_dir / f"{topic}-{partition}"
         found = sorted(directory.glob("*.log"))
         if not found:
-            msg = f"no log segment in {directory}"
-            raise FileNotFoundError(msg)
+            raise FileNotFoundError(f"no log segment in {directory}")
         segments += found
     # Deep iteration prints the markers but no payloads, so a record's value cannot look like a batch.
     files = ",".join(str(segment) for segment in segments)
@@ -92,8 +91,7 @@ def parse(text: str) -> list[LogEntry]:
 
 def _control_kind(record_line: str) -> EntryKind:
     if not record_line.startswith("| offset: "):
-        msg = f"a control batch is followed by {record_line!r}, not by its record"
-        raise ValueError(msg)
+        raise ValueError(f"a control batch is followed by {record_line!r}, not by its record")
     marker = dict(_FIELD.findall(record_line)).get("endTxnMarker")
     return {"ABORT": EntryKind.ABORT_MARKER, "COMMIT": EntryKind.COMMIT_MARKER}.get(
         marker or "", EntryKind.OTHER_CONTROL

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from eos.errors import ConfigError
 from eos.local import download
+from eos.local.lock import locked
 from eos.local.pins import JarSet
-from eos.local.waiting import locked
 
 Progress = Callable[[str], None]
 
-_STAMP = "verified.json"
+_VERIFIED = "verified.json"
 _LOCK_TIMEOUT_S = 2 * download.TIMEOUT_S + 60  # another process may download by one tool, and then verify
 
 
@@ -60,8 +60,9 @@ def provide_jars(wanted: JarSet, directory: Path, *, java: str, progress: Progre
             else:
                 _download(directory, wanted, download.find_tool(wanted, java), progress)
     except OSError as error:
-        msg = f"cannot keep the jars of {wanted.title} in {directory}: {error}. Fix: choose a writable directory."
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"cannot keep the jars of {wanted.title} in {directory}: {error}. Fix: choose a writable directory."
+        ) from error
     return directory
 
 
@@ -75,24 +76,31 @@ def verify(directory: Path, wanted: JarSet) -> None:
         return
     expected = {jar.file_name: jar.sha256 for jar in wanted.jars()}
     found = {path.name: path for path in directory.glob("*.jar")}
-    problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
-    problems += [f"{name} does not belong there" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(expected.keys() & found.keys()):
-        if expected[name] and (actual := _sha256(found[name])) != expected[name]:
+    problems = []
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            problems.append(f"{name} is missing")
+        elif name not in expected:
+            problems.append(f"{name} does not belong there")
+        elif expected[name] and (actual := _sha256(found[name])) != expected[name]:
             problems.append(f"{name} has SHA-256 {actual}, expected {expected[name]}")
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")  # noqa: PLR2004
-        msg = f"the jars in {directory} are not those of {wanted.title}: {shown}. Fix: delete {directory}"
-        raise ConfigError(msg)
-    (directory / _STAMP).write_text(json.dumps(_stamp(directory, wanted)))
+        raise ConfigError(
+            f"the jars in {directory} are not those of {wanted.title}: {shown}. Fix: delete {directory}"
+        )
+    (directory / _VERIFIED).write_text(json.dumps(_fingerprint(directory, wanted)))
 
 
 def _is_verified(directory: Path, wanted: JarSet) -> bool:
     """Whether nothing changed since the jars were looked at closely."""
-    return _read_stamp(directory) == _stamp(directory, wanted)
+    try:
+        return bool(json.loads((directory / _VERIFIED).read_text()) == _fingerprint(directory, wanted))
+    except (OSError, ValueError):
+        return False
 
 
-def _stamp(directory: Path, wanted: JarSet) -> object:
+def _fingerprint(directory: Path, wanted: JarSet) -> object:
     # Size and time stand for the content: hashing 54 MB at each start would cost half a second.
     found = sorted(directory.glob("*.jar"))
     return {
@@ -108,21 +116,15 @@ def _download(directory: Path, wanted: JarSet, tool: download.Tool, progress: Pr
     try:
         count = len(wanted.jars())
         progress(f"Fetching {count} jars of {wanted.title} with {tool.name} (once, {wanted.megabytes} MB)")
-        libs = tool.fetch(wanted, partial)
+        libs = tool.fetch(partial)
         verify(libs, wanted)
         libs.replace(directory)
     except ConfigError as error:
-        msg = f"{tool.name} fetched something else than what is pinned, nothing of it is kept: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{tool.name} fetched something else than what is pinned, nothing of it is kept: {error}"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _read_stamp(directory: Path) -> object:
-    try:
-        return json.loads((directory / _STAMP).read_text())
-    except (OSError, ValueError):
-        return None  # verify each jar
 
 
 def _sha256(path: Path) -> str:

@@ -17,10 +17,7 @@ _FIX = f"Fix: install a Java runtime >= {MIN_JAVA_VERSION} and put it on PATH, o
 
 
 def find_java(needed_by: str = KAFKA_JARS.title) -> str:
-    """The path of a java executable that is new enough: JAVA_HOME's, else the first on PATH.
-
-    Args:
-        needed_by: what needs it, for the message.
+    """The path of a java executable that is new enough for ``needed_by``: JAVA_HOME's, else the first on PATH.
 
     Raises:
         ConfigError: there is none, it does not run, or it is too old.
@@ -31,15 +28,12 @@ def find_java(needed_by: str = KAFKA_JARS.title) -> str:
             [java, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{java} does not run: {error}. {_FIX}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{java} does not run: {error}. {_FIX}") from error
     version = parse_java_version(answer.stderr + answer.stdout)
     if answer.returncode != 0 or version is None:
-        msg = f"{java} -version did not name a version (exit code {answer.returncode}). {_FIX}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{java} -version did not name a version (exit code {answer.returncode}). {_FIX}")
     if version < MIN_JAVA_VERSION:
-        msg = f"{java} is Java {version}; {needed_by} needs Java >= {MIN_JAVA_VERSION}. {_FIX}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{java} is Java {version}; {needed_by} needs Java >= {MIN_JAVA_VERSION}. {_FIX}")
     return java
 
 
@@ -55,10 +49,8 @@ def _java_of_environment() -> str:
     if home := os.environ.get("JAVA_HOME"):
         java = Path(home, "bin", "java")
         if not java.is_file():
-            msg = f"JAVA_HOME is {home!r}, but there is no {java}. {_FIX}"
-            raise ConfigError(msg)
+            raise ConfigError(f"JAVA_HOME is {home!r}, but there is no {java}. {_FIX}")
         return str(java)
     if on_path := shutil.which("java"):
         return on_path
-    msg = f"no Java found: JAVA_HOME is not set and there is no java on PATH. {_FIX}"
-    raise ConfigError(msg)
+    raise ConfigError(f"no Java found: JAVA_HOME is not set and there is no java on PATH. {_FIX}")

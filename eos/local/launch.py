@@ -5,30 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError
 from eos.local.layout import Layout
 from eos.local.process import Guard, Identity, end, spawn
 from eos.local.properties import log4j_properties, render, server_properties
 from eos.local.readiness import wait_until_ready
 from eos.local.state import ClusterState
-from eos.local.waiting import Deadline
 
 _SHOWN_LINES = 15
 _PORT_TAKEN = "Address already in use"
 
 
 class PortTakenError(ConfigError):
-    """Another process took a port between its choice and the broker's start."""
+    """Another process took a port between its choice and the start of what was to listen there."""
+
+
+def ended(who: str, lines: str) -> ConfigError:
+    """The error of a process that ended while starting, by the last lines that it wrote."""
+    kind = PortTakenError if _PORT_TAKEN in lines else ConfigError
+    return kind(f"{who} ended while starting. {lines}")
+
+
+def last_lines(log: Path, since: Mapping[Path, int] | None = None) -> str:
+    """The last lines of a process, for an error.
+
+    Args:
+        log: the file to name.
+        since: the files to show, each from a byte on; default: ``log``.
+    """
+    parts = [_since(path, start).splitlines()[-_SHOWN_LINES:] for path, start in (since or {log: 0}).items()]
+    return f"The last lines of its log ({log}):\n" + "\n".join(f"  {line}" for part in parts for line in part)
 
 
 def write_configuration(
     layout: Layout, state: ClusterState, extra: Mapping[str, str], protocols: Mapping[str, str]
 ) -> None:
-    """Write server.properties and log4j2.properties of every node.
-
-    Raises:
-        OSError: the directory is not writable.
-    """
+    """Write server.properties and log4j2.properties of every node."""
     ports = {node_id: node.ports for node_id, node in state.nodes.items()}
     for node_id in state.nodes:
         layout.node(node_id).mkdir(parents=True, exist_ok=True)
@@ -48,17 +61,9 @@ class Launch:
         self.guards: dict[int, Guard] = {}
 
     def start(self, state: ClusterState, node_id: int) -> Identity:
-        """Start a node's process.
-
-        Raises:
-            OSError: no process could be started.
-        """
-        node, console, log = (
-            self._layout.node(node_id),
-            self._layout.console(node_id),
-            self._layout.log(node_id),
-        )
-        self._starts[node_id] = {path: path.stat().st_size if path.exists() else 0 for path in (console, log)}
+        """Start a node's process."""
+        files = (self._layout.console(node_id), self._layout.log(node_id))
+        self._starts[node_id] = {path: path.stat().st_size if path.exists() else 0 for path in files}
         command = [
             state.java,
             *state.jvm_options,
@@ -69,11 +74,13 @@ class Launch:
             "kafka.Kafka",
             str(self._layout.properties(node_id)),
         ]
-        identity, guard = spawn(command, directory=node, output=console, owned=self._owned)
-        self.identities[node_id] = identity
-        if guard is not None:
-            self.guards[node_id] = guard
-        return identity
+        self.identities[node_id], self.guards[node_id] = spawn(
+            command,
+            directory=self._layout.node(node_id),
+            output=self._layout.console(node_id),
+            owned=self._owned,
+        )
+        return self.identities[node_id]
 
     def wait_until_ready(self, state: ClusterState, deadline: Deadline) -> None:
         """Wait until each broker that was started serves clients and sees all of them registered and unfenced.
@@ -86,31 +93,20 @@ class Launch:
         ports = {node_id: state.nodes[node_id].ports.client for node_id in self.identities}
         late = wait_until_ready(ports, state.cluster_id, check_alive=self._check_alive, deadline=deadline)
         if late is not None:
-            raise RetriableError(f"broker {late} was not ready in time. {self.last_words(late)}")
+            raise RetriableError(f"broker {late} was not ready in time. {self._last_lines(late)}")
 
-    def end(self, grace_s: float = 0) -> None:
-        """End what was started: SIGTERM, and SIGKILL after ``grace_s`` (0: at once)."""
-        end(self.identities.values(), grace_s=grace_s)
+    def end(self) -> None:
+        """Kill what was started."""
+        end(self.identities.values(), grace_s=0)
         for guard in self.guards.values():
             guard.join()
 
-    def last_words(self, node_id: int) -> str:
-        """The last lines that the node has written since it was started here, for an error."""
-        log, console = self._layout.log(node_id), self._layout.console(node_id)
-        starts = self._starts[node_id]
-        lines = [
-            line
-            for path in (console, log)
-            for line in _since(path, starts[path]).splitlines()[-_SHOWN_LINES:]
-        ]
-        return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for line in lines)
+    def _last_lines(self, node_id: int) -> str:
+        return last_lines(self._layout.log(node_id), self._starts[node_id])
 
     def _check_alive(self, node_id: int) -> None:
-        if self.identities[node_id].alive:
-            return
-        words = self.last_words(node_id)
-        kind = PortTakenError if _PORT_TAKEN in words else ConfigError
-        raise kind(f"broker {node_id} ended while starting. {words}")
+        if not self.identities[node_id].alive:
+            raise ended(f"broker {node_id}", self._last_lines(node_id))
 
 
 def _since(path: Path, start: int) -> str:

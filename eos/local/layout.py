@@ -1,24 +1,22 @@
-"""Where the files of one local cluster are."""
+"""Where the files of one local cluster are: absolute paths below the directory that LocalKafka or LocalSpark was given."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The paths below the directory of a cluster.
+@dataclass(frozen=True)
+class ClusterLayout:
+    """What the directories of both kinds of cluster hold."""
 
-    Args:
-        directory: absolute; what LocalKafka was given.
-    """
-
+    name: ClassVar[str]
     directory: Path
 
     @property
     def root(self) -> Path:
-        return self.directory / "kafka"
+        return self.directory / self.name
 
     @property
     def state(self) -> Path:
@@ -27,6 +25,12 @@ class Layout:
     @property
     def lock(self) -> Path:
         return self.root / "lock"
+
+
+class Layout(ClusterLayout):
+    """The files of Kafka's nodes."""
+
+    name = "kafka"
 
     def node(self, node_id: int) -> Path:
         return self.root / f"broker-{node_id}"
@@ -37,6 +41,10 @@ class Layout:
 
     def data(self, node_id: int) -> Path:
         return self.node(node_id) / "data"
+
+    def shut_down_cleanly(self, node_id: int) -> bool:
+        """Whether Kafka wrote, at the broker's end, that its log needs no recovery."""
+        return (self.data(node_id) / ".kafka_cleanshutdown").exists()
 
     def properties(self, node_id: int) -> Path:
         return self.node(node_id) / "server.properties"
@@ -51,3 +59,25 @@ class Layout:
     def console(self, node_id: int) -> Path:
         """What the Java machine itself prints."""
         return self.node(node_id) / "console.log"
+
+
+class SparkLayout(ClusterLayout):
+    """The files of Spark's master and workers."""
+
+    name = "spark"
+
+    @property
+    def run(self) -> Path:
+        """What one start writes; cleared at the next, for each application leaves its files and logs there."""
+        return self.root / "run"
+
+    @property
+    def master_log(self) -> Path:
+        return self.run / "master.log"
+
+    def worker(self, number: int) -> Path:
+        """The directories of a worker's applications, with the logs of its executors."""
+        return self.run / f"worker-{number}"
+
+    def worker_log(self, number: int) -> Path:
+        return self.run / f"worker-{number}.log"

@@ -58,11 +58,7 @@ class JarSet:
 
 
 def parse_pins(text: str, name: str) -> tuple[Jar, ...]:
-    """The jars of a list with lines ``SHA-256  group:artifact:version``.
-
-    Args:
-        text: the list.
-        name: its name, for the message.
+    """The jars of the list ``name``, with lines ``SHA-256  group:artifact:version``.
 
     Raises:
         ConfigError: a line is not of that form.
@@ -74,8 +70,7 @@ def parse_pins(text: str, name: str) -> tuple[Jar, ...]:
         checksum, _, coordinates = line.partition("  ")
         parts = coordinates.split(":")
         if len(checksum) != 64 or len(parts) != 3:  # noqa: PLR2004 - SHA-256 in hexadecimal; group, name, version
-            msg = f"{name}, line {number}: {line!r} is not 'SHA-256  group:artifact:version'"
-            raise ConfigError(msg)
+            raise ConfigError(f"{name}, line {number}: {line!r} is not 'SHA-256  group:artifact:version'")
         group, artifact, version = parts
         jars.append(Jar(group, artifact, version, checksum))
     return tuple(jars)

@@ -60,8 +60,7 @@ def free_port(taken: Collection[int] = ()) -> int:
         port = random.randint(_FIRST_PORT, _LAST_PORT)  # noqa: S311 - no secret
         if port not in taken and is_free(port):
             return port
-    msg = f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries"
-    raise ConfigError(msg)
+    raise ConfigError(f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries")
 
 
 def choose_ports(
@@ -87,23 +86,20 @@ def choose_ports(
     taken: set[int] = set() if proxy is None else {proxy}
 
     def choose(wanted: int | None) -> int:
-        port = wanted if wanted is not None and wanted not in taken and is_free(wanted) else free_port(taken)
+        port = wanted if wanted and wanted not in taken and is_free(wanted) else free_port(taken)
         taken.add(port)
         return port
 
     chosen = {}
     for index, node_id in enumerate(node_ids):
-        before = last.get(node_id)
-        if first is None:
-            client = choose(before.client if before else None)
-        else:
-            client = first + index
-            if client in taken or not is_free(client):
-                msg = f"port {client} is occupied on {HOST}. Fix: end what listens there, or choose another port."
-                raise ConfigError(msg)
-            taken.add(client)
-        controller = choose(before.controller if before else None)
-        proxied = choose(before.proxied if before else None) if proxy is not None else None
-        others = {name: choose(before.others.get(name) if before else None) for name in listeners}
+        before = last.get(node_id) or NodePorts(client=0, controller=0)  # 0: any
+        client = choose(before.client if first is None else first + index)
+        if first is not None and client != first + index:
+            raise ConfigError(
+                f"port {first + index} is occupied on {HOST}. Fix: end what listens there, or choose another port."
+            )
+        controller = choose(before.controller)
+        proxied = choose(before.proxied) if proxy is not None else None
+        others = {name: choose(before.others.get(name)) for name in listeners}
         chosen[node_id] = NodePorts(client, controller, proxied, proxy, others)
     return chosen

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import psutil
 
-from eos.local.waiting import Deadline
+from eos.deadline import Deadline
 
 _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
 _PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
 
 # This shell is the process's parent. Its standard input is a pipe of which the owner holds the other end: the
-# pipe ends when the owner is gone, however that went, and then the process is killed. PR_SET_PDEATHSIG does
+# pipe ends when the owner is gone, killed or not, and then the process is killed. PR_SET_PDEATHSIG does
 # this on Linux only, and for the *thread* that started the process: one that a short-lived thread restarted
 # would die with that thread.
 # "0" is the whole group: what the process itself has started (the executors of a Spark worker) ends with it,
@@ -70,6 +70,11 @@ def identity_of(pid: int) -> Identity | None:
         return None
 
 
+def live_pid(identity: Identity | None) -> int | None:
+    """The id of a process that is alive."""
+    return identity.pid if identity is not None and identity.alive else None
+
+
 class Guard:
     """The parent shell of an owned process. That is killed when the last holder of this goes."""
 
@@ -91,7 +96,7 @@ def spawn(
     output: Path,
     owned: bool,
     environment: Mapping[str, str] | None = None,
-) -> tuple[Identity, Guard | None]:
+) -> tuple[Identity, Guard]:
     """Start a command in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
     Args:
@@ -121,20 +126,20 @@ def spawn(
     # A command that has ended already has no identity any more; this one is never alive.
     identity = identity_of(pid) or Identity(pid, 0.0)
     guard = Guard(shell)
-    if owned:
-        return identity, guard
-    guard.join()
-    return identity, None
+    if not owned:
+        guard.join()  # that shell ends at once
+    return identity, guard
 
 
 def send(identity: Identity, number: signal.Signals) -> bool:
     """Send a signal to that very process; False if it has ended."""
     if not identity.alive:
         return False
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.kill(identity.pid, number)
-        return True
-    return False
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def pause(identity: Identity) -> bool:

@@ -39,8 +39,9 @@ def check_extra(extra: Mapping[str, str]) -> None:
         ConfigError: names them.
     """
     if refused := sorted(_OURS & extra.keys()):
-        msg = f"properties {', '.join(refused)}: local Kafka sets these itself. Fix: leave them out."
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"properties {', '.join(refused)}: local Kafka sets these itself. Fix: leave them out."
+        )
 
 
 def server_properties(
@@ -56,7 +57,7 @@ def server_properties(
         node_id: which of ``nodes``.
         nodes: the ports of all nodes, by node id.
         data: the directory of the node's logs.
-        extra: properties that go over the ones chosen here.
+        extra: properties that override the ones chosen here.
         protocols: the security protocols of the nodes' further listeners, by name.
     """
     ports = nodes[node_id]
@@ -85,6 +86,11 @@ def server_properties(
     }
     placed = {name: str(value) for name, value in chosen.items()}
     return placed | small_cluster(len(nodes)) | dict(extra)
+
+
+def heap_mb_for(brokers: int) -> int:
+    """The heap of each broker of a cluster of that many, in MiB."""
+    return 512 if brokers == 1 else 384
 
 
 def small_cluster(brokers: int) -> dict[str, str]:

@@ -25,8 +25,7 @@ def require_pyspark() -> Path:
         ConfigError: PySpark is not installed, or only its client for Spark Connect.
     """
     if (home := find_pyspark()) is None:
-        msg = "PySpark is not installed beside eos. Fix: pip install 'eos-kafka[spark]'"
-        raise ConfigError(msg)
+        raise ConfigError("PySpark is not installed beside eos. Fix: pip install 'eos-kafka[spark]'")
     return home
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eos.deadline import Deadline
 from eos.kafka import brokers
 from eos.local.ports import HOST
-from eos.local.waiting import Deadline
 
 _ANSWER_TIMEOUT_S = 0.5  # between two questions it is seen whether the broker has ended
 
@@ -18,7 +18,7 @@ def wait_until_ready(
 
     Args:
         ports: the client ports, by broker id. Other brokers of the cluster may be paused or fenced, and stay so.
-        cluster_id: of the cluster; another one may have taken a port.
+        cluster_id: another cluster's broker may have taken a port.
         check_alive: called with the id of each broker that is not ready yet; raises if it has ended.
         deadline: for all of them.
 

@@ -7,23 +7,21 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eos.errors import ConfigError, RetriableError
-from eos.local.launch import PortTakenError
+from eos.deadline import Deadline
+from eos.errors import RetriableError
+from eos.local.launch import ended, last_lines
+from eos.local.layout import SparkLayout
 from eos.local.ports import HOST
 from eos.local.process import Guard, Identity, spawn
-from eos.local.spark_state import SparkState
-from eos.local.waiting import Deadline
+from eos.local.state import SparkState
 
 TOKEN = "EOS_LOCAL_SPARK"  # noqa: S105 - the name of a variable
 CORES_PER_WORKER = 1
 
 _ANSWER_TIMEOUT_S = 2.0
-_SHOWN_LINES = 15
-_PORT_TAKEN = "Address already in use"
 _ALIVE = "ALIVE"
 # Master and worker move messages only; the work is done by the executors, which are Java machines of their own.
 _DAEMON_OPTIONS = (
@@ -32,45 +30,6 @@ _DAEMON_OPTIONS = (
     "-Dspark.port.maxRetries=0",  # else a master whose port is taken moves to the next one
     "-Dspark.master.rest.enabled=false",  # a second door, at a port of its own
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SparkLayout:
-    """The paths below the directory of a cluster.
-
-    Args:
-        directory: absolute; what LocalSpark was given.
-    """
-
-    directory: Path
-
-    @property
-    def root(self) -> Path:
-        return self.directory / "spark"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "lock"
-
-    @property
-    def run(self) -> Path:
-        """What one start writes; cleared at the next, for each application leaves its files and logs there."""
-        return self.root / "run"
-
-    @property
-    def master_log(self) -> Path:
-        return self.run / "master.log"
-
-    def worker(self, number: int) -> Path:
-        """The directories of a worker's applications, with the logs of its executors."""
-        return self.run / f"worker-{number}"
-
-    def worker_log(self, number: int) -> Path:
-        return self.run / f"worker-{number}.log"
 
 
 class SparkLaunch:
@@ -85,27 +44,13 @@ class SparkLaunch:
         self.guards: list[Guard] = []
 
     def start_master(self) -> Identity:
-        """Start the master's process.
-
-        Raises:
-            OSError: no process could be started.
-        """
-        arguments = [
-            "--host",
-            HOST,
-            "--port",
-            str(self._state.port),
-            "--webui-port",
-            str(self._state.web_port),
-        ]
+        """Start the master's process."""
+        arguments = ["--host", HOST, "--port", str(self._state.port)]
+        arguments += ["--webui-port", str(self._state.web_port)]
         return self._spawn("org.apache.spark.deploy.master.Master", arguments, self._layout.master_log)
 
     def start_worker(self, number: int, memory_mb: int) -> Identity:
-        """Start a worker's process. Its own ports are the system's choice: the master learns them from it.
-
-        Raises:
-            OSError: no process could be started.
-        """
+        """Start a worker's process. Its own ports are the system's choice: the master learns them from it."""
         directory = self._layout.worker(number)
         directory.mkdir()
         arguments = ["--host", HOST, "--port", "0", "--webui-port", "0", "--work-dir", str(directory)]
@@ -124,13 +69,13 @@ class SparkLaunch:
         """
 
         def ready() -> bool:
-            if not master.alive:
-                raise _ended("the master of local Spark", self._layout.master_log)
+            _check_alive(master, "the master", self._layout.master_log)
             return bool(ask_master(self._state.web_port).get("status") == _ALIVE)
 
         if not deadline.wait_for(ready):
-            msg = f"the master of local Spark was not ready in time. {_last_words(self._layout.master_log)}"
-            raise RetriableError(msg)
+            raise RetriableError(
+                f"the master of local Spark was not ready in time. {last_lines(self._layout.master_log)}"
+            )
 
     def wait_for_workers(self, workers: Mapping[int, Identity], deadline: Deadline) -> None:
         """Wait until the master counts all of them.
@@ -142,14 +87,14 @@ class SparkLaunch:
 
         def ready() -> bool:
             for number, worker in workers.items():
-                if not worker.alive:
-                    raise _ended(f"worker {number} of local Spark", self._layout.worker_log(number))
+                _check_alive(worker, f"worker {number}", self._layout.worker_log(number))
             known = ask_master(self._state.web_port).get("workers", [])
             return len([worker for worker in known if worker.get("state") == _ALIVE]) == len(workers)
 
         if not deadline.wait_for(ready):
-            msg = f"not all workers of local Spark were ready in time. {_last_words(self._layout.worker_log(1))}"
-            raise RetriableError(msg)
+            raise RetriableError(
+                f"not all workers of local Spark were ready in time. {last_lines(self._layout.worker_log(1))}"
+            )
 
     def _spawn(self, main_class: str, arguments: list[str], log: Path) -> Identity:
         # spark-class finds out Spark's own Java options, and becomes that Java by exec: the id stays.
@@ -160,9 +105,13 @@ class SparkLaunch:
             owned=self._owned,
             environment=self._environment,
         )
-        if guard is not None:
-            self.guards.append(guard)
+        self.guards.append(guard)
         return identity
+
+
+def _check_alive(process: Identity, which: str, log: Path) -> None:
+    if not process.alive:
+        raise ended(f"{which} of local Spark", last_lines(log))
 
 
 def ask_master(web_port: int) -> dict[str, Any]:
@@ -198,17 +147,3 @@ def _environment(outer: Mapping[str, str], layout: SparkLayout, home: Path, toke
         # An executor runs the Python that the driver names. If it names none, that is "python3".
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]),
     }
-
-
-def _ended(who: str, log: Path) -> ConfigError:
-    words = _last_words(log)
-    kind = PortTakenError if _PORT_TAKEN in words else ConfigError
-    return kind(f"{who} ended while starting. {words}")
-
-
-def _last_words(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
-    except OSError:
-        lines = []
-    return f"Its last words ({log}):\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,14 +1,18 @@
-"""The state file of a local cluster: what runs where, for this process and for others."""
+"""The state files of local clusters: what runs where, for this process and for others."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from eos.errors import ConfigError
 from eos.local.ports import HOST, NodePorts
 from eos.local.process import Identity
+
+StateT = TypeVar("StateT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """A cluster as it was last started.
+    """A Kafka cluster as it was last started.
 
     Args:
         cluster_id: Kafka's id of the cluster.
@@ -49,15 +53,8 @@ class ClusterState:
         return [node_id for node_id, node in sorted(self.nodes.items()) if node.alive]
 
     @property
-    def lost(self) -> dict[int, int]:
-        """The last process ids of the nodes that ended without being stopped, by node id."""
-        nodes = sorted(self.nodes.items())
-        return {node_id: node.process.pid for node_id, node in nodes if node.process and not node.alive}
-
-    def stopped(self) -> ClusterState:
-        """The same state without processes."""
-        nodes = {node_id: NodeState(node.ports) for node_id, node in self.nodes.items()}
-        return replace(self, nodes=nodes, owner=None)
+    def size(self) -> int:
+        return len(self.nodes)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -68,42 +65,73 @@ class ClusterState:
         return replace(self, nodes=self.nodes | {node_id: replace(self.nodes[node_id], process=process)})
 
 
-def save(path: Path, state: ClusterState) -> None:
+@dataclass(frozen=True, slots=True)
+class SparkState:
+    """A Spark cluster as it was last started.
+
+    Args:
+        token: the value that every process of this start carries in its environment.
+        port: where drivers and workers reach the master.
+        web_port: where the master shows its state.
+        size: how many workers there should be.
+        master: its process.
+        workers: their processes.
+        owner: the process whose end is the cluster's end; None for a cluster in the background.
+    """
+
+    token: str
+    port: int
+    web_port: int
+    size: int
+    master: Identity | None = None
+    workers: tuple[Identity, ...] = ()
+    owner: Identity | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the master or a worker is alive."""
+        return any(process.alive for process in self.processes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the master and every worker are alive."""
+        return len(self.processes) == 1 + self.size and all(process.alive for process in self.processes)
+
+    @property
+    def processes(self) -> tuple[Identity, ...]:
+        """The workers, and then the master."""
+        return (*self.workers, *([self.master] if self.master else []))
+
+    @property
+    def master_url(self) -> str:
+        return f"spark://{HOST}:{self.port}"
+
+    def with_worker(self, worker: Identity) -> SparkState:
+        """The same state with one worker more."""
+        return replace(self, workers=(*self.workers, worker))
+
+
+def save(path: Path, state: ClusterState | SparkState) -> None:
     """Write the state in one step: readers see the old or the new one."""
-    data = {**asdict(state), "libs": str(state.libs)}
     partial = path.with_name(f".{path.name}.tmp")
-    partial.write_text(json.dumps(data, indent=2) + "\n")
+    partial.write_bytes(TypeAdapter(type(state)).dump_json(state, indent=2))
     partial.replace(path)
 
 
-def load(path: Path) -> ClusterState | None:
+def load(path: Path, kind: type[StateT]) -> StateT | None:
     """The state in the file, or None if there is no file.
 
     Raises:
         ConfigError: the file is not one of ours.
     """
     try:
-        data = json.loads(path.read_text())
-        return ClusterState(
-            cluster_id=data["cluster_id"],
-            java=data["java"],
-            libs=Path(data["libs"]),
-            jvm_options=tuple(data["jvm_options"]),
-            nodes={
-                int(node_id): NodeState(NodePorts(**node["ports"]), _identity(node["process"]))
-                for node_id, node in data["nodes"].items()
-            },
-            owner=_identity(data["owner"]),
-        )
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{path} is not a state file of local Kafka ({error!r}). Fix: end its brokers by hand and delete it."
-        raise ConfigError(msg) from error
-
-
-def _identity(fields: list[object] | None) -> Identity | None:
-    if fields is None:
-        return None
-    pid, started = fields
-    return Identity(int(str(pid)), float(str(started)))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigError(
+            f"{path} is not a state file of a local cluster ({where or 'file'}: {problem['msg']}). "
+            "Fix: end its processes by hand and delete it."
+        ) from error

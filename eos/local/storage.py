@@ -6,7 +6,8 @@ import base64
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from eos.errors import ConfigError
@@ -53,38 +54,43 @@ def existing_cluster_id(layout: Layout, node_ids: Sequence[int]) -> str | None:
 def format_missing(layout: Layout, cluster_id: str, node_ids: Sequence[int], java: Sequence[str]) -> None:
     """Run Kafka's own format for every node that has no meta.properties, all at once.
 
-    Args:
-        layout: where the nodes are; their server.properties are written already.
-        cluster_id: the cluster that they will belong to.
-        node_ids: all nodes of the cluster.
-        java: the command line up to the main class.
+    Their server.properties are written already; ``java`` is the command line up to the main class.
 
     Raises:
         ConfigError: Kafka refused. The message shows what it said.
     """
     missing = [i for i in node_ids if not (layout.data(i) / "meta.properties").is_file()]
-    running = {}
-    for node_id in missing:
-        shutil.rmtree(layout.data(node_id), ignore_errors=True)  # the rest of an interrupted format
-        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(layout.properties(node_id))]
-        running[node_id] = subprocess.Popen(
-            [*java, *tool],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-    try:
+    with ExitStack() as started:
+        running = {}
+        for node_id in missing:
+            shutil.rmtree(layout.data(node_id), ignore_errors=True)  # the rest of an interrupted format
+            tool = [
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                cluster_id,
+                "-c",
+                str(layout.properties(node_id)),
+            ]
+            running[node_id] = started.enter_context(
+                subprocess.Popen(
+                    [*java, *tool],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+            started.callback(running[node_id].kill)
         for node_id, process in running.items():
-            said, _ = process.communicate(timeout=_FORMAT_TIMEOUT_S)
+            try:
+                said, _ = process.communicate(timeout=_FORMAT_TIMEOUT_S)
+            except subprocess.TimeoutExpired as error:
+                raise ConfigError(
+                    f"Kafka did not format {layout.root} within {_FORMAT_TIMEOUT_S:.0f} s"
+                ) from error
             if process.returncode != 0:
-                msg = f"Kafka could not format {layout.data(node_id)}: {said.strip()}"
-                raise ConfigError(msg)
-    except subprocess.TimeoutExpired as error:
-        msg = f"Kafka did not format {layout.root} within {_FORMAT_TIMEOUT_S:.0f} s"
-        raise ConfigError(msg) from error
-    finally:
-        _end(running)
+                raise ConfigError(f"Kafka could not format {layout.data(node_id)}: {said.strip()}")
 
 
 def new_cluster_id() -> str:
@@ -104,12 +110,3 @@ def _refused(layout: Layout, problem: str) -> ConfigError:
     return ConfigError(
         f"{problem}. Fix: choose another directory, or delete {layout.root} (its records are gone then)."
     )
-
-
-def _end(running: Mapping[int, subprocess.Popen[str]]) -> None:
-    for process in running.values():
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()

@@ -10,7 +10,7 @@ from eos.errors import ConfigError
 from eos.local.versions import KAFKA_VERSION
 from eos.testing import engine
 
-# The official image, and the one that eos builds where that cannot be pulled; both speak the same environment.
+# The official image, and the one that eos builds where that cannot be pulled; both take the same environment.
 IMAGES = (f"apache/kafka:{KAFKA_VERSION}", f"eos-kafka:{KAFKA_VERSION}")
 _INSTALL = "pip install 'eos-kafka[testing]'"
 _OR_PROCESSES = "choose processes (--eos-kafka=process, kind='process')"
@@ -52,7 +52,7 @@ def choose(wanted: str = Kind.AUTO, image: str | None = None) -> Choice:
             engine lacks it; without a name, the official image or eos's own is taken if it is there.
 
     Raises:
-        ConfigError: ``docker`` was asked for and no engine or image is there, or the word is unknown. It names the fix.
+        ConfigError: ``docker`` was asked for and no engine or image is there, or ``wanted`` is unknown. It names the fix.
     """
     try:
         kind = Kind(wanted)
@@ -76,15 +76,13 @@ def _image(named: str | None) -> tuple[str, str]:
     if importlib.util.find_spec("testcontainers") is None:
         raise ConfigError(f"testcontainers is not installed. Fix: {_INSTALL}, or {_OR_PROCESSES}")
     try:
-        engine.check()
-        if named is not None:
-            there = engine.has_image(named)
-            return named, f"an engine answers; it {'has' if there else 'will pull'} the image"
-        for image in IMAGES:
-            if engine.has_image(image):
-                return image, "an engine answers and has the image"
+        found = engine.find_image(*([named] if named else IMAGES))
     except engine.NoEngineError as error:
         raise ConfigError(f"{error}. Fix: start Docker, or {_OR_PROCESSES}") from error
+    if named is not None:
+        return named, f"an engine answers; it {'has' if found else 'will pull'} the image"
+    if found is not None:
+        return found, "an engine answers and has the image"
     raise ConfigError(
         f"the engine has neither {' nor '.join(IMAGES)}. Fix: docker pull {IMAGES[0]}, or name an image "
         f"(--eos-kafka-image, image=), or {_OR_PROCESSES}"

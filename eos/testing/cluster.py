@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from eos.errors import ConfigError, EosError, UsageError
@@ -41,7 +40,7 @@ class KafkaCluster:
         kind: where brokers run: "docker", "process", or "auto": containers if an engine answers and has the image;
             or what ``eos.testing.choice`` has decided before.
         image: an image with the interface of ``apache/kafka``; see ``eos.testing.choice.IMAGES`` for the default.
-        properties: broker properties that go over those that suit a test cluster.
+        properties: broker properties that override those that suit a test cluster.
         heap_mb: the heap of each broker in MiB; default 512, with three brokers 384.
         jars: for processes, where Kafka's downloaded jars are kept; default ``EOS_LOCAL__JARS``, else ``.eos/jars``
             in the working directory.
@@ -65,11 +64,17 @@ class KafkaCluster:
         if brokers not in {1, 3}:
             raise ConfigError(f"brokers = {brokers}: a test cluster has 1 broker, or 3")
         if backend is not None:
-            self._choice = Choice(Kind.PROCESS, None, "given")
-            self._backend = backend
+            self._choice, self._backend = Choice(Kind.PROCESS, None, "given"), backend
         else:
             self._choice = kind if isinstance(kind, Choice) else choose(kind, image)
-            self._backend = _backend(self._choice, brokers, properties, heap_mb, jars)
+            if self._choice.image is None:
+                self._backend = ProcessKafka(brokers, properties=properties, heap_mb=heap_mb, jars=jars)
+            else:
+                from eos.testing.containers import ContainerKafka  # slow to import, and an extra
+
+                self._backend = ContainerKafka(
+                    self._choice.image, brokers, properties=properties, heap_mb=heap_mb
+                )
         self._brokers = brokers
         self._groups: dict[str, str] = {}
         self._paused: set[int] = set()
@@ -103,9 +108,7 @@ class KafkaCluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -252,12 +255,12 @@ class KafkaCluster:
     def kill_broker(self, broker_id: int) -> None:
         """SIGKILL: no controlled shutdown, the log is recovered at the next start."""
         self._backend.kill_broker(broker_id)
-        self._mark(down=broker_id)
+        self._is_down(broker_id)
 
     def stop_broker(self, broker_id: int) -> None:
         """SIGTERM: leaders are moved first."""
         self._backend.stop_broker(broker_id)
-        self._mark(down=broker_id)
+        self._is_down(broker_id)
 
     def pause_broker(self, broker_id: int) -> None:
         """Its connections stay open and it does not answer, as in a long garbage collection or a frozen machine."""
@@ -272,7 +275,8 @@ class KafkaCluster:
     def restart_broker(self, broker_id: int) -> None:
         """Start a broker at its address again (after stopping it, if it runs) and wait until it serves clients."""
         self._backend.restart_broker(broker_id)
-        self._mark(up=broker_id)
+        self._down.discard(broker_id)
+        self._paused.discard(broker_id)
 
     def heal(self) -> None:
         """Resume what is paused and restart what is down; nothing to do costs nothing."""
@@ -283,32 +287,15 @@ class KafkaCluster:
 
     # -- inside
 
-    def _mark(self, *, down: int | None = None, up: int | None = None) -> None:
-        if down is not None:
-            self._down.add(down)
-        if up is not None:
-            self._down.discard(up)
-        self._paused -= {down, up}
+    def _is_down(self, broker_id: int) -> None:
+        self._down.add(broker_id)
+        self._paused.discard(broker_id)
 
     def _client(self) -> dict[str, object]:
         return client_config(self.settings())
 
     def _reader(self, group: str, deadline_s: float) -> LogReader:
         return LogReader(self.settings(), group, time.monotonic() + deadline_s)
-
-
-def _backend(
-    choice: Choice,
-    brokers: int,
-    properties: Mapping[str, str] | None,
-    heap_mb: int | None,
-    jars: Path | str | None,
-) -> Backend:
-    if choice.image is None:
-        return ProcessKafka(brokers, properties=properties, heap_mb=heap_mb, jars=jars)
-    from eos.testing.containers import ContainerKafka  # slow to import, and an extra
-
-    return ContainerKafka(choice.image, brokers, properties=properties, heap_mb=heap_mb)
 
 
 def unique(name: str) -> str:

@@ -15,12 +15,12 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.network import Network
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local.ports import HOST, free_port
-from eos.local.properties import check_extra, small_cluster
+from eos.local.properties import check_extra, heap_mb_for, small_cluster
 from eos.local.readiness import wait_until_ready
 from eos.local.storage import new_cluster_id
-from eos.local.waiting import Deadline
 from eos.testing.reaper import Reaper, remove_labelled
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ log = logging.getLogger("eos.testing")
 
 
 class ContainerKafka:
-    """Brokers in containers, each of them controller too. Brokers see each other in a network of their own.
+    """Brokers in containers, each of them also a controller. Brokers see each other in a network of their own.
 
     Everything is removed by stop(), by its id; and, by the label of this cluster, when this process ends without one.
 
     Args:
         image: an image with the interface of ``apache/kafka``. It is pulled if the engine lacks it.
         brokers: 1, or 3.
-        properties: broker properties that go over those chosen here.
+        properties: broker properties that override those chosen here.
         heap_mb: the heap of each broker in MiB; default 512, with three brokers 384.
     """
 
@@ -64,7 +64,7 @@ class ContainerKafka:
         self._image = image
         self._ids = range(1, brokers + 1)
         self._properties = small_cluster(brokers) | extra
-        self._heap_mb = heap_mb or (512 if brokers == 1 else 384)
+        self._heap_mb = heap_mb or heap_mb_for(brokers)
         self._cluster_id = new_cluster_id()
         self._label = (LABEL, uuid.uuid4().hex)
         self._ports: dict[int, int] = {}
@@ -124,18 +124,13 @@ class ContainerKafka:
 
     def kill_broker(self, broker_id: int) -> None:
         """SIGKILL: no controlled shutdown, the log is recovered at the next start."""
-        container = self._known(broker_id)
-        if self._status(broker_id) == "paused":
-            container.unpause()  # a frozen process cannot die
+        container = self._unfrozen(broker_id)
         with _explained(broker_id, "killed"):
             container.kill()
 
     def stop_broker(self, broker_id: int) -> None:
         """SIGTERM: leaders are moved first; SIGKILL after 10 s."""
-        container = self._known(broker_id)
-        if self._status(broker_id) == "paused":
-            container.unpause()  # a frozen process takes no SIGTERM
-        container.stop(timeout=_STOP_GRACE_S)
+        self._unfrozen(broker_id).stop(timeout=_STOP_GRACE_S)
 
     def pause_broker(self, broker_id: int) -> None:
         """Freeze every process of the container: its connections stay open and it does not answer."""
@@ -170,7 +165,10 @@ class ContainerKafka:
             if len(self._ids) > 1:
                 self._network = Network(docker_network_kw={"labels": dict([self._label])}).create()
             for attempt in range(1, _PORT_ATTEMPTS + 1):
-                self._choose_ports()
+                # Known before the start: an address that the engine chose would change with each restart.
+                self._ports = {}
+                for broker_id in self._ids:
+                    self._ports[broker_id] = free_port(self._ports.values())
                 try:
                     with _without_ryuk():
                         for broker_id in self._ids:
@@ -207,12 +205,6 @@ class ContainerKafka:
                 ) from error
         finally:
             client.close()
-
-    def _choose_ports(self) -> None:
-        """Fixed, and known before the start: an address that the engine chose would change with each restart."""
-        self._ports = {}
-        for broker_id in self._ids:
-            self._ports[broker_id] = free_port(self._ports.values())
 
     def _host(self, broker_id: int) -> str:
         return "localhost" if self._network is None else f"broker-{broker_id}"
@@ -255,16 +247,23 @@ class ContainerKafka:
         late = wait_until_ready(ports, self._cluster_id, check_alive=self._check_alive, deadline=deadline)
         if late is not None:
             raise RetriableError(
-                f"broker {late} does not answer at {HOST}:{ports[late]}. {self._last_words(late)}"
+                f"broker {late} does not answer at {HOST}:{ports[late]}. {self._last_lines(late)}"
             )
 
     def _check_alive(self, broker_id: int) -> None:
         if self._status(broker_id) != "running":
-            raise ConfigError(f"broker {broker_id} ended while starting. {self._last_words(broker_id)}")
+            raise ConfigError(f"broker {broker_id} ended while starting. {self._last_lines(broker_id)}")
 
-    def _last_words(self, broker_id: int) -> str:
+    def _last_lines(self, broker_id: int) -> str:
         lines = self._containers[broker_id].logs(tail=_SHOWN_LINES).decode(errors="replace").splitlines()
         return f"The last lines of its container ({self._image}):\n" + "\n".join(f"  {one}" for one in lines)
+
+    def _unfrozen(self, broker_id: int) -> Container:
+        """The broker's container; a paused one takes no signal, so the pause ends."""
+        container = self._known(broker_id)
+        if self._status(broker_id) == "paused":
+            container.unpause()
+        return container
 
     def _status(self, broker_id: int) -> str:
         container = self._known(broker_id)

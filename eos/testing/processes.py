@@ -11,20 +11,13 @@ from typing import Self
 
 from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
+from eos.local.local_cluster import START_TIMEOUT_S
 
-_START_TIMEOUT_S = 90.0
 _APP_DIRECTORY = ".eos"  # where `eos local` keeps the jars, too
 
 
 class ProcessKafka(LocalKafka):
-    """LocalKafka whose records are gone after stop().
-
-    Args:
-        brokers: 1, or 3.
-        properties: broker properties that go over those chosen there.
-        heap_mb: the heap of each broker in MiB.
-        jars: where downloaded jars are kept; default ``EOS_LOCAL__JARS``, else ``.eos/jars``.
-    """
+    """LocalKafka whose records are gone after stop(); jars are kept in ``EOS_LOCAL__JARS``, else in ``.eos/jars``."""
 
     def __init__(
         self,
@@ -44,7 +37,7 @@ class ProcessKafka(LocalKafka):
             jvm_options=QUICK_START,
         )
 
-    def start(self, timeout_s: float = _START_TIMEOUT_S) -> Self:
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> Self:
         """As LocalKafka's, in a directory that other users can't read."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return super().start(timeout_s)

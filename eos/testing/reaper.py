@@ -1,4 +1,4 @@
-"""Removes the containers of a test run once its process is gone, however that went.
+"""Removes the containers of a test run once its process is gone, killed or not.
 
 Run as a child process, ``python -m eos.testing.reaper LABEL``, that holds the read end of a pipe of its owner: the
 pipe ends with the owner, also when that was killed. An ordered end has removed everything before, and then nothing

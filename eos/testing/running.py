@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
+from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.events import Event, LagMeasured, LoopTurned, TransactionCommitted
 from eos.job import Job
@@ -13,7 +13,6 @@ from eos.runner.worker import run
 from eos.settings import Settings
 
 _TOO_FREQUENT = (LoopTurned, LagMeasured)  # several a second
-_STEP_S = 0.02
 _SHOWN_EVENTS = 3
 
 
@@ -46,14 +45,12 @@ class RunningJob:
             EosError: the job's own, if it ended by one.
             UnavailableError: it did not get there in time, or ended before.
         """
-        deadline = time.monotonic() + deadline_s
-        while self.committed_records < count:
+        Deadline(deadline_s).wait_for(lambda: self.committed_records >= count or not self._thread.is_alive())
+        if self.committed_records < count:
             self._raise_error()
-            if time.monotonic() >= deadline or not self._thread.is_alive():
-                raise UnavailableError(
-                    f"job {self._name!r} has committed {self.committed_records} of {count} records{self._latest()}"
-                )
-            time.sleep(_STEP_S)
+            raise UnavailableError(
+                f"job {self._name!r} has committed {self.committed_records} of {count} records{self._latest()}"
+            )
 
     def stop(self, deadline_s: float = 60.0) -> None:
         """Ask it to end in order, and wait."""

@@ -20,13 +20,13 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, UsageError
 from eos.kafka import brokers
 from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
-from eos.local.waiting import Deadline
 from tests.support.hold_proxy import HoldProxy
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -151,7 +151,9 @@ def test_paused_broker_does_not_answer_until_it_is_resumed(kafka: LocalKafka) ->
     assert Deadline(30).wait_for(lambda: brokers.ask(HOST, port, 2) is not None)
 
 
-def test_stop_leaves_no_process_and_the_next_start_has_the_records(kafka: LocalKafka, topic: str) -> None:
+def test_stop_leaves_no_process_and_the_next_start_has_the_records(
+    kafka: LocalKafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _create(kafka, topic)
     _produce(kafka, topic, "a")
     pids, servers = _pids(kafka), kafka.bootstrap_servers
@@ -159,7 +161,10 @@ def test_stop_leaves_no_process_and_the_next_start_has_the_records(kafka: LocalK
         kafka.wipe()
     kafka.stop()
     assert _gone(pids)
+    said: list[str] = []
+    monkeypatch.setattr(kafka, "_progress", said.append)
     kafka.start()
+    assert [line for line in said if "Broker 1" in line] == [], "nothing of a crash"
     assert kafka.bootstrap_servers == servers
     assert _values(kafka, topic, 1) == ["a"]
 

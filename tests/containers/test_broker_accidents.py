@@ -14,12 +14,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError
-from eos.events import TransactionCommitted
 from eos.testing import KafkaCluster
 from eos.testing.choice import choose
 from eos.testing.containers import LABEL
 from tests.support.docker_cli import docker
-from tests.support.jobs_for_faults import Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
 from tests.support.processes import running
 
@@ -56,18 +55,6 @@ def cluster(three: KafkaCluster) -> Iterator[KafkaCluster]:
     three.heal()
 
 
-def committed(run: Running) -> int:
-    return sum(event.records_in for event in run.events if isinstance(event, TransactionCommitted))
-
-
-def wait_for_commits(run: Running, records: int) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while committed(run) < records:
-        assert run.error is None, run.error
-        assert time.monotonic() < deadline, run.events[-5:]
-        time.sleep(0.05)
-
-
 def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     return admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader
@@ -84,14 +71,14 @@ def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_onc
     produce_plain(bootstrap, job.inputs[0], records, timeout_s=60)
     changes = {"transaction__interval_ms": 50, "input__fetch_records": 100, "transaction__timeout_ms": 60_000}
     with in_thread(job, settings_for(bootstrap, **changes)) as run:
-        wait_for_commits(run, 500)
+        run.wait_for_commits(500)
         broker = leader_of(cluster, job.out)
         if accident == "kill":
             cluster.kill_broker(broker)
         else:
             cluster.pause_broker(broker)
             time.sleep(8)  # longer than the broker's session: its leaders move
-        wait_for_commits(run, committed(run) + 500)
+        run.wait_for_commits(run.committed_records + 500)
         cluster.heal()
         assert cluster.bootstrap_servers == bootstrap
         produce_plain(bootstrap, job.inputs[0], [b"behind the accident"] * 100, timeout_s=60)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eos.errors import UnavailableError
-from eos.events import LoopTurned, TransactionCommitted
+from eos.events import LoopTurned
 from eos.exits import ExitCode
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.local import QUICK_START, LocalKafka
@@ -21,7 +21,6 @@ from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import (
     FaultJob,
-    Running,
     fault_job,
     in_process,
     in_thread,
@@ -53,14 +52,6 @@ def load(cluster: LocalKafka, job: FaultJob, prefix: str, count: int = 2_000) ->
     )
 
 
-def wait_for_commits(run: Running, records: int, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < records:
-        assert run.error is None, run.error
-        assert time.monotonic() < deadline, run.events[-5:]
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, *, own_loop: bool) -> None:
     """Longer than the session timeout, so the member is gone as well."""
@@ -68,12 +59,12 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, 
     load(own, job, "a", 4_000)
     settings = settings_for(own.bootstrap_servers, ownership__session_timeout_ms=2_000)
     with in_thread(job, settings) as run:
-        wait_for_commits(run, 500, 20)
+        run.wait_for_commits(500, 20)
         own.kill_broker(BROKER)
         time.sleep(4)
         own.restart_broker(BROKER)
         load(own, job, "b", 1_000)
-        wait_for_commits(run, 5_000, 60)
+        run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
 
@@ -94,7 +85,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
     with in_thread(job, settings) as run:
         turns: list[float] = []
         run.also(lambda event: turns.append(time.monotonic()) if isinstance(event, LoopTurned) else None)
-        wait_for_commits(run, 500, 20)
+        run.wait_for_commits(500, 20)
         own.pause_broker(BROKER)
         try:
             time.sleep(seconds)
@@ -102,7 +93,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
         finally:
             own.resume_broker(BROKER)
         load(own, job, "b", 1_000)
-        wait_for_commits(run, 5_000, 60)
+        run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
 
@@ -113,14 +104,14 @@ def test_loop_of_ones_own_survives_a_broker_that_is_paused_inside_its_blocks(own
     job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=True)
     load(own, job, "a", 4_000)
     with in_thread(job, settings_for(own.bootstrap_servers, transaction__timeout_ms=10_000)) as run:
-        wait_for_commits(run, 500, 20)
+        run.wait_for_commits(500, 20)
         own.pause_broker(BROKER)
         try:
             time.sleep(15)
         finally:
             own.resume_broker(BROKER)
         load(own, job, "b", 1_000)
-        wait_for_commits(run, 5_000, 60)
+        run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
 
@@ -131,12 +122,12 @@ def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka,
     job = fault_job(own.bootstrap_servers, own_loop=own_loop)
     load(own, job, "a", 100)
     with in_thread(job, settings_for(own.bootstrap_servers)) as run:
-        wait_for_commits(run, 100, 20)
+        run.wait_for_commits(100, 20)
         own.kill_broker(BROKER)
         time.sleep(1)
         own.restart_broker(BROKER)
         load(own, job, "b", 100)
-        wait_for_commits(run, 200, 60)
+        run.wait_for_commits(200, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 200
 

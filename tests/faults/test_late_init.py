@@ -38,13 +38,6 @@ ABORTED = 51  # CONCURRENT_TRANSACTIONS: the open transaction is being aborted
 INPUT = 40  # records; `fill` takes ten at a time
 
 
-def deliver(late: Hold) -> int:
-    """Let the late copy go; returns the broker's error code."""
-    frame = late.wait_held(WAIT_S)
-    late.release()
-    return frame.error_in(late.wait_answer(WAIT_S))
-
-
 def hold_init(proxy: HoldProxy, shard: Shard) -> Hold:
     """Hold the next init of the shard; the client's connection is reset, so it sends another one."""
 
@@ -106,9 +99,9 @@ def test_session_goes_on_after_a_late_copy_of_its_own_init(
         if when == "between transactions":
             commit(session)
             wait_ended(settings, shard, "CompleteCommit")
-            assert deliver(late) == 0
+            assert late.deliver(WAIT_S) == 0
         else:
-            assert deliver(late) == ABORTED
+            assert late.deliver(WAIT_S) == ABORTED
         with pytest.raises(UnprovenFenceError) as fence:
             if when == "between transactions":
                 fill(session, out)
@@ -229,7 +222,7 @@ def test_producer_whose_init_was_sent_again_compares_instead_of_believing_the_fe
     with pytest.raises(UnprovenFenceError, match="copy of its own init"), owner.transaction() as txn:
         txn.produce(world.out, b"aborted")
         wait_delivered(owner)
-        assert deliver(late) == ABORTED
+        assert late.deliver(WAIT_S) == ABORTED
         txn.add_offsets(world.offsets(2), world.metadata)
     world.commit(owner, b"second", 2)
     assert sorted(map(bytes, filter(None, world.visible))) == [b"first", b"second"]

@@ -22,7 +22,7 @@ from eos.kafka.consumer import GroupMetadata
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
-from tests.support.hold_proxy import Edge, Hold, HoldProxy, ends_with
+from tests.support.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.kafka_frames import ApiKey
 from tests.support.observer import broker_config, committed_offsets, read_committed, unique
 
@@ -127,13 +127,6 @@ def rebuilt(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return bool(request.param)
 
 
-def deliver(late: Hold) -> int:
-    """Let the late packet go; returns the broker's error code, 0 if it did what it says."""
-    frame = late.wait_held(WAIT_S)
-    late.release()
-    return frame.error_in(late.wait_answer(WAIT_S))
-
-
 def test_late_abort_loses_no_record_of_the_next_transaction(
     proxy: HoldProxy, owner: Owner, *, rebuilt: bool
 ) -> None:
@@ -144,7 +137,7 @@ def test_late_abort_loses_no_record_of_the_next_transaction(
         raise AbortTransaction
     with owner.producer.transaction() as txn:
         owner.write(txn, 0, b"a")
-        error = deliver(late)
+        error = late.deliver(WAIT_S)
         owner.write(txn, 1, b"b")
         owner.add_offset(txn, 2)
     seen, offset = owner.seen()
@@ -167,7 +160,7 @@ def test_late_commit_tears_no_transaction_that_is_aborted(
         owner.add_offset(txn, 1)
     with owner.producer.transaction() as txn:
         owner.write(txn, 0, b"a")
-        error = deliver(late)
+        error = late.deliver(WAIT_S)
         owner.write(txn, 1, b"b")
         raise AbortTransaction
     seen, offset = owner.seen()
@@ -250,7 +243,7 @@ def test_end_that_was_sent_again_after_a_request_timeout_is_noticed(
             raise AbortTransaction
     with owner.producer.transaction() as txn:
         owner.write(txn, 0, b"a")
-        assert deliver(late) == INVALID_PRODUCER_EPOCH
+        assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
         owner.write(txn, 1, b"b")
         owner.add_offset(txn, 3)
     assert owner.count(ProducerOpened) >= 2
@@ -277,7 +270,7 @@ def test_fourth_disconnect_within_30_s_is_noticed_although_its_log_line_may_be_s
             raise AbortTransaction
     with owner.producer.transaction() as txn:
         owner.write(txn, 0, b"a")
-        assert deliver(late) == INVALID_PRODUCER_EPOCH
+        assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
         owner.write(txn, 1, b"b")
         owner.add_offset(txn, 5)
     assert owner.count(ProducerOpened) > rebuilds
@@ -294,7 +287,7 @@ def test_four_disconnects_in_a_row_at_the_end_of_one_transaction_are_noticed_eac
         assert owner.count(ProducerSuspect) == n + 1
         with owner.producer.transaction() as txn:
             owner.write(txn, 1, b"a%d" % n)
-            assert deliver(late) == INVALID_PRODUCER_EPOCH
+            assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
             owner.write(txn, 1, b"b%d" % n)
     seen, offset = owner.seen()
     assert [v for p, v in seen if p == 0] == [b"%d" % n for n in range(4)]

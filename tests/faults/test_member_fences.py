@@ -39,14 +39,6 @@ def load(bootstrap: str, job: FaultJob, prefix: str, count: int) -> None:
     produce_plain(bootstrap, job.inputs[0], values)
 
 
-def wait_for_commits(run: Running, records: int) -> None:
-    deadline = time.monotonic() + 30
-    while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < records:
-        assert run.error is None, run.error
-        assert time.monotonic() < deadline, run.events[-5:]
-        time.sleep(0.02)
-
-
 @contextlib.contextmanager
 def stranger(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
     """A member under the job's name that opens no producer; when it ends, the name stays until its session is over."""
@@ -77,11 +69,11 @@ def test_member_fenced_by_what_nobody_keeps_alive_joins_again_and_output_is_exac
     load(bootstrap, job, "a", 1_000)
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     with in_thread(job, settings) as run:
-        wait_for_commits(run, 200)
+        run.wait_for_commits(200)
         with stranger(bootstrap, job):
             pass
         load(bootstrap, job, "b", 500)
-        wait_for_commits(run, 1_500)
+        run.wait_for_commits(1_500)
         assert fences_of_the_member(run)
         lost = [e for e in run.events if isinstance(e, PartitionsRevoked)]
         assert [len(e.partitions) for e in lost if e.lost] == [2]
@@ -96,7 +88,7 @@ def test_member_fenced_by_one_that_lives_stops_although_no_producer_shows_a_riva
     job = fault_job(bootstrap, own_loop=own_loop)
     load(bootstrap, job, "a", 100)
     with in_thread(job, settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)) as run:
-        wait_for_commits(run, 100)
+        run.wait_for_commits(100)
         with stranger(bootstrap, job) as member:
             deadline = time.monotonic() + STOPS_WITHIN_S
             while run.error is None and time.monotonic() < deadline:
@@ -127,7 +119,7 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
                     with contextlib.suppress(TimeoutError):
                         zombie.join(0.0)
             load(bootstrap, job, "a", 100)
-            wait_for_commits(replacement, 100)
+            replacement.wait_for_commits(100)
             assert len([e for e in replacement.events if isinstance(e, ProducerOpened)]) == 1
             replacement.stop()
     assert job.check(bootstrap).processed == 100
@@ -142,12 +134,12 @@ def test_zombie_that_reads_on_never_commits_what_the_replacement_has(
     load(bootstrap, job, "a", 2_000)
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     with in_thread(job, settings) as older:
-        wait_for_commits(older, 200)
+        older.wait_for_commits(200)
         with in_thread(job, settings) as newer:
             with pytest.raises(FencedError):
                 older.wait(STOPS_WITHIN_S)
             already = sum(e.records_in for e in older.events if isinstance(e, TransactionCommitted))
-            wait_for_commits(newer, 2_000 - already)
+            newer.wait_for_commits(2_000 - already)
             newer.stop()
     assert job.check(bootstrap).processed == 2_000
 

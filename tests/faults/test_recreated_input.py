@@ -15,7 +15,7 @@ from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
-from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,
@@ -54,13 +54,6 @@ def create_anew(bootstrap: str, topic: str, gap_s: float = 0.0) -> None:
     create_topics(bootstrap, {topic: 1})
 
 
-def wait_for_records_in(run: Running, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < count:
-        assert time.monotonic() < deadline, run.events[-3:]
-        time.sleep(0.02)
-
-
 @contextmanager
 def plain_offset(bootstrap: str, group: str, topic: str, offset: int, metadata: str) -> Iterator[None]:
     """The offset stands as another client has committed it."""
@@ -79,7 +72,7 @@ def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record
     (source,) = job.inputs
     load(bootstrap, source, FORMER, "former")
     with in_thread(job, settings_for(bootstrap, **OWNED[mode])) as run:
-        wait_for_records_in(run, FORMER)
+        run.wait_for_commits(FORMER)
         create_anew(bootstrap, source, gap_s)
         load(bootstrap, source, NEW, "new")
         # Or "not available": if the new log is fetched from before it has grown to the old position.
@@ -100,7 +93,7 @@ def test_idle_job_notices_the_new_topic_by_itself(bootstrap: str, monkeypatch: p
     (source,) = job.inputs
     load(bootstrap, source, FORMER, "former")
     with in_thread(job, settings_for(bootstrap)) as run:
-        wait_for_records_in(run, FORMER)
+        run.wait_for_commits(FORMER)
         delete(bootstrap, source)
         create_topics(bootstrap, {source: 1})
         load(bootstrap, source, FORMER, "new")
@@ -213,11 +206,11 @@ def test_job_that_is_assigned_a_new_partition_of_the_same_topic_goes_on(bootstra
     load(bootstrap, source, FORMER, "a")
     soon = {"topic.metadata.refresh.interval.ms": 1_000}
     with in_thread(job, settings_for(bootstrap, kafka__consumer=soon)) as run:
-        wait_for_records_in(run, FORMER)
+        run.wait_for_commits(FORMER)
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         admin.create_partitions([NewPartitions(source, 2)])[source].result(10)
         run.told(PartitionsAssigned, count=2)
         produce_plain(bootstrap, source, [PlainRecord(b"b%d" % n, partition=n % 2) for n in range(100)])
-        wait_for_records_in(run, FORMER + 100)
+        run.wait_for_commits(FORMER + 100)
         run.stop()
     assert job.check(bootstrap).processed == FORMER + 100

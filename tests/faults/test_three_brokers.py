@@ -12,9 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
-from eos.events import TransactionCommitted
 from eos.local import QUICK_START, LocalKafka
-from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -59,18 +58,6 @@ def leader_of(cluster: LocalKafka, topic: str) -> int:
     return admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
 
 
-def committed(run: Running) -> int:
-    return sum(event.records_in for event in run.events if isinstance(event, TransactionCommitted))
-
-
-def wait_for_commits(run: Running, records: int, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while committed(run) < records:
-        assert run.error is None, run.error
-        assert time.monotonic() < deadline, run.events[-5:]
-        time.sleep(0.05)
-
-
 def test_preflight_asks_each_of_three_brokers_and_has_nothing_to_warn_of(three: LocalKafka) -> None:
     """librdkafka refuses a call that asks two brokers for their configuration."""
     job = fault_job(three.bootstrap_servers, partitions=1, rf=3)
@@ -107,9 +94,9 @@ def test_broker_lost_in_the_middle_of_transactions_three_times_over(
         job, settings_for(three.bootstrap_servers, transaction__interval_ms=50, input__fetch_records=100)
     ) as run:
         for _ in range(3):
-            wait_for_commits(run, committed(run) + 2_000)
+            run.wait_for_commits(run.committed_records + 2_000)
             broker = coordinator_of(three, shard) if role == "coordinator" else leader_of(three, job.out)
-            wait_for_commits(run, committed(run) + 100)
+            run.wait_for_commits(run.committed_records + 100)
             if accident == "kill":
                 three.kill_broker(broker)
                 time.sleep(2)
@@ -118,7 +105,7 @@ def test_broker_lost_in_the_middle_of_transactions_three_times_over(
                 three.pause_broker(broker)
                 time.sleep(8)
                 three.resume_broker(broker)
-        wait_for_commits(run, committed(run) + 100)
+        run.wait_for_commits(run.committed_records + 100)
         run.stop()
     run_to_end(job, settings_for(three.bootstrap_servers), timeout_s=120)
     assert job.check(three.bootstrap_servers, timeout_s=120).processed == 60_000

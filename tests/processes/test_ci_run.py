@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+
+from eos.deadline import Deadline
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux gives the orphans of a process to it"
@@ -100,10 +101,10 @@ def running(*command: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def started(where: Path, name: str) -> psutil.Process:
-    deadline = time.monotonic() + _WAIT_S
-    while not ((noted := where / name).exists() and noted.read_text()):
-        assert time.monotonic() < deadline, (where / "out").read_text()
-        time.sleep(0.02)
+    noted = where / name
+    assert Deadline(_WAIT_S).wait_for(lambda: noted.exists() and noted.read_text() != ""), (
+        where / "out"
+    ).read_text()
     return psutil.Process(int(noted.read_text()))
 
 

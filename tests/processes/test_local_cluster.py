@@ -13,10 +13,10 @@ import pytest
 
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import LocalKafka, state
+from eos.local.lock import locked
 from eos.local.ports import HOST, NodePorts, choose_ports, free_port, is_free
 from eos.local.process import Identity, identity_of
 from eos.local.state import ClusterState, NodeState
-from eos.local.waiting import locked
 
 
 @pytest.fixture
@@ -157,16 +157,21 @@ def test_stale_process_id_is_not_attached_to_and_not_ended(tmp_path: Path) -> No
         kafka.pause_broker(1)
 
 
-def test_stale_process_id_is_told_at_the_next_start(tmp_path: Path, kafka_home: Path) -> None:
+@pytest.mark.parametrize("clean", [False, True])
+def test_broker_that_did_not_shut_down_cleanly_is_named_at_the_next_start_and_no_other(
+    tmp_path: Path, kafka_home: Path, clean: bool
+) -> None:
+    """Kafka itself leaves a file behind when it has."""
     _write(tmp_path, _state(Identity(os.getpid(), 0.0)))
+    if clean:
+        data = tmp_path / "eos" / "kafka" / "broker-1" / "data"
+        data.mkdir(parents=True)
+        (data / ".kafka_cleanshutdown").touch()
     said: list[str] = []
     with pytest.raises(ConfigError, match="ended while starting"):
         _kafka(tmp_path, kafka_home, progress=said.append).start()
-    assert said[0].startswith(f"Broker 1 (process id {os.getpid()}) ended without being stopped")
-
-
-def test_nothing_to_attach_to(tmp_path: Path) -> None:
-    assert LocalKafka.attach(tmp_path) is None
+    named = [line for line in said if line.startswith(f"Broker 1 (process id {os.getpid()}) did not shut")]
+    assert len(named) == (0 if clean else 1)
 
 
 def test_cluster_of_another_process_is_neither_used_nor_started_twice(
@@ -229,7 +234,7 @@ def test_damaged_state_file_is_named(tmp_path: Path, text: str) -> None:
 def test_state_is_read_back(tmp_path: Path) -> None:
     written = _state(Identity(7, 123.0), owner=Identity(8, 124.0))
     state.save(tmp_path / "state.json", written)
-    assert state.load(tmp_path / "state.json") == written
+    assert state.load(tmp_path / "state.json", ClusterState) == written
 
 
 def test_ports_of_the_last_time_are_kept_if_free() -> None:

@@ -319,7 +319,7 @@ def test_both_tools_are_told_every_jar_and_resolve_nothing() -> None:
 
 def test_importing_the_room_does_not_import_pyspark() -> None:
     """That takes seconds; its Ivy is found as a file."""
-    code = "import sys, eos.local; print('pyspark' in sys.modules)"
+    code = "import sys, eos.local, eos.local.connector; print('pyspark' in sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eos.deadline import Deadline
 from eos.local.process import Guard, Identity, end, identity_of, pause, send, spawn
-from eos.local.waiting import Deadline
 
 _SLEEP = ["sleep", "60"]
 _BUSY = """
@@ -30,7 +30,7 @@ print("busy", flush=True)
 _STUBBORN = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]
 
 
-def _spawn(tmp_path: Path, command: list[str], *, owned: bool = True) -> tuple[Identity, Guard | None]:
+def _spawn(tmp_path: Path, command: list[str], *, owned: bool = True) -> tuple[Identity, Guard]:
     return spawn(command, directory=tmp_path, output=tmp_path / "out", owned=owned)
 
 
@@ -38,10 +38,9 @@ def _gone(identity: Identity) -> bool:
     return Deadline(5).wait_for(lambda: not identity.alive)
 
 
-def _finish(identity: Identity, guard: Guard | None) -> None:
+def _finish(identity: Identity, guard: Guard) -> None:
     end([identity], grace_s=0)
-    if guard is not None:
-        guard.join()
+    guard.join()
 
 
 def test_output_goes_to_the_file(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def _tasks(identity: Identity) -> list[Path]:
 
 def test_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     """The reason why PR_SET_PDEATHSIG is not used."""
-    started: list[tuple[Identity, Guard | None]] = []
+    started: list[tuple[Identity, Guard]] = []
     thread = threading.Thread(target=lambda: started.append(_spawn(tmp_path, _SLEEP)))
     thread.start()
     thread.join(5)
@@ -180,7 +179,7 @@ def test_killed_owner_leaves_no_paused_process(tmp_path: Path) -> None:
     owner, identity = _run_owner(
         tmp_path, owned=True, then="os.kill(held[0].pid, signal.SIGSTOP); time.sleep(60)"
     )
-    Deadline(0.1).wait_for(lambda: False)
+    assert Deadline(5).wait_for(lambda: psutil.Process(identity.pid).status() == psutil.STATUS_STOPPED)
     owner.kill()
     owner.wait(10)
     assert _gone(identity)

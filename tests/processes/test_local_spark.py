@@ -7,23 +7,23 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, UsageError
 from eos.exits import ExitCode
-from eos.local import LocalSpark, spark_cluster, spark_state
+from eos.local import LocalSpark, spark_cluster, state
 from eos.local.process import Identity, identity_of
 from eos.local.pyspark_home import find_pyspark
 from eos.local.spark_launch import TOKEN
-from eos.local.spark_state import SparkState
+from eos.local.state import SparkState
 from eos.local.tagged import tagged
-from eos.local.waiting import Deadline
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 from tests.support.documents import blocks
 from tests.support.processes import Child, running
 
@@ -49,11 +49,6 @@ spark = SparkSession.builder.getOrCreate()
 seen = spark.sparkContext.parallelize(range(2), 2).mapPartitionsWithIndex(lambda p, i: task(p, i)).collect()
 print("seen", sorted(seen), flush=True)
 """
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -279,9 +274,9 @@ def _in_background(eos: Eos, directory: Path) -> Iterator[LocalSpark]:
         assert cluster is not None
         assert started.out == f"{cluster.master_url}\n"
         yield cluster
-        state = spark_state.load(directory / "spark" / "state.json")
-        assert state is not None
-        assert tagged(TOKEN, state.token) == []
+        last = state.load(directory / "spark" / "state.json", SparkState)
+        assert last is not None
+        assert tagged(TOKEN, last.token) == []
     finally:
         eos("local", "spark", "stop", "--directory", str(directory))
 
@@ -290,24 +285,17 @@ def _in_background(eos: Eos, directory: Path) -> Iterator[LocalSpark]:
 
 
 def _state(directory: Path, *, master: Identity | None, owner: Identity | None = None) -> SparkState:
-    state = SparkState("0" * 32, 20001, 20002, 1, master, (), owner)
+    written = SparkState("0" * 32, 20001, 20002, 1, master, (), owner)
     (directory / "spark").mkdir(exist_ok=True)
-    spark_state.save(directory / "spark" / "state.json", state)
-    return state
+    state.save(directory / "spark" / "state.json", written)
+    return written
 
 
 def test_state_survives_its_file(tmp_path: Path) -> None:
-    state = _state(tmp_path, master=Identity(7, 1.0), owner=Identity(8, 2.0)).with_worker(Identity(9, 3.0))
+    written = _state(tmp_path, master=Identity(7, 1.0), owner=Identity(8, 2.0)).with_worker(Identity(9, 3.0))
     path = tmp_path / "spark" / "state.json"
-    spark_state.save(path, state)
-    assert spark_state.load(path) == state
-
-
-def test_foreign_state_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "spark").mkdir()
-    (tmp_path / "spark" / "state.json").write_text('{"token": 1}')
-    with pytest.raises(ConfigError, match="is not a state file of local Spark"):
-        LocalSpark.attach(tmp_path)
+    state.save(path, written)
+    assert state.load(path, SparkState) == written
 
 
 def test_reused_process_id_is_not_attached_to_and_not_ended(tmp_path: Path) -> None:
@@ -372,65 +360,59 @@ def test_missing_pyspark_and_missing_java_are_named(
     assert "eos-kafka[spark]" in ended.err
 
 
-def _home(tmp_path: Path, serve: str) -> Path:
-    """A Spark that does something else."""
-    spark_class = tmp_path / "home" / "bin" / "spark-class"
-    spark_class.parent.mkdir(parents=True)
-    spark_class.write_text(f"#!/bin/sh\n{serve}\n")
-    spark_class.chmod(0o755)
-    return tmp_path / "home"
+@pytest.fixture
+def spark_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], LocalSpark]:
+    """A cluster of a Spark that does something else."""
+
+    def make(serve: str) -> LocalSpark:
+        spark_class = tmp_path / "home" / "bin" / "spark-class"
+        spark_class.parent.mkdir(parents=True)
+        spark_class.write_text(f"#!/bin/sh\n{serve}\n")
+        spark_class.chmod(0o755)
+        monkeypatch.setattr(spark_cluster, "require_pyspark", lambda: tmp_path / "home")
+        return LocalSpark(tmp_path)
+
+    return make
 
 
 def test_master_that_ends_while_starting_shows_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark_that: Callable[[str], LocalSpark]
 ) -> None:
-    home = _home(tmp_path, "echo 'No space left on device'; exit 3")
-    monkeypatch.setattr(spark_cluster, "require_pyspark", lambda: home)
+    spark = spark_that("echo 'No space left on device'; exit 3")
     with pytest.raises(
         ConfigError, match=r"(?s)the master .* ended while starting.*master\.log.*No space left"
     ):
-        LocalSpark(tmp_path).start()
+        spark.start()
     assert LocalSpark.attach(tmp_path) is None
 
 
 def test_port_taken_between_choice_and_start_is_chosen_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark_that: Callable[[str], LocalSpark]
 ) -> None:
-    home = _home(tmp_path, f'echo "$@" >>{tmp_path}/tries; echo "Address already in use"; exit 1')
-    monkeypatch.setattr(spark_cluster, "require_pyspark", lambda: home)
+    spark = spark_that(f'echo "$@" >>{tmp_path}/tries; echo "Address already in use"; exit 1')
     with pytest.raises(ConfigError, match="Address already in use"):
-        LocalSpark(tmp_path).start()
+        spark.start()
     assert len(set((tmp_path / "tries").read_text().splitlines())) == 3
 
 
 def test_settings_of_another_spark_do_not_reach_the_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark_that: Callable[[str], LocalSpark], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = _home(tmp_path, f"env >{tmp_path}/environment; exit 1")
-    monkeypatch.setattr(spark_cluster, "require_pyspark", lambda: home)
+    spark = spark_that(f"env >{tmp_path}/environment; exit 1")
     monkeypatch.setenv("SPARK_MASTER_OPTS", "-Dx=y")
     monkeypatch.setenv("PYSPARK_PYTHON", "other")
     monkeypatch.setenv("PYTHONPATH", "/other")
     with pytest.raises(ConfigError):
-        LocalSpark(tmp_path).start()
+        spark.start()
     names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
     assert names.isdisjoint({"SPARK_MASTER_OPTS", "PYSPARK_PYTHON", "PYTHONPATH"})
     assert {"SPARK_HOME", "SPARK_LOCAL_IP", TOKEN} <= names
 
 
 def test_master_that_never_answers_is_ended_at_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark_that: Callable[[str], LocalSpark]
 ) -> None:
-    home = _home(tmp_path, "echo 'still thinking'; exec sleep 60")
-    monkeypatch.setattr(spark_cluster, "require_pyspark", lambda: home)
+    spark = spark_that("echo 'still thinking'; exec sleep 60")
     with pytest.raises(Exception, match=r"(?s)was not ready in time.*still thinking"):
-        LocalSpark(tmp_path).start(timeout_s=0.3)
+        spark.start(timeout_s=0.3)
     assert LocalSpark.attach(tmp_path) is None
-
-
-def test_importing_the_room_does_not_import_pyspark() -> None:
-    code = "import sys, eos.local.spark_cluster, eos.local.connector; print('pyspark' in sys.modules)"
-    shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
-    )
-    assert shown.stdout.strip() == "False"

@@ -20,6 +20,7 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError
 from eos.events import (
     CallRetried,
@@ -326,9 +327,9 @@ def test_a_killed_process_and_its_replacement_are_one_rising_count() -> None:
         return process, receiver
 
     def read_until(receiver: Connection, count: float) -> None:
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while shown(board, "eos_records_in_total").get("0") != count:
-            assert receiver.poll(max(0.0, deadline - time.monotonic()))
+            assert receiver.poll(deadline.left_s)
             board.take(0, receiver.recv())
 
     process, receiver = start(3, stay=True)

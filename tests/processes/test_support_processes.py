@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from eos.deadline import Deadline
+from eos.local.process import identity_of
 from tests.support.processes import running, running_module
 
 FOREVER = "import time; print('ready'); time.sleep(600)"
 WAIT_S = 20.0
 
 
-def exists(pid: int) -> bool:
-    """Whether a process of that id runs (a zombie that init has yet to reap does not)."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z" if stat.parent.parent.exists() else True
-    except FileNotFoundError:
-        return False
-
-
-def wait_gone(pid: int) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while exists(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not exists(pid)
-
-
 def test_child_ends_with_its_block() -> None:
     with running(FOREVER) as child:
         child.wait_line("^ready$", WAIT_S)
         assert child.alive
-    assert not exists(child.pid)
+    assert identity_of(child.pid) is None
 
 
 def test_stopped_child_and_its_own_children_end_with_its_block() -> None:
@@ -52,7 +33,7 @@ def test_stopped_child_and_its_own_children_end_with_its_block() -> None:
     with running(code) as child:
         inner = int(child.wait_line("inner", WAIT_S).split()[1])
         child.pause()
-    assert wait_gone(inner)
+    assert Deadline(WAIT_S).wait_for(lambda: identity_of(inner) is None)
 
 
 def test_exit_code_and_output_are_seen() -> None:

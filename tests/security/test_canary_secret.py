@@ -24,7 +24,7 @@ from eos.kafka.config import client_config
 from eos.local.ports import free_port
 from eos.settings import HIDDEN, Settings
 from tests.support import jobs_for_tests, observer
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
 
@@ -86,12 +86,6 @@ _OTHERS = [
     "EOS_SPARK__CLIENT__SASL_JAAS_CONFIG",
     "EOS_JOB__API_KEY",
 ]
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    """The command in this process."""
-    return command_line(monkeypatch, capsys)
 
 
 @pytest.fixture

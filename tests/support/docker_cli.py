@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from eos.deadline import Deadline
 from eos.local.ports import free_port
 from eos.local.versions import KAFKA_VERSION
 
@@ -24,7 +25,6 @@ _COMMAND_S = 60.0
 _START_S = (
     180.0  # a broker answers in 5 s; 90 s were seen on a machine with 30 times the load that it can bear
 )
-_STEP_S = 0.2
 _SHOWN_LINES = 60
 
 
@@ -64,10 +64,7 @@ def wait_for(condition: Callable[[], bool], timeout_s: float, what: Callable[[],
     Raises:
         AssertionError: it did not in time; the message says what was waited for.
     """
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"after {timeout_s:g} s: {what()}"
-        time.sleep(_STEP_S)
+    assert Deadline(timeout_s).wait_for(condition), f"after {timeout_s:g} s: {what()}"
 
 
 class Container:

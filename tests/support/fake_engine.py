@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socketserver
 import tempfile
@@ -12,6 +13,8 @@ from collections.abc import Collection, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+_VERSION = "1.44"
+
 
 @contextlib.contextmanager
 def fake_engine(images: Collection[str] = (), ping: int = 200) -> Iterator[str]:
@@ -19,10 +22,19 @@ def fake_engine(images: Collection[str] = (), ping: int = 200) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            name = urllib.parse.unquote(self.path).removeprefix("/images/").removesuffix("/json")
-            self.send_response(ping if self.path == "/_ping" else 200 if name in images else 404)
-            self.send_header("Content-Length", "0")
+            asked = urllib.parse.unquote(self.path).removeprefix(f"/v{_VERSION}")
+            if asked == "/version":
+                status, answer = ping, {"ApiVersion": _VERSION}
+            elif asked.removeprefix("/images/").removesuffix("/json") in images:
+                status, answer = 200, {"Id": "sha256:1"}
+            else:
+                status, answer = 404, {"message": "No such image"}
+            body = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""

@@ -24,8 +24,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.events import Event, LagMeasured, Listener, LoopTurned
+from eos.events import Event, LagMeasured, Listener, LoopTurned, TransactionCommitted
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
@@ -217,6 +218,18 @@ class Running:
                 raise TimeoutError(msg)
             time.sleep(0.01)
         return found
+
+    @property
+    def committed_records(self) -> int:
+        """How many input records the job knows to be committed."""
+        return sum(event.records_in for event in self.events if isinstance(event, TransactionCommitted))
+
+    def wait_for_commits(self, records: int, timeout_s: float = 60) -> None:
+        """Wait until so many input records are committed."""
+        Deadline(timeout_s).wait_for(
+            lambda: self.committed_records >= records or self.error is not None or not self._thread.is_alive()
+        )
+        assert self.committed_records >= records, self.error or self.events[-5:]
 
     def ask_to_stop(self) -> None:
         self._stop.set()

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
 )
 from confluent_kafka.cimpl import NewTopic
 
+from eos.deadline import Deadline
 from tests.support.exactly_once import Comparison, SeenRecord, TopicPartitionKey, Transform, compare
 
 __all__ = [
@@ -86,14 +87,14 @@ def create_topics(
     timeout_s: float = 20,
 ) -> None:
     """Create topics (name: number of partitions) and wait until every partition has a leader."""
-    deadline = _Deadline(timeout_s)
+    deadline = Deadline(timeout_s)
     admin = AdminClient(_client(bootstrap))
     new = [NewTopic(name, count, rf, config=dict(config or {})) for name, count in topics.items()]
     for created in admin.create_topics(new, operation_timeout=timeout_s).values():
-        created.result(deadline.left())
+        created.result(deadline.left_s)
     for name, count in topics.items():
         while not _has_leaders(admin, name, count):
-            deadline.step(f"{name}: not every one of its {count} partitions has a leader")
+            _step(deadline, f"{name}: not every one of its {count} partitions has a leader")
 
 
 @contextlib.contextmanager
@@ -114,9 +115,9 @@ def broker_config(bootstrap: str, name: str, value: str, *, timeout_s: float = 2
         return str(described.result(timeout_s)[name].value)
 
     def wait_for(value: str) -> None:
-        deadline = _Deadline(timeout_s)
+        deadline = Deadline(timeout_s)
         while read() != value:
-            deadline.step(f"{name} is not {value}")
+            _step(deadline, f"{name} is not {value}")
 
     before = read()
     try:
@@ -135,7 +136,7 @@ def produce_plain(
     producer = Producer(_client(bootstrap) | {"enable.idempotence": True, "partitioner": "murmur2_random"})
     # Idempotence asks for a producer id at once, and again only after 500 ms if no broker is connected yet.
     producer.list_topics(topic, timeout=timeout_s)
-    deadline = _Deadline(timeout_s)
+    deadline = Deadline(timeout_s)
     delivered: dict[int, SeenRecord] = {}
     failures: list[KafkaError] = []
 
@@ -156,9 +157,9 @@ def produce_plain(
                 break
             except BufferError:
                 producer.poll(_POLL_S)
-                deadline.check(f"{topic}: the local queue stays full")
+                _check(deadline, f"{topic}: the local queue stays full")
         producer.poll(0)
-    undelivered = producer.flush(deadline.left())
+    undelivered = producer.flush(deadline.left_s)
     if failures:
         raise KafkaException(failures[0])
     if undelivered:
@@ -179,27 +180,27 @@ def read_committed(
         TimeoutError: a partition did not settle or could not be read to its end; the message names it.
     """
     return list(
-        _read(bootstrap, topics, isolation=_READ_COMMITTED, settled=settled, deadline=_Deadline(timeout_s))
+        _read(bootstrap, topics, isolation=_READ_COMMITTED, settled=settled, deadline=Deadline(timeout_s))
     )
 
 
 def read_uncommitted(bootstrap: str, *topics: str, timeout_s: float = 30) -> list[SeenRecord]:
     """All records up to the high watermark of this moment, of open and aborted transactions too."""
     return list(
-        _read(bootstrap, topics, isolation=_READ_UNCOMMITTED, settled=False, deadline=_Deadline(timeout_s))
+        _read(bootstrap, topics, isolation=_READ_UNCOMMITTED, settled=False, deadline=Deadline(timeout_s))
     )
 
 
 def watermarks(bootstrap: str, topic: str, *, timeout_s: float = 10) -> dict[int, tuple[int, int]]:
     """Per partition, the log's start offset and its high watermark."""
     with _consumer(bootstrap, isolation=_READ_UNCOMMITTED) as consumer:
-        return _bounds(consumer, topic, _Deadline(timeout_s))
+        return _bounds(consumer, topic, Deadline(timeout_s))
 
 
 def lso(bootstrap: str, topic: str, *, timeout_s: float = 10) -> dict[int, int]:
     """Per partition, the last stable offset: what read_committed readers read up to."""
     with _consumer(bootstrap, isolation=_READ_COMMITTED) as consumer:
-        return {p: end for p, (_, end) in _bounds(consumer, topic, _Deadline(timeout_s)).items()}
+        return {p: end for p, (_, end) in _bounds(consumer, topic, Deadline(timeout_s)).items()}
 
 
 def committed_offsets(
@@ -210,19 +211,20 @@ def committed_offsets(
     Waits while a transaction on these offsets is pending (require-stable, KIP-447).
     """
     wanted = sorted(partitions)
-    deadline = _Deadline(timeout_s)
+    deadline = Deadline(timeout_s)
     with _consumer(bootstrap, isolation=_READ_COMMITTED, group=group) as consumer:
         answer: list[TopicPartition] = []
         while wanted and not answer:
             try:
                 answer = consumer.committed(
-                    [TopicPartition(t, p) for t, p in wanted], timeout=min(_ASK_S, deadline.left())
+                    [TopicPartition(t, p) for t, p in wanted], timeout=min(_ASK_S, deadline.left_s)
                 )
             except KafkaException as error:
                 if error.args[0].code() not in _ASK_OFFSETS_AGAIN:
                     raise
-                deadline.step(
-                    f"{group}: the offsets of {wanted} are not stable, or their coordinator: {error}"
+                _step(
+                    deadline,
+                    f"{group}: the offsets of {wanted} are not stable, or their coordinator: {error}",
                 )
     found: dict[TopicPartitionKey, tuple[int | None, str]] = {}
     for one in answer:
@@ -246,36 +248,26 @@ def assert_exactly_once(
     For a job that has ended or rests: output and offsets are read one after the other.
     Returns what was compared; look at ``processed``, an idle job passes too.
     """
-    deadline = _Deadline(timeout_s)
-    seen_outputs = read_committed(bootstrap, *outputs, timeout_s=deadline.left())
-    seen_inputs = read_committed(bootstrap, *inputs, timeout_s=deadline.left())
-    partitions = [(name, p) for name in inputs for p in lso(bootstrap, name, timeout_s=deadline.left())]
-    offsets = committed_offsets(bootstrap, group, partitions, timeout_s=deadline.left())
+    deadline = Deadline(timeout_s)
+    seen_outputs = read_committed(bootstrap, *outputs, timeout_s=deadline.left_s)
+    seen_inputs = read_committed(bootstrap, *inputs, timeout_s=deadline.left_s)
+    partitions = [(name, p) for name in inputs for p in lso(bootstrap, name, timeout_s=deadline.left_s)]
+    offsets = committed_offsets(bootstrap, group, partitions, timeout_s=deadline.left_s)
     committed = {partition: offset for partition, (offset, _) in offsets.items()}
-    counts = {name: len(lso(bootstrap, name, timeout_s=deadline.left())) for name in outputs}
+    counts = {name: len(lso(bootstrap, name, timeout_s=deadline.left_s)) for name in outputs}
     comparison = compare(seen_inputs, committed, seen_outputs, transform, partitions=counts)
     assert comparison.exact, str(comparison)
     return comparison
 
 
-class _Deadline:
-    """A monotonic budget in seconds, shared by all steps of one call."""
+def _check(deadline: Deadline, waiting_for: str) -> None:
+    if not deadline.left_s:
+        raise TimeoutError(f"after {deadline.seconds:g} s: {waiting_for}")
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._end = time.monotonic() + seconds
 
-    def left(self) -> float:
-        return max(0.001, self._end - time.monotonic())
-
-    def check(self, waiting_for: str) -> None:
-        if time.monotonic() > self._end:
-            msg = f"after {self._seconds:g} s: {waiting_for}"
-            raise TimeoutError(msg)
-
-    def step(self, waiting_for: str) -> None:
-        self.check(waiting_for)
-        time.sleep(_SETTLE_STEP_S)
+def _step(deadline: Deadline, waiting_for: str) -> None:
+    _check(deadline, waiting_for)
+    time.sleep(_SETTLE_STEP_S)
 
 
 def _client(bootstrap: str) -> dict[str, str | int | float | bool]:
@@ -313,7 +305,7 @@ def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
     return len(known) == partitions and all(one.leader >= 0 for one in known.values())
 
 
-def _bounds(consumer: Consumer, topic: str, deadline: _Deadline) -> dict[int, tuple[int, int]]:
+def _bounds(consumer: Consumer, topic: str, deadline: Deadline) -> dict[int, tuple[int, int]]:
     """Per partition, start and end of what the consumer's isolation level lets it read."""
     metadata = consumer.list_topics(topic, timeout=_ASK_S).topics[topic]
     if metadata.error is not None:
@@ -324,7 +316,7 @@ def _bounds(consumer: Consumer, topic: str, deadline: _Deadline) -> dict[int, tu
     }
 
 
-def _bounds_of(consumer: Consumer, partition: TopicPartition, deadline: _Deadline) -> tuple[int, int]:
+def _bounds_of(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> tuple[int, int]:
     while True:
         try:
             return consumer.get_watermark_offsets(partition, timeout=_ASK_S)
@@ -333,10 +325,10 @@ def _bounds_of(consumer: Consumer, partition: TopicPartition, deadline: _Deadlin
             if error.args[0].code() not in _LEADER_MOVES:
                 error.add_note(waiting_for)
                 raise
-            deadline.step(waiting_for)
+            _step(deadline, waiting_for)
 
 
-def _wait_until_settled(bootstrap: str, topic: str, deadline: _Deadline) -> None:
+def _wait_until_settled(bootstrap: str, topic: str, deadline: Deadline) -> None:
     with (
         _consumer(bootstrap, isolation=_READ_UNCOMMITTED) as everything,
         _consumer(bootstrap, isolation=_READ_COMMITTED) as stable,
@@ -349,11 +341,11 @@ def _wait_until_settled(bootstrap: str, topic: str, deadline: _Deadline) -> None
             if not held_back:
                 return
             p = held_back[0]
-            deadline.step(f"{topic}[{p}] is not settled: LSO {last_stable[p]}, high watermark {high[p]}")
+            _step(deadline, f"{topic}[{p}] is not settled: LSO {last_stable[p]}, high watermark {high[p]}")
 
 
 def _read(
-    bootstrap: str, topics: Sequence[str], *, isolation: str, settled: bool, deadline: _Deadline
+    bootstrap: str, topics: Sequence[str], *, isolation: str, settled: bool, deadline: Deadline
 ) -> Iterator[SeenRecord]:
     for topic in topics:
         if settled:
@@ -362,14 +354,14 @@ def _read(
             yield from _read_topic(consumer, topic, deadline)
 
 
-def _read_topic(consumer: Consumer, topic: str, deadline: _Deadline) -> list[SeenRecord]:
+def _read_topic(consumer: Consumer, topic: str, deadline: Deadline) -> list[SeenRecord]:
     bounds = _bounds(consumer, topic, deadline)
     unread = {partition: end for partition, (start, end) in bounds.items() if start < end}
     records: dict[int, list[SeenRecord]] = {partition: [] for partition in unread}
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in unread])
     while unread:
         partition, end = next(iter(unread.items()))
-        deadline.check(f"{topic}[{partition}] was not read to offset {end}")
+        _check(deadline, f"{topic}[{partition}] was not read to offset {end}")
         for message in consumer.consume(10_000, _CONSUME_S):
             partition, offset = _partition_and_offset(message)
             error = message.error()

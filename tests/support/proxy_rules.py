@@ -74,6 +74,12 @@ class Hold:
             raise TimeoutError(msg)
         return self._answer
 
+    def deliver(self, timeout_s: float) -> int:
+        """Let the request go once it is held; returns the broker's error code, 0 if it did what it says."""
+        frame = self.wait_held(timeout_s)
+        self.release()
+        return frame.error_in(self.wait_answer(timeout_s))
+
     async def hold_back(self, frame: Frame) -> None:
         """Wait for the release (in the proxy's loop)."""
         self._frame = frame

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +57,7 @@ def test_auto_takes_processes_if_the_engine_has_no_image_and_names_those_looked_
 
 
 def test_auto_takes_processes_if_the_engine_refuses_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "answered 500 to a ping" in chosen(monkeypatch, "auto", OURS, ping=500).why
+    assert "(Invalid response from docker daemon" in chosen(monkeypatch, "auto", OURS, ping=500).why
 
 
 def test_processes_that_were_asked_for_need_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +112,14 @@ def test_an_unknown_word_is_refused_with_those_that_are_known() -> None:
 
 
 def test_without_a_host_the_user_s_docker_context_says_where_the_engine_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As Docker Desktop, Colima and Rancher set it up."""
     from docker.context import Context, ContextAPI
 
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(ContextAPI, "get_current_context", lambda: None)
     assert engine.socket_path() == "/var/run/docker.sock"
-    (tmp_path / "config.json").write_text(json.dumps({"currentContext": "other"}))
     context = Context("other", host="unix:///home/me/other.sock")
-    monkeypatch.setattr(ContextAPI, "get_context", lambda name: context if name == "other" else None)
+    monkeypatch.setattr(ContextAPI, "get_current_context", lambda: context)
     assert engine.socket_path() == "/home/me/other.sock"

@@ -15,7 +15,7 @@ from eos.kafka.access import Access
 from eos.offsets import Partition
 from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard, SinkShard, StartShard
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 JOB = Job(name="copy", inputs=["in"], outputs=["out.b", "out.a"], dead_letters="dead", transform=lambda _: [])
 
@@ -28,11 +28,6 @@ def allowed(found: list[Grant]) -> set[tuple[str, str, bool, str]]:
     return {
         (one.resource, one.name, one.is_prefix, operation) for one in found for operation in one.operations
     }
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 def test_a_loop_reads_writes_and_commits_and_nothing_else() -> None:

@@ -22,17 +22,12 @@ from eos.runner.supervisor import Restarted
 from eos.runner.worker_process import Plan
 from eos.settings import Settings
 from eos.verifier.report import Difference, Example, InputCount, OutputCount, VerificationReport
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 _JOB = "tests.support.jobs_for_tests:copying"
 _LIMITED = "tests.support.jobs_for_tests:limited"
 _REPOSITORY = Path(__file__).parents[2]
 _APP_DIR = ("--app-dir", str(_REPOSITORY))
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 class _Supervisor:

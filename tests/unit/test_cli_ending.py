@@ -23,7 +23,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.exits import ExitCode
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 _REPOSITORY = Path(__file__).parents[2]
 _ERRORS = [
@@ -36,11 +36,6 @@ _ERRORS = [
     (OffsetGapError("wrong"), ExitCode.OFFSET_GAP),
     (UnclassifiedError("wrong"), ExitCode.UNEXPECTED),
 ]
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eos.exits import ExitCode
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 _COMMANDS = [
     "run",
@@ -31,11 +31,6 @@ _COMMANDS = [
 ]
 _COLUMNS = 80
 _REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("command", _COMMANDS)

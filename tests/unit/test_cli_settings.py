@@ -8,15 +8,10 @@ import pytest
 
 from eos.exits import ExitCode
 from eos.settings import HIDDEN, Settings
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 _SECRET = "S3CR3T"  # noqa: S105 - what must never be printed
 _REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 def _shown(eos: Eos, *arguments: str) -> dict[str, tuple[str, str]]:

@@ -8,15 +8,10 @@ import pytest
 
 from eos.exits import ExitCode
 from eos.shards import parse_transactional_id
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 _JOB = "tests.support.jobs_for_tests:copying"
 _APP_DIR = ("--app-dir", str(Path(__file__).parents[2]))
-
-
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
-    return command_line(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,16 @@ import pytest
 
 from eos.errors import ConfigError
 from eos.exits import ExitCode
-from tests.support.command_line import Eos, command_line
+from tests.support.command_line import Eos
 
 _REPOSITORY = Path(__file__).parents[2]
 _APP_DIR = ("--app-dir", str(_REPOSITORY))
 _JOB = "tests.support.jobs_for_spark_cli:copying"
 
 
-@pytest.fixture
-def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eos:
+@pytest.fixture(autouse=True)
+def _logs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eos.observe.configure_logs", lambda _: None)
-    return command_line(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("command", [("run", _JOB), ("plan", _JOB), ("jars",)])
