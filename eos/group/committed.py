@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from eos import retry
 from eos.calls import Call
 from eos.errors import RetriableError, UnavailableError
+from eos.kafka.admin import Mark, shared_admin
 from eos.kafka.config import client_config
 from eos.kafka.consumer import Committed, ConsumerClient, Fetched, log_prober, offsets_reader
 from eos.offsets import OffsetVector, Partition
@@ -43,14 +44,23 @@ def partitions_of(reader: ConsumerClient, topics: Sequence[str], *, timeout_s: f
     return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), within_s=timeout_s)
 
 
-def log_span(reader: ConsumerClient, partition: Partition, *, timeout_s: float) -> tuple[int, int]:
-    """The partition's log start offset and its last stable offset.
+def offsets_at(settings: Settings, mark: Mark, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """Where a mark stands in each of these partitions.
+
+    Not asked by a consumer: where its question for a log's start is answered by an error, such as NOT_LEADER_OR_FOLLOWER, and
+    the one for the end is not, librdkafka returns the end as the start, without an error (measured with 2.16).
 
     Raises:
-        ConfigError: the topic does not exist.
-        UnavailableError: no answer in ``timeout_s``.
+        UnavailableError: no answer in time.
     """
-    return retry.ask(lambda slice_s: reader.stable_watermarks(partition, slice_s), within_s=timeout_s)
+    wanted = tuple(partitions)
+    if not wanted:
+        return {}
+    admin = shared_admin(client_config(settings))
+    found = retry.ask(
+        lambda slice_s: admin.offsets_at(mark, wanted, slice_s), within_s=settings.open_deadline_s
+    )
+    return {partition: found[partition] for partition in wanted}
 
 
 def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *, timeout_s: float) -> None:

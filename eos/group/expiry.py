@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from eos import retry
 from eos.errors import AbortableError, ConfigError, UnavailableError
-from eos.group.committed import committed_offsets, fresh_reader, log_span, partitions_of
+from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.admin import Admin
+from eos.kafka.admin import Admin, Mark
 from eos.kafka.config import client_config
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import Partition
@@ -144,12 +144,9 @@ def refuse_expired(
     missing = [p for p in partitions if p not in stored and p.topic in started]
     above = {p.topic for p in missing if p.number >= started[p.topic]}
     doubtful = _may_have_expired_uncounted(settings, reader.group_id, above, stored)
-    expired = [
-        p
-        for p in missing
-        if (p.number < started[p.topic] or p.topic in doubtful)
-        and log_span(reader, p, timeout_s=settings.open_deadline_s) != (0, 0)
-    ]
+    suspects = [p for p in missing if p.number < started[p.topic] or p.topic in doubtful]
+    starts, ends = (offsets_at(settings, mark, suspects) for mark in (Mark.START, Mark.LAST_STABLE))
+    expired = [p for p in suspects if (starts[p], ends[p]) != (0, 0)]
     if expired:
         one = expired[0]
         raise ConfigError(

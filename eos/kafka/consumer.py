@@ -276,16 +276,6 @@ class ConsumerClient:
         """The member's metadata as of now."""
         return GroupMetadata(self.group_id, self._consumer.consumer_group_metadata())
 
-    def stable_watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
-        """(first offset still in the log, LSO), asked from the broker; the LSO because of read_committed."""
-        found = self._guard(
-            Call.METADATA,
-            self._consumer.get_watermark_offsets,
-            TopicPartition(partition.topic, partition.number),
-            timeout_s,
-        )
-        return found[0], found[1]
-
     def watermarks(self, partition: Partition) -> Watermarks | None:
         """As the last fetches brought them, a few seconds old; None before."""
         return self._statistics.watermarks.get(partition)

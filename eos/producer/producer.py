@@ -23,6 +23,7 @@ from eos.errors import (
 )
 from eos.events import (
     CallRetried,
+    Event,
     Fenced,
     Listener,
     ProducerOpened,
@@ -317,24 +318,23 @@ class ShardProducer:
             raise AbortableError(f"the ids of the input topics could not be read: {error}") from error
 
     def ended(self, transaction: Transaction, *errors: BaseException) -> None:
-        """A transaction has reached a final state. Called by the transaction."""
+        """A transaction has reached a final state. Called by the transaction; again, if an exception has left this call."""
         self._open_transaction = None
         self._used = True
         client = self._client
         for error in errors:
             if isinstance(error, FencedError):
                 self._fenced(error)
+        event: Event | None = None  # sent last: the listener is the caller's code, and may raise
         if transaction.state is TransactionState.COMMITTED:
             self._settle(Outcome.COMMITTED)
-            self._listener(
-                TransactionCommitted(
-                    self.transactional_id,
-                    transaction.records_in,
-                    transaction.records_out,
-                    transaction.offsets,
-                    transaction.seconds,
-                    transaction.commit_seconds,
-                )
+            event = TransactionCommitted(
+                self.transactional_id,
+                transaction.records_in,
+                transaction.records_out,
+                transaction.offsets,
+                transaction.seconds,
+                transaction.commit_seconds,
             )
         elif transaction.state is TransactionState.ABORTED:
             # A TxnOffsetCommit that arrives late would overwrite the offsets of the next transaction; a commit that
@@ -343,11 +343,13 @@ class ShardProducer:
             if sent and self._state is ProducerState.READY:
                 self._suspect("offsets or a commit had been sent in a transaction that was then aborted")
             self._settle(Outcome.ABORTED)
-            self._listener(TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds))
+            event = TransactionAborted(self.transactional_id, _shown(errors), transaction.seconds)
         elif self._state is not ProducerState.FENCED:
             self._unresolved(transaction, errors)
         if self._state is ProducerState.READY and client is not None and client.suspicion:
             self._suspect(client.suspicion)
+        if event is not None:
+            self._listener(event)
 
     # --- inside ------------------------------------------------------------------------------------
 

@@ -112,6 +112,8 @@ class Transaction:
         self._group: GroupMetadata | None = None
         self._begun_at = 0.0
         self._raised: EosError | None = None
+        self._errors: tuple[BaseException, ...] = ()  # that led to its end
+        self._end_noted = False  # by the owner
         self.topics: Collection[str] | None = None  # those that may be written to; None: any
         self.in_block = False  # of a session, which alone begins and ends it, with the offsets
         self.records_in = 0  # only reported
@@ -360,6 +362,16 @@ class Transaction:
             raise
         self._end(TransactionState.ABORTED, *reasons)
 
+    def settle(self, reason: BaseException) -> None:
+        """Bring it to an end, after an exception of a signal handler has left any call of it."""
+        if self._state is TransactionState.OPEN:
+            self.abort(reason)
+        elif _NEXT[self._state]:
+            # The call may have reached the broker, or not.
+            self._end(TransactionState.UNRESOLVED, reason)
+        elif not self._end_noted:
+            self._note_end()
+
     # --- inside ----------------------------------------------------------------------------------
 
     @property
@@ -396,9 +408,14 @@ class Transaction:
         self._end(TransactionState.COMMITTED)
 
     def _end(self, state: TransactionState, *errors: BaseException) -> None:
+        self._errors = errors
         self._move(state)
+        self._note_end()
+
+    def _note_end(self) -> None:
         self.seconds = time.monotonic() - self._begun_at
-        self._owner.ended(self, *errors)
+        self._owner.ended(self, *self._errors)
+        self._end_noted = True
 
     def _require_open(self, what: str) -> None:
         self._require(TransactionState.OPEN, what)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from eos.errors import EosError
+from eos.errors import EosError, OffsetGapError
 from eos.events import Listener, PartitionsAssigned, PartitionsRevoked
-from eos.group.committed import committed_offsets, log_span, refuse_truncated
+from eos.group.committed import committed_offsets, offsets_at, refuse_truncated
 from eos.group.guards import refuse_foreign
 from eos.group.metadata import OwnershipMode
 from eos.group.topic_ids import refuse_recreated, stored_topic_ids
+from eos.kafka.admin import Mark
 from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.session.handed_out import HandedOut
@@ -132,8 +133,11 @@ class Assignment:
         refuse_recreated({*stored_topic_ids(committed), *self.known_topic_ids()}, topic_ids)
         self.refuse_foreign(committed)
         stored = {p: committed.get(p) for p in partitions}
-        beginnings = {p: self._beginning_of_new(p) for p, at in stored.items() if at is None}
-        positions = stored_positions(committed).merged(OffsetVector(beginnings, topic_ids=topic_ids))
+        new = [p for p, at in stored.items() if at is None]
+        self._refuse_deleted(new)
+        positions = stored_positions(committed).merged(
+            OffsetVector(dict.fromkeys(new, 0), topic_ids=topic_ids)
+        )
         refuse_truncated(self._settings, self._group, positions, timeout_s=self._settings.open_deadline_s)
         self._handed_out.own(positions)
         if self._hooks is not None:
@@ -183,7 +187,13 @@ class Assignment:
         except EosError as error:
             self._error = self._error or error
 
-    def _beginning_of_new(self, partition: Partition) -> int:
-        """A partition without an offset in a topic that was started before is new: it is read from its beginning."""
-        beginning, _ = log_span(self._client(), partition, timeout_s=self._settings.open_deadline_s)
-        return beginning
+    def _refuse_deleted(self, new: Sequence[Partition]) -> None:
+        """A partition without an offset in a topic that was started before is new: it is read from offset 0."""
+        for partition, beginning in offsets_at(self._settings, Mark.START, new).items():
+            if beginning > 0:
+                raise OffsetGapError(
+                    f"{partition}: it is new to the group {self._group!r}, and its log begins at {beginning}: input was deleted "
+                    "(retention, DeleteRecords) before it was processed. Nothing is skipped silently. Fix: to go on without it, "
+                    "set the offset while the job is stopped: kafka-consumer-groups.sh --reset-offsets --execute --group "
+                    f"{self._group} --topic {partition.topic}:{partition.number} --to-earliest"
+                )

@@ -122,9 +122,7 @@ class Session:
         )
         self._is_open = False
         self._transaction: Transaction | None = None  # the one that is being filled
-        self._unsettled: Transaction | None = (
-            None  # of transaction(), until what became of it is known here too
-        )
+        self._unsettled: Transaction | None = None  # until what became of it is known here too
         self._to_renew: set[Partition] = set()  # whose offsets are to be committed again where they stand
         self._renewed_at = time.monotonic()
         self._passed_at = 0.0
@@ -336,9 +334,11 @@ class Session:
                 positions.only(p for p, offset in positions.items() if offset > resume.get(p, offset))
             )
         if offsets:
-            with self._producer.transaction() as transaction:
+            self._unsettled = transaction = self._producer.transaction()
+            with transaction:
                 transaction.add_offsets(offsets, self._consumer.group_metadata())
             self._note_committed(offsets)
+            self._unsettled = None
         return bool(offsets)
 
     def look_whether_caught_up(self) -> None:
@@ -441,8 +441,7 @@ class Session:
         transaction = self._unsettled
         if transaction is None:
             return
-        if transaction.state is TransactionState.OPEN:
-            transaction.abort(UsageError("the block was left"))
+        transaction.settle(UsageError("the block was left"))
         # A partition that another member has is told by the next fetch; the next transaction reopens the producer.
         with suppress(RebalancedError):
             self._reopen_if_over()

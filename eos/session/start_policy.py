@@ -17,10 +17,11 @@ from eos.errors import (
     ReopenError,
     RetriableError,
 )
-from eos.group.committed import committed_offsets, log_span, partitions_of
+from eos.group.committed import committed_offsets, offsets_at, partitions_of
 from eos.group.expiry import refuse_expired
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
+from eos.kafka.admin import Mark
 from eos.kafka.config import consumer_config
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import OffsetVector, Partition
@@ -127,7 +128,9 @@ def preview_start_policy(
     missing = _not_started(partitions, stored)
     if missing and settings.input.start == "fail":
         raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
-    return partitions, stored | {p: Committed(_first_offset(p, settings, reader), "") for p in missing}
+    return partitions, stored | {
+        p: Committed(offset, "") for p, offset in _first_offsets(missing, settings).items()
+    }
 
 
 def _commit_first(
@@ -149,8 +152,7 @@ def _commit_first(
         if not missing:
             return
         topic_ids = TopicIds(settings).of(set(_topics_of(missing)), within_s=settings.open_deadline_s)
-        offsets = {p: _first_offset(p, settings, reader) for p in missing}
-        positions = OffsetVector(offsets, topic_ids=topic_ids)
+        positions = OffsetVector(_first_offsets(missing, settings), topic_ids=topic_ids)
         # Of no member: the reader's metadata would have its group.instance.id, which the group may still know as another member.
         no_member = ConsumerClient(consumer_config(settings, reader.group_id, None))
         try:
@@ -166,9 +168,9 @@ def _commit_first(
     on_first_offsets(positions)
 
 
-def _first_offset(partition: Partition, settings: Settings, reader: ConsumerClient) -> int:
-    low, lso = log_span(reader, partition, timeout_s=settings.open_deadline_s)
-    return low if settings.input.start == "earliest" else lso
+def _first_offsets(partitions: Sequence[Partition], settings: Settings) -> dict[Partition, int]:
+    mark = Mark.START if settings.input.start == "earliest" else Mark.LAST_STABLE
+    return offsets_at(settings, mark, partitions)
 
 
 def _stored(

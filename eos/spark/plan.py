@@ -159,10 +159,11 @@ def ends_of(ranges: Iterable[OffsetRange]) -> OffsetVector:
     )
 
 
-def gap(partition: Partition, committed: int, log: str, cause: str) -> OffsetGapError:
+def gap(partition: Partition, committed: int | None, log: str, cause: str) -> OffsetGapError:
     """The error for input that was to be read and is not in the log."""
+    begun = "it is new to the group" if committed is None else f"the committed offset is {committed}"
     return OffsetGapError(
-        f"{partition}: the committed offset is {committed}, and {log}: input is gone ({cause}). Nothing is skipped "
+        f"{partition}: {begun}, and {log}: input is gone ({cause}). Nothing is skipped "
         "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
         "--reset-offsets while no run is at work"
     )
@@ -300,9 +301,9 @@ def _ranges(
     high = at(Mark.HIGH_WATERMARK, beyond)
     limit = settings.spark.max_records_per_partition
     for partition in partitions:
-        start = committed.get(partition, first[partition])
+        start = committed.get(partition, 0)  # a partition that is new to its topic has none
         if start < first[partition]:
-            raise gap(partition, start, f"the log begins at {first[partition]}", DELETED)
+            raise gap(partition, committed.get(partition), f"the log begins at {first[partition]}", DELETED)
         if partition in high and start > high[partition]:
             raise gap(partition, start, f"the log ends at {high[partition]}", SHORTER)
         end = stable[partition] if limit is None else min(stable[partition], start + limit)

@@ -6,9 +6,10 @@ import secrets
 from collections.abc import Iterable, Mapping
 
 from eos.events import Listener
-from eos.group.committed import log_span
+from eos.group.committed import offsets_at
 from eos.group.expiry import due_for_renewal
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.admin import Mark
 from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ShardProducer
@@ -54,9 +55,7 @@ def renew_offsets(
             )
             if due:
                 with producer.transaction() as transaction:
-                    transaction.add_offsets(
-                        _where_they_stand(settings, due, stored, reader), reader.group_metadata()
-                    )
+                    transaction.add_offsets(_where_they_stand(settings, due, stored), reader.group_metadata())
 
 
 def _shards(
@@ -71,11 +70,7 @@ def _where_they_stand(
     settings: Settings,
     partitions: Iterable[Partition],
     stored: Mapping[Partition, Committed],
-    reader: ConsumerClient,
 ) -> OffsetVector:
     owned = set(partitions)
-    beginnings = {
-        partition: log_span(reader, partition, timeout_s=settings.open_deadline_s)[0]
-        for partition in owned - stored.keys()
-    }
+    beginnings = offsets_at(settings, Mark.START, owned - stored.keys())
     return stored_positions({p: at for p, at in stored.items() if p in owned}).merged(beginnings)

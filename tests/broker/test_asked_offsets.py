@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -59,3 +61,50 @@ def test_a_question_without_time_is_answered_all_the_same(
     admin = Admin({"bootstrap.servers": bootstrap})
     for _ in range(200):
         assert admin.offsets_at(Mark.HIGH_WATERMARK, [partition], timeout_s) == {partition: 3}
+
+
+# The collector runs while librdkafka's thread hands over the answer, and while the main thread sleeps.
+DROPPING = """
+import gc, sys, time
+from eos.kafka.admin import Admin, Mark
+from eos.offsets import Partition
+
+partitions = [Partition(sys.argv[2], 0)]
+
+def ask_and_drop():
+    admin = Admin({"bootstrap.servers": sys.argv[1]})
+    time.sleep(0.2)
+    asked = admin.ask_offsets_at(Mark.HIGH_WATERMARK, partitions, 5.0)
+    if sys.argv[3] == "with the error that it raised":
+        try:
+            raise ValueError
+        except ValueError as error:
+            kept = error  # and the error keeps this frame
+    return asked
+
+gc.disable()
+gc.collect()
+gc.freeze()
+gc.set_threshold(1, 1, 1)
+for _ in range(5):
+    asked = ask_and_drop()
+    gc.enable()
+    time.sleep(0.2)
+    gc.disable()
+print("alive", len(asked.answers()))
+"""
+
+
+@pytest.mark.parametrize("dropped", ["alone", "with the error that it raised"])
+def test_admin_that_is_dropped_with_a_question_under_way_ends_no_process(
+    bootstrap: str, partition: Partition, dropped: str
+) -> None:
+    """librdkafka ends the process by an assertion where a client is destroyed in the thread that hands over its answers."""
+    ended = subprocess.run(
+        [sys.executable, "-c", DROPPING, bootstrap, partition.topic, dropped],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout[:5]) == (0, "alive"), ended.stderr[-500:]

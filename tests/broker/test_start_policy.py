@@ -21,8 +21,8 @@ from eos.session import start_policy
 from eos.session.start_policy import apply_start_policy
 from tests.support.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
-from tests.support.kafka_frames import ApiKey
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed
+from tests.support.kafka_frames import ApiKey, Frame
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
 
 pytestmark = pytest.mark.broker
 
@@ -204,13 +204,13 @@ def test_nine_instances_whose_machine_is_slow_come_to_an_end_as_well(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one takes 1.5 s from its init to its commit, the eight others must not all come in between, again and again."""
-    offset_of = start_policy._first_offset
+    offsets_of = start_policy._first_offsets
 
-    def slow(partition: Partition, *arguments: Any) -> int:
-        time.sleep(0.75)
-        return offset_of(partition, *arguments)
+    def slow(*arguments: Any) -> dict[Partition, int]:
+        time.sleep(1.5)
+        return offsets_of(*arguments)
 
-    monkeypatch.setattr(start_policy, "_first_offset", slow)
+    monkeypatch.setattr(start_policy, "_first_offsets", slow)
     job = fault_job(bootstrap, partitions=2)
     settings = settings_for(bootstrap, input__start="earliest", transaction__timeout_ms=20_000)
     told: list[OffsetVector] = []
@@ -232,3 +232,32 @@ def test_nine_instances_whose_machine_is_slow_come_to_an_end_as_well(
 
     assert all({p: one.offset for p, one in stored.items()} == dict(told[0]) for stored in found)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("error", [-1, 6], ids=["UNKNOWN_SERVER_ERROR", "NOT_LEADER_OR_FOLLOWER"])
+def test_question_for_the_beginning_that_is_answered_by_an_error_is_asked_again(
+    bootstrap: str, proxy: HoldProxy, error: int
+) -> None:
+    """librdkafka's consumer may take the end of the log for its beginning then: all of the input would be skipped."""
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"%d" % n) for n in range(20)])
+    settings = settings_for(proxy.bootstrap_servers)
+
+    def fail(frame: Frame, answer: bytes) -> bytes:
+        time.sleep(0.02)  # so that the answer to a second question comes together with this one
+        return frame.with_offsets_error(answer, error)
+
+    for _ in range(20):  # it is a race in librdkafka: several of 20
+        proxy.clear_rules()
+        proxy.edit_reply(ApiKey.LIST_OFFSETS, fail)
+        group = unique("group")
+        with fresh_reader(settings, group, stable=True) as reader:
+            _, stored = apply_start_policy(
+                settings,
+                job.inputs,
+                reader,
+                app=job.name,
+                mode=OwnershipMode.GROUP,
+                on_first_offsets=lambda _: None,
+            )
+        assert [one.offset for one in stored.values()] == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from eos.check.preflight import preflight
-from eos.errors import ConfigError
+from eos.errors import ConfigError, OffsetGapError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.group.metadata import OwnershipMode
 from eos.local import QUICK_START, LocalKafka
@@ -87,15 +88,27 @@ def test_partition_that_nobody_ever_wrote_to_has_no_offset_to_forget(bootstrap: 
     assert offsets_of(bootstrap, job) == [0, 0, 1]
 
 
-def test_new_partition_that_was_emptied_before_its_first_start_is_caught_up(bootstrap: str) -> None:
-    """Its position moves past nothing, so its first commit is the only sign that it is done."""
-    job = three_partitions(bootstrap)
-    store(bootstrap, job, {0: 1, 1: 1}, had=2)
+@pytest.mark.parametrize("until", [1, 2], ids=["in part", "all"])
+@pytest.mark.parametrize("who", ["loop", "own loop", "member", "batch"])
+def test_new_partition_whose_first_records_were_deleted_before_they_were_processed_is_refused(
+    bootstrap: str, who: str, until: int
+) -> None:
+    """Nobody chose where to start in it: records that went before its owner came would be skipped without a word."""
+    job = replace(three_partitions(bootstrap), own_loop=who == "own loop")
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"2 more", partition=2)])
+    is_member = who in ("member", "own loop")
+    settings = settings_for(bootstrap) if is_member else by_partition(bootstrap, job)
+    mode = OwnershipMode.GROUP if is_member else OwnershipMode.PARTITION
+    store(bootstrap, job, {0: 1, 1: 1}, mode=mode, had=2)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for future in admin.delete_records([TopicPartition(job.inputs[0], 2, 1)]).values():
+    for future in admin.delete_records([TopicPartition(job.inputs[0], 2, until)]).values():
         future.result(20)
-    run_to_end(job, by_partition(bootstrap, job), timeout_s=20)
-    assert offsets_of(bootstrap, job) == [1, 1, 1]
+    with pytest.raises(OffsetGapError, match=rf"\[2\]: it is new to the group.*begins at {until}"):
+        if who == "batch":
+            plan_input(settings, job.inputs, app=job.name, commit="partition")
+        else:
+            run_to_end(job, settings, timeout_s=20)
+    assert offsets_of(bootstrap, job) == [1, 1, None]
 
 
 @pytest.mark.parametrize("who", ["loop", "batch"])

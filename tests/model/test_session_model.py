@@ -30,7 +30,7 @@ from eos.errors import (
 )
 from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.admin import GroupShape, TopicShape
+from eos.kafka.admin import GroupShape, Mark, TopicShape
 from eos.kafka.consumer import Committed, Fetched, GroupMetadata, RebalanceListener
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity
@@ -150,6 +150,9 @@ class World:
 
     def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
         return dict.fromkeys(names, TopicShape(len(PARTITIONS), 1, "id"))
+
+    def offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> OffsetVector:
+        return OffsetVector(dict.fromkeys(partitions, 0 if mark is Mark.START else LENGTH))
 
     def group_shape(self, group: str, timeout_s: float) -> GroupShape:
         return GroupShape(sorted(self.living), is_classic=True)
@@ -282,9 +285,6 @@ class FakeReader:
             self._world.next_question_fails = False
             raise RebalancedError("the group moved on")
         return {p: self._world.stored[p] for p in partitions if p in self._world.stored}
-
-    def stable_watermarks(self, partition: Partition, timeout_s: float) -> tuple[int, int]:
-        return 0, LENGTH
 
     def partitions_of(self, topics: Iterable[str], timeout_s: float) -> list[Partition]:
         return list(PARTITIONS)
@@ -440,6 +440,7 @@ class SessionMachine(RuleBasedStateMachine):
         )
         patch.setattr("eos.group.fenced_member.Admin", lambda *_: self.world)
         patch.setattr("eos.group.expiry.Admin", lambda *_: self.world)
+        patch.setattr("eos.group.committed.shared_admin", lambda *_: self.world)
         patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
         patch.setattr("eos.session.stalls.shared_admin", lambda *_: self.world)
         patch.setattr("eos.session.pipeline.ThreadPoolExecutor", lambda **_: self.world)

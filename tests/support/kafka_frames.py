@@ -45,7 +45,7 @@ _TRANSACTIONAL = {
     ApiKey.END_TXN: 3,
     ApiKey.TXN_OFFSET_COMMIT: 3,
 }
-_FLEXIBLE_FROM = {**_TRANSACTIONAL, ApiKey.FETCH: 12}
+_FLEXIBLE_FROM = {**_TRANSACTIONAL, ApiKey.FETCH: 12, ApiKey.LIST_OFFSETS: 6}
 _TOPIC_IDS_FROM = 13  # of Fetch: from there on it names no topic
 _ANSWERED_WITH_THROTTLE_AND_ERROR = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
 
@@ -176,6 +176,26 @@ class Frame:
                 fields.skip_tags()
                 if number == partition:
                     struct.pack_into(">hqqq", edited, at + 4, error, -1, -1, -1)
+            fields.skip_tags()
+        return bytes(edited)
+
+    def with_offsets_error(self, answer: bytes, error: int) -> bytes:
+        """The broker's answer to this ListOffsets (version 4 or newer), with an error in place of every offset."""
+        if self.api_key != ApiKey.LIST_OFFSETS:
+            msg = f"the answer to api key {self.api_key} is not known here"
+            raise ValueError(msg)
+        fields = _Fields(answer, flexible=self.flexible)
+        edited = bytearray(answer)
+        fields.unpack(">i")  # correlation id
+        fields.skip_tags()
+        fields.unpack(">i")  # throttle
+        for _ in range(fields.array_length()):
+            fields.string()
+            for _ in range(fields.array_length()):
+                at = fields.at
+                fields.unpack(">ihqqi")  # partition, error, timestamp, offset, leader epoch
+                struct.pack_into(">hqq", edited, at + 4, error, -1, -1)
+                fields.skip_tags()
             fields.skip_tags()
         return bytes(edited)
 
