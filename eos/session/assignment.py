@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from eos.errors import EosError
+from eos.errors import EosError, OffsetGapError
 from eos.events import Listener, PartitionsAssigned, PartitionsRevoked
 from eos.group.committed import committed_offsets, log_span, refuse_truncated
 from eos.group.guards import refuse_foreign
@@ -186,4 +186,11 @@ class Assignment:
     def _beginning_of_new(self, partition: Partition) -> int:
         """A partition without an offset in a topic that was started before is new: it is read from its beginning."""
         beginning, _ = log_span(self._client(), partition, timeout_s=self._settings.open_deadline_s)
-        return beginning
+        if beginning:
+            raise OffsetGapError(
+                f"{partition}: it was added after the group {self._group!r} began, and its records below offset {beginning} were "
+                "deleted (retention, DeleteRecords) before they were processed. Nothing is skipped silently. Fix: if they can "
+                "be done without, set the offset while no instance runs: kafka-consumer-groups.sh --reset-offsets --execute "
+                f"--group {self._group} --topic {partition.topic}:{partition.number} --to-earliest"
+            )
+        return 0

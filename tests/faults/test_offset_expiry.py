@@ -87,17 +87,6 @@ def test_partition_that_nobody_ever_wrote_to_has_no_offset_to_forget(bootstrap: 
     assert offsets_of(bootstrap, job) == [0, 0, 1]
 
 
-def test_new_partition_that_was_emptied_before_its_first_start_is_caught_up(bootstrap: str) -> None:
-    """Its position moves past nothing, so its first commit is the only sign that it is done."""
-    job = three_partitions(bootstrap)
-    store(bootstrap, job, {0: 1, 1: 1}, had=2)
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for future in admin.delete_records([TopicPartition(job.inputs[0], 2, 1)]).values():
-        future.result(20)
-    run_to_end(job, by_partition(bootstrap, job), timeout_s=20)
-    assert offsets_of(bootstrap, job) == [1, 1, 1]
-
-
 @pytest.mark.parametrize("who", ["loop", "batch"])
 def test_forgotten_offset_is_refused_beside_a_topic_that_starts_anew(bootstrap: str, who: str) -> None:
     job = three_partitions(bootstrap, inputs=2)
