@@ -1,7 +1,7 @@
 """(input record, error) -> the output record of a dead-letter topic; pure.
 
-The same input gives the same bytes: no clock, no traceback, no host. Verification can therefore
-compute dead letters again.
+The same input and reason give the same bytes: no clock, no traceback, no host. Verification can therefore
+compute dead letters again; it leaves out the reason.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from eos.headers import legible
 from eos.records import InputRecord, OutputRecord
 
 _PREFIX = "eos.deadletter."
+ERROR_HEADER = f"{_PREFIX}error"
 _MAX_REASON_CHARS = 500  # an error text may quote the record; a header should stay small
 
 
@@ -33,7 +34,7 @@ def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord
             (f"{_PREFIX}topic", record.topic.encode()),
             (f"{_PREFIX}partition", str(record.partition).encode()),
             (f"{_PREFIX}offset", str(record.offset).encode()),
-            (f"{_PREFIX}error", reason[:_MAX_REASON_CHARS].encode(errors="backslashreplace")),
+            (ERROR_HEADER, reason[:_MAX_REASON_CHARS].encode(errors="backslashreplace")),
         ),
         # librdkafka takes 0 for none, so that one cannot be kept.
         timestamp_ms=record.timestamp_ms if (record.timestamp_ms or 0) > 0 else None,

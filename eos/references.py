@@ -41,7 +41,8 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
     kind's public name, for the message.
 
     Raises:
-        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported.
+        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported, has a
+            syntax error, or misses a module that it imports.
         UsageError: the module raises a class of eos when it is imported.
     """
     module_name, colon, name = reference.partition(":")
@@ -55,11 +56,20 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
         with code_of_the_job(f"the module {module_name!r}"):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # Of the module itself or a parent; a module that misses one of its own imports says so itself.
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+        # Of the module itself or a parent, or of what it imports.
+        if error.name is None:
             raise
+        if not (module_name + ".").startswith(error.name + "."):
+            raise ConfigError(
+                f"the module {module_name!r} imports {error.name!r}, which is not found. Fix: install it here, or correct the import"
+            ) from error
         raise ConfigError(
             f"there is no module {module_name!r} under {app_dir}. Fix: run from its folder, or name it with --app-dir"
+        ) from error
+    except SyntaxError as error:
+        raise ConfigError(
+            f"{error.filename}, line {error.lineno}: {error.msg}, so the module {module_name!r} cannot be imported. Fix: correct "
+            "the syntax there"
         ) from error
     except SystemExit as error:  # it would end the command, with 0 for all that a caller can see
         raise ConfigError(

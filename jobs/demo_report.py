@@ -109,7 +109,7 @@ def _table(title: str, first: str, *others: str) -> Table:
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 0, 0, 1),
+        padding=0,
     )
     table.add_column(first, no_wrap=True)
     for name in others:

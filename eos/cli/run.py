@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eos.settings import Settings
 
 _HELD_BACK_CALL_S = 5.0
+_STOPPED = 143  # 128 + SIGTERM, as a shell reports it; 0 would say that all is processed
 
 log = logging.getLogger("eos.cli")
 
@@ -62,8 +63,8 @@ def run(
     shutdown.grace_ms), or, with --until-caught-up, at the end that the input had at
     the beginning (the high watermark). What another writer's open transaction holds
     back is waited for (input.held_back_deadline_ms); then it ends with 5, and says
-    which transaction it is. A worker that a signal ends alone is started again; any
-    other failure ends all workers.
+    which transaction it is. Stopped before that end, it ends with 143. A worker that a
+    signal ends alone is started again; any other failure ends all workers.
 
     --start is for the first start of a group, which has no offsets yet. It is applied
     once; do not keep it in a deployment.
@@ -86,13 +87,16 @@ def run(
     job = load_job(reference, app_dir)
     bind(job, settings)
     check_cluster(job, settings)
-    code = _supervise(reference, app_dir.absolute(), settings, until_caught_up=until_caught_up)
+    code, caught_up = _supervise(reference, app_dir.absolute(), settings, until_caught_up=until_caught_up)
     if until_caught_up and code is ExitCode.UNAVAILABLE:
         _name_what_holds_input_back(job, settings)
     if code is not ExitCode.DONE:
         end_with(
             code, f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})"
         )
+    if until_caught_up and not caught_up:
+        complain(f"{reference} was asked to stop before it had caught up; a later run goes on")
+        raise typer.Exit(_STOPPED)
 
 
 def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
@@ -116,14 +120,18 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
         complain(str(one))
 
 
-def _supervise(reference: str, app_dir: Path, settings: Settings, *, until_caught_up: bool) -> ExitCode:
+def _supervise(
+    reference: str, app_dir: Path, settings: Settings, *, until_caught_up: bool
+) -> tuple[ExitCode, bool]:
+    """How the workers ended, and whether each of them has done all that it was to do."""
     from eos.cli.listening import listen
     from eos.cli.progress import catching_up, quiet, shows_bars
     from eos.observe import Board, serve
     from eos.runner.supervisor import Restarted, run_workers
     from eos.runner.worker_process import Plan
 
-    board = Board(settings.for_worker(index).ordinal for index in range(settings.workers.count))
+    at_work = {settings.for_worker(index).ordinal for index in range(settings.workers.count)}
+    board = Board(at_work)
     server = serve(board, settings.observe)
     if server is not None:
         log.info("metrics and health: %s", server.url)
@@ -139,5 +147,10 @@ def _supervise(reference: str, app_dir: Path, settings: Settings, *, until_caugh
         def on_restart(restarted: Restarted) -> None:
             board.restarted(restarted.ordinal)
 
+        def on_done(ordinal: int) -> None:
+            board.done(ordinal)
+            at_work.discard(ordinal)
+
         plan = Plan(reference, app_dir, quiet(settings) if with_bar else settings, until_caught_up, listen)
-        return run_workers(plan, on_report=on_report, on_restart=on_restart, on_done=board.done)
+        code = run_workers(plan, on_report=on_report, on_restart=on_restart, on_done=on_done)
+    return code, not at_work

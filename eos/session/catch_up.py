@@ -66,12 +66,12 @@ class CatchUp:
             if only is None:
                 only = partitions_of(self._client, topics, timeout_s=deadline - time.monotonic())
             self._ends = marks(Mark.HIGH_WATERMARK, only)
-            starts = marks(Mark.START, only)
         except BaseException:
             self._client.close()
             raise
-        # Where nothing is left of the log there is nothing to process, and a group new to it may never commit an offset.
-        self._empty = {p for p, end in self._ends.items() if starts[p] >= end}
+        # Where nothing was ever written there is nothing to process, and a group new to it may never commit an offset. Where all
+        # was deleted, its owner refuses the gap.
+        self._empty = {p for p, end in self._ends.items() if not end}
         self._stands: dict[Partition, _Stand] = {}
         self._set_back_at: dict[Partition, float] = {}
         self._reached = False

@@ -47,6 +47,7 @@ class Comparison:
         partitions: every output topic, also those without any records, and how many partitions it has.
         broker_timestamps: those of them whose broker writes its own time into records (message.timestamp.type =
             LogAppendTime): timestamps are not compared there.
+        dead_letters: see `Identities`.
         grown_from: see `Placement`.
         order: whether the order is compared.
         directory: for the scratch database, instead of the one of temporary files (TMPDIR).
@@ -57,12 +58,13 @@ class Comparison:
         partitions: Mapping[str, int],
         *,
         broker_timestamps: Collection[str] = (),
+        dead_letters: str | None = None,
         grown_from: Mapping[str, int] | None = None,
         order: bool = True,
         directory: Path | None = None,
     ) -> None:
         self._placement = Placement(partitions, grown_from or {})
-        self._identities = Identities(broker_timestamps)
+        self._identities = Identities(broker_timestamps, dead_letters)
         self._order = order
         # Topics, input partitions and output partitions stand in the tables by number.
         self._topics = {topic: number for number, topic in enumerate(sorted(partitions))}

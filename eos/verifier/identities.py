@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from hashlib import blake2b
 
+from eos.deadletter import ERROR_HEADER
 from eos.headers import Headers, any_unreadable, legible
 from eos.records import InputRecord, OutputRecord
 
@@ -27,11 +28,14 @@ class Identities:
 
     Args:
         broker_timestamps: the topics whose broker writes its own time into records: no timestamp counts there.
+        dead_letters: the topic where the text of an error does not count. The letter's coordinates say which record it is of;
+            its text may have an address or the order of a set in it, and differs between versions of Python.
     """
 
-    def __init__(self, broker_timestamps: Collection[str]) -> None:
+    def __init__(self, broker_timestamps: Collection[str], dead_letters: str | None = None) -> None:
         self._key = secrets.token_bytes(16)
         self._broker_timestamps = frozenset(broker_timestamps)
+        self._dead_letters = dead_letters
         # Per topic: whether its outputs set their timestamp; both where some do.
         self._claims: defaultdict[str, set[bool]] = defaultdict(set)
         self._sealed: dict[str, list[bool]] = {}
@@ -63,6 +67,8 @@ class Identities:
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int | None
     ) -> int:
         name = topic.encode()
+        if topic == self._dead_letters:
+            headers = tuple(one for one in headers if one[0] != ERROR_HEADER)
         # Lengths first, so that no two different records are the same bytes.
         frame = _FRAME(
             _NONE if timestamp_ms is None else timestamp_ms,

@@ -82,6 +82,7 @@ class VerificationReport:
         failed: input records below the committed offset for which the transform raised.
         problems: what else contradicts exactly-once, in words.
         examples: the first few differences of each kind.
+        notes: what makes the verdict less certain, in words: topics that are compacted.
         held_back: input that could not be processed yet, because a transaction is open in front of it.
         order: what of the order was compared, in words.
     """
@@ -93,6 +94,7 @@ class VerificationReport:
     failed: int = 0
     problems: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    notes: tuple[str, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     order: str = ""
 
@@ -154,6 +156,7 @@ class VerificationReport:
             *((str(kind), f"{count:,}") for kind, count in self.differences.items()),
             *([("order", self.order)] if self.order else []),
             *(("problem", problem) for problem in self.problems),
+            *(("note", note) for note in self.notes),
             *(("held back", str(one)) for one in self.held_back),
             *(
                 ("not processed", f"{one.waiting:,} offsets of {one.partition} after the committed one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from eos.check.held_back import held_back
 from eos.errors import UnavailableError
@@ -49,7 +49,7 @@ def verify(
     with the transaction that holds it back, if there is one.
 
     Only this job may write to its output topics: the records of other writers are unexpected. Records that compaction or
-    retention has removed from output topics look lost. A scratch database for the comparison is kept in the directory of
+    retention has removed from output topics look lost, and outputs of those removed from input topics unexpected. A scratch database for the comparison is kept in the directory of
     temporary files (TMPDIR) while it runs: 100 to 200 bytes per output record.
 
     Args:
@@ -87,11 +87,15 @@ def verify(
         state = read_state(reader, group, inputs, outputs, deadline)
         contradictions = tuple(problems(reader, group, state))
         processed, written = input_ranges(state, input_from or {}), output_ranges(state, output_from or {})
+        configs = reader.configs({*job.inputs, *job.written_topics})
         why_not = _why_not_in_order(order, state.committed.values())
         records = Counter[Partition]()
         with Comparison(
             Counter(partition.topic for partition in outputs),
-            broker_timestamps=_broker_timestamps(reader, job),
+            broker_timestamps={
+                t for t, one in configs.items() if one.get("message.timestamp.type") == "LogAppendTime"
+            },
+            dead_letters=job.dead_letters,
             grown_from=grown_from or {},
             order=not why_not,
         ) as comparison:
@@ -115,6 +119,7 @@ def verify(
         failed=applied.failed,
         problems=contradictions,
         examples=(*compared.examples, *applied.examples),
+        notes=tuple(_compacted(job, configs)),
         held_back=held_back(settings, lsos, state.high_watermarks, deadline),
         order=why_not or _how_compared(compared, by_batches=transform.takes_batches),
     )
@@ -148,10 +153,18 @@ def _check(deadline: float) -> None:
         raise UnavailableError("all was read, but not compared, before the deadline")
 
 
-def _broker_timestamps(reader: LogReader, job: Job) -> frozenset[str]:
-    """The output topics whose broker writes its own time into records; one that may not be seen (ACL) counts as another."""
-    configs = reader.configs(job.written_topics).items()
-    return frozenset(topic for topic, one in configs if one.get("message.timestamp.type") == "LogAppendTime")
+def _compacted(job: Job, configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What compaction takes away from a verdict, in words; a topic that may not be seen (ACL) counts as not compacted."""
+    compacted = {topic for topic, one in configs.items() if "compact" in one.get("cleanup.policy", "")}
+    for topic in job.inputs:
+        if topic in compacted:
+            yield (
+                f"input {topic} is compacted (cleanup.policy): the outputs of records that compaction has removed look "
+                "unexpected, and whether one of them is lost cannot be seen"
+            )
+    for topic in job.written_topics:
+        if topic in compacted:
+            yield f"output {topic} is compacted (cleanup.policy): what compaction has removed looks lost"
 
 
 def _waiting(

@@ -302,6 +302,21 @@ def test_a_signal_ends_the_job_in_order(eos: Eos, workplace: Workplace, number: 
     workplace.assert_exact(done)
 
 
+def test_a_run_that_is_stopped_before_it_has_caught_up_does_not_end_as_done(
+    eos: Eos, workplace: Workplace
+) -> None:
+    workplace.load(3_000)
+    with eos(
+        "run", _JOB, "--start", "earliest", "--until-caught-up", TEST_SECONDS_PER_RECORD="0.01"
+    ) as child:
+        workplace.wait_committed(10)
+        child.signal(signal.SIGTERM)
+        assert child.wait(_END_S) == 143
+    done = workplace.committed()
+    assert done < 3_000
+    workplace.assert_exact(done)
+
+
 def test_a_killed_worker_is_replaced_and_the_result_is_exact(eos: Eos, workplace: Workplace) -> None:
     workplace.load(3_000)
     with eos(

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from eos.errors import FencedError, UnavailableError
+from eos.errors import FencedError, OffsetGapError, UnavailableError
 from eos.offsets import OffsetVector, Partition
 from eos.session.catch_up import CatchUp
 from eos.settings import Settings
@@ -122,18 +122,29 @@ def test_input_of_aborted_records_alone_is_processed_to_its_end(bootstrap: str, 
     assert read_committed(bootstrap, *job.outputs) == []
 
 
-def test_partition_that_is_new_to_the_group_and_empty_holds_nothing_back(bootstrap: str) -> None:
-    """All of it has expired: there is no record and no marker behind which an offset could be committed."""
+@MODES
+@pytest.mark.parametrize("kept", [0, 2])
+def test_partition_whose_first_records_were_deleted_before_the_group_came_to_it_is_a_gap(
+    bootstrap: str, mode: str, kept: int
+) -> None:
+    """It was added while the job stood still. Its records were never processed, so its log's start is no beginning."""
     job = fault_job(bootstrap, partitions=1)
     source = job.inputs[0]
     produce_plain(bootstrap, source, some("v", 5))
-    run_to_end(job, settings_for(bootstrap))
+    all_of_it: dict[str, object] = {"ownership__mode": mode}
+    if mode == "partition":
+        all_of_it |= {"ownership__instances": 1, "ownership__ordinal": 0}
+    settings = settings_for(bootstrap, **all_of_it)
+    run_to_end(job, settings)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(source, 2)])[source].result(20)
-    produce_plain(bootstrap, source, [PlainRecord(b"gone", partition=1)], timeout_s=20)
+    added = [PlainRecord(b"%d" % number, partition=1) for number in range(1 + kept)]
+    produce_plain(bootstrap, source, added, timeout_s=20)
     (deleted,) = admin.delete_records([TopicPartition(source, 1, 1)]).values()
     deleted.result(20)
-    run_to_end(job, settings_for(bootstrap, input__start="fail"), timeout_s=30)
+    with pytest.raises(OffsetGapError, match=r"\[1\]: .*below offset 1 .*--to-earliest"):
+        run_to_end(job, settings, timeout_s=30)
+    assert committed_offsets(bootstrap, job.group, [(source, 1)])[source, 1][0] is None
     assert len(read_committed(bootstrap, job.out)) == 5
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -360,6 +361,37 @@ def test_timestamps_of_the_broker_are_not_compared(house: House, names: Callable
     stamping = house._replace(job=job)
     stamping.process(stamping.load(5))
     assert stamping.verified().exactly_once
+
+
+def test_dead_letter_whose_error_text_is_another_at_each_try_is_right(house: House) -> None:
+    """An address, the order of a set, another version of Python: the letter's coordinates say what it is of."""
+
+    def refuse(record: InputRecord) -> list[OutputRecord]:
+        raise ValueError(f"cannot read {object()}")
+
+    refusing = house._replace(job=replace(house.job, transform=refuse))
+    records = refusing.load(3)
+    refusing.process(records[:2])
+    assert refusing.verified().exactly_once
+    refusing.commit([], {0: 2})
+    assert refusing.verified().differences[Difference.LOST] == 1
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_compacted_topic_is_noted(house: House, side: str) -> None:
+    """What compaction has removed makes a right output look wrong, and a wrong one right."""
+    compacted = unique("compacted")
+    create_topics(house.bootstrap, {compacted: 2}, config={"cleanup.policy": "compact"})
+    changes: dict[str, Any] = {"inputs": [compacted]} if side == "input" else {"dead_letters": compacted}
+    noting = house._replace(job=replace(house.job, **changes))
+    noting.process(noting.load(3))
+    report = noting.verified()
+    assert report.exactly_once
+    assert [note.split(":")[0] for note in report.notes] == [
+        f"{side} {compacted} is compacted (cleanup.policy)"
+    ]
+    assert ("note", report.notes[0]) in report.rows()
+    assert house.verified().notes == ()
 
 
 def test_progress_is_reported_to_the_end(house: House) -> None:

@@ -37,6 +37,7 @@ class _Supervisor:
         self.plan: Plan | None = None
         self.code = ExitCode.DONE
         self.reports: list[tuple[int, object]] = []
+        self.stopped_after: int | None = None  # so many workers were done
 
     def run_workers(
         self,
@@ -50,7 +51,8 @@ class _Supervisor:
         for ordinal, report in self.reports:
             on_report(ordinal, report)
         on_restart(Restarted(plan.settings.ordinal, 9))
-        on_done(plan.settings.ordinal)
+        for index in range(plan.settings.workers.count)[: self.stopped_after]:
+            on_done(plan.settings.for_worker(index).ordinal)
         return self.code
 
 
@@ -105,6 +107,18 @@ def test_run_exits_with_the_workers_code_and_says_so(
     ended = eos("run", _JOB, *_APP_DIR)
     assert ended.code == code
     assert f"exit code {int(code)} ({code.name.lower().replace('_', ' ')})" in ended.err
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_run_until_caught_up_that_is_stopped_before_does_not_end_as_done(
+    eos: Eos, supervisor: _Supervisor, done: int
+) -> None:
+    """0 is what a script or a Kubernetes Job goes on after."""
+    supervisor.stopped_after = done
+    ended = eos("run", _JOB, *_APP_DIR, "--workers", "2", "--until-caught-up")
+    assert ended.code == 143
+    assert "was asked to stop before it had caught up" in ended.err
+    assert eos("run", _JOB, *_APP_DIR, "--workers", "2").code == ExitCode.DONE
 
 
 def test_run_logs_the_warnings_of_the_preflight(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from eos.errors import FencedError, UsageError
+from eos.errors import ConfigError, FencedError, UsageError
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.references import load_named
@@ -142,6 +142,21 @@ def test_module_that_raises_a_class_of_eos_when_it_is_imported_is_a_mistake_and_
     )
     with pytest.raises(UsageError, match=r"'module_that_is_fenced' raised FencedError.*Fix: "):
         load_named("module_that_is_fenced:job", tmp_path, Job, "eos.Job")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def broken(:\n", r"broken_module\.py, line 1: invalid syntax.*Fix: "),
+        ("import no_such_package\n", r"'broken_module' imports 'no_such_package'.*Fix: "),
+    ],
+)
+def test_module_that_cannot_be_imported_is_named_with_the_place_and_without_a_traceback(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "broken_module.py").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_named("broken_module:job", tmp_path, Job, "eos.Job")
 
 
 def test_one_output_batch_without_a_list_is_the_users_bug() -> None:
