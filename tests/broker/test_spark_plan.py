@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from eos.errors import ConfigError, OffsetGapError
-from eos.events import Event, InputPlanned, PartitionsAssigned, StartPolicyApplied
+from eos.events import Event, InputPlanned, StartPolicyApplied
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.config import client_config
 from eos.kafka.consumer import offsets_reader
@@ -24,7 +24,7 @@ from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.spark.plan import Commit, InputPlan, OffsetRange, plan_input
 from tests.conftest import NewTopic
-from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
+from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,
@@ -229,74 +229,6 @@ def test_partition_that_is_new_to_a_started_topic_begins_at_its_beginning(
 
     assert ranges(found) == {1: (0, 1)}
     assert found.partitions == (Partition(source, 0), Partition(source, 1))
-
-
-@pytest.mark.xfail(
-    strict=True, reason="a batch begins at the log's start, as the loop did: eos/spark/plan.py"
-)
-def test_partition_whose_first_records_were_deleted_before_a_run_came_to_it_is_a_gap(
-    bootstrap: str, topic: NewTopic, app: str
-) -> None:
-    """It was added between two runs. Its records were never processed, so its log's start is no beginning."""
-    source = topic("in")
-    settings = settings_for(bootstrap)
-    plan(settings, source, app=app)
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_partitions([NewPartitions(source, 2)], operation_timeout=20)[source].result(20)
-    produce_plain(bootstrap, source, [PlainRecord(b"%d" % i, partition=1) for i in range(3)])
-    (deleted,) = admin.delete_records([TopicPartition(source, 1, 2)]).values()
-    deleted.result(20)
-
-    with pytest.raises(OffsetGapError, match=r"\[1\]"):
-        plan(settings, source, app=app)
-
-
-@pytest.mark.parametrize("commit", ["partition", "batch"])
-def test_group_with_live_members_is_refused(bootstrap: str, commit: Commit) -> None:
-    job = fault_job(bootstrap, partitions=1)
-    with in_thread(job, settings_for(bootstrap, ownership__static_membership=False)) as run:
-        run.told(PartitionsAssigned)
-        with pytest.raises(ConfigError, match=f"has live members .*runs with '{commit}'"):
-            plan(
-                settings_for(bootstrap, ownership__adopt_offsets=True),
-                *job.inputs,
-                app=job.name,
-                commit=commit,
-            )
-        run.stop()
-
-
-@pytest.mark.parametrize(
-    ("before", "commit", "refused"),
-    [
-        (OwnershipMode.PARTITION, "partition", False),
-        (OwnershipMode.BATCH, "batch", False),
-        (OwnershipMode.PARTITION, "batch", True),
-        (OwnershipMode.BATCH, "partition", True),
-        (OwnershipMode.GROUP, "partition", True),
-        (OwnershipMode.SINK, "batch", True),
-    ],
-)
-def test_offsets_of_another_mode_are_refused_until_they_are_adopted(
-    bootstrap: str, topic: NewTopic, app: str, before: OwnershipMode, commit: Commit, refused: bool
-) -> None:
-    """Adopted once is adopted for good, also where nothing new came in."""
-    source = topic("in", 2)
-    settings = settings_for(bootstrap)
-    written = [PlainRecord(b"%d" % p, partition=p) for p in (0, 0, 1)]
-    produce_plain(bootstrap, source, written)
-    plan(settings, source, app=app)  # its start belongs to no mode
-    commit_in_mode(settings, app, before, Partition(source, 0), 1)
-    commit_in_mode(settings, app, before, Partition(source, 1), 1)
-
-    if refused:
-        with pytest.raises(ConfigError, match=f"runs with '{commit}'.*--adopt-offsets"):
-            plan(settings, source, app=app, commit=commit)
-    adopting = settings_for(bootstrap, ownership__adopt_offsets=refused)
-    assert ranges(plan(adopting, source, app=app, commit=commit)) == {0: (1, 2)}
-    assert ranges(plan(settings, source, app=app, commit=commit)) == {0: (1, 2)}
-    stored = committed_offsets(bootstrap, app, [(source, p) for p in (0, 1)])
-    assert [(offset, f"mode={commit} " in stamp) for offset, stamp in stored.values()] == [(1, True)] * 2
 
 
 def test_offsets_that_a_transaction_is_pending_on_are_waited_for(

@@ -72,8 +72,8 @@ def test_ctrl_c_exits_as_a_shell_expects(eos: Eos, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_module_that_cannot_be_imported_is_the_jobs_own_traceback(eos: Eos, tmp_path: Path) -> None:
-    (tmp_path / "broken_job.py").write_text("import no_such_dependency\n")
-    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):  # Python prints it and exits with 1
+    (tmp_path / "broken_job.py").write_text("raise ZeroDivisionError\n")
+    with pytest.raises(ZeroDivisionError):  # Python prints it and exits with 1
         end_with_code(["run", "broken_job:job", "--app-dir", str(tmp_path)])
 
 
