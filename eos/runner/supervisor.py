@@ -18,11 +18,10 @@ from multiprocessing.context import SpawnProcess
 from typing import NamedTuple
 
 from eos.exits import ExitCode
-from eos.runner.worker_process import OPENED, Ending, Plan, stop_signals, work
+from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals, work
 
 _POLL_S = 0.2
 _MAX_PAUSE_S = 30.0
-_KILL_MARGIN_S = 5.0  # after the grace period: what is left open is aborted by the next owner's init
 _STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
 
 log = logging.getLogger("eos.runner.supervisor")
@@ -86,7 +85,7 @@ class _Worker:
                 self._exit_s,
             )
             self.process.kill()
-            self.process.join(_KILL_MARGIN_S)
+            self.process.join(KILL_MARGIN_S)
             status = self.process.exitcode
         return status
 
@@ -254,7 +253,7 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
         if worker.process is not None:
             worker.process.terminate()
     in_order = ExitCode.DONE
-    deadline = time.monotonic() + grace_s + _KILL_MARGIN_S
+    deadline = time.monotonic() + grace_s + KILL_MARGIN_S
     while running := [w for w in workers if w.process is not None and w.ended() is None]:
         if time.monotonic() >= deadline:
             if any(worker.ending is None for worker in running):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -42,6 +43,7 @@ class Ending(NamedTuple):
     asked_by: int = 0  # the signal that asked it to stop; 0: it has done all its work, or failed
 
 
+KILL_MARGIN_S = 5.0  # after the grace period: what is left open is aborted by the next owner's init
 OPENED = "opened"  # a worker's first message: it has a session, so the group has its first offsets
 
 
@@ -71,7 +73,9 @@ def stop_signals() -> Iterator[Stop]:
 def work(plan: Plan, settings: Settings, reports: Connection, lifeline: Connection) -> None:
     """A worker process: runs its shards, reports how it ended, and ends with that exit code."""
     with stop_signals() as stop:
-        threading.Thread(target=_follow_parent, args=(lifeline, stop), daemon=True).start()
+        threading.Thread(
+            target=_follow_parent, args=(lifeline, stop, settings.shutdown.grace_s), daemon=True
+        ).start()
         listener = _reporting_opened(plan.listener(reports, settings.ordinal, settings), lifeline)
         try:
             job = load_named(plan.job, plan.app_dir, Job, "eos.Job")
@@ -108,7 +112,7 @@ def _reporting_opened(listener: Listener, lifeline: Connection) -> Listener:
     return listen
 
 
-def _follow_parent(lifeline: Connection, stop: threading.Event) -> None:
+def _follow_parent(lifeline: Connection, stop: threading.Event, grace_s: float) -> None:
     """The parent writes nothing here: the pipe's end means that it is gone, however it died."""
     with_parent = True
     while with_parent:
@@ -116,6 +120,9 @@ def _follow_parent(lifeline: Connection, stop: threading.Event) -> None:
             lifeline.recv_bytes()
         except (EOFError, OSError):
             with_parent = False
+    # A parent kills a worker that does not end in time. Without one this timer does, which is a thread in C: it also ends a
+    # worker whose client hangs with Python's lock held (seen once in close(), in rd_kafka_assign0).
+    faulthandler.dump_traceback_later(grace_s + KILL_MARGIN_S, exit=True)
     if not stop.is_set():
         log.error("the parent process is gone: stopping")
         os.kill(os.getpid(), signal.SIGTERM)

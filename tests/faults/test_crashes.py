@@ -26,6 +26,7 @@ from tests.support.jobs_for_faults import (
 )
 from tests.support.kafka_frames import ApiKey
 from tests.support.observer import PlainRecord, produce_plain, read_committed
+from tests.support.process_ends import MARK
 from tests.support.processes import Child
 
 pytestmark = pytest.mark.broker
@@ -238,6 +239,21 @@ def test_workers_that_had_to_be_killed_did_not_end_in_good_order(bootstrap: str)
         child.terminate()
         assert child.wait(WAIT_S) == ExitCode.UNEXPECTED
         assert any("killed; the next start settles" in line for line in child.lines)
+    assert job.check(bootstrap).processed == 0
+
+
+def test_worker_that_hangs_when_its_parent_is_killed_is_ended(bootstrap: str) -> None:
+    """Nobody else is there who could kill it."""
+    job = fault_job(bootstrap)
+    with in_process(job, bootstrap, kind="workers", shutdown__grace_ms=500) as child:
+        pid = int(child.wait_line("SessionOpened", WAIT_S).split()[1])
+        produce_plain(bootstrap, job.inputs[0], [PlainRecord(MARK + b"hang", partition=0)])
+        time.sleep(2)
+        child.kill()
+        deadline = time.monotonic() + WAIT_S
+        while is_alive(pid):
+            assert time.monotonic() < deadline, "the worker outlives its parent"
+            time.sleep(0.05)
     assert job.check(bootstrap).processed == 0
 
 

@@ -16,7 +16,7 @@ from eos.cli import options
 from eos.exits import ExitCode
 from eos.job import Declaration
 from eos.references import load_named
-from eos.runner import supervisor
+from eos.runner.worker_process import KILL_MARGIN_S
 from eos.settings import Settings
 from eos.settings.catalogue import Catalogue
 from eos.settings.ordinal import parse_ordinal
@@ -163,7 +163,7 @@ def test_grace_period_covers_that_of_the_settings_and_what_the_parent_does_behin
     """Kubernetes must never be the one who kills: its SIGKILL would leave a transaction open."""
     grace_s = _settings("refunds", tmp_path).shutdown.grace_s
     given_s = PODS["refunds"]["spec"]["terminationGracePeriodSeconds"]
-    assert given_s >= grace_s + supervisor._KILL_MARGIN_S + _CONTAINER_END_S
+    assert given_s >= grace_s + KILL_MARGIN_S + _CONTAINER_END_S
 
 
 def test_pod_takes_its_number_from_its_name(tmp_path: Path) -> None:

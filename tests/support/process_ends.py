@@ -19,10 +19,20 @@ def _crash_at_exit(status: int) -> None:
     raise ValueError(msg)
 
 
+def _hang_without_parent() -> None:
+    """As a client that hangs in C with Python's lock held, a moment after the parent is gone."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.05)
+    time.sleep(1)
+    ctypes.PyDLL(None).sleep(120)
+
+
 _WAYS: Mapping[bytes, Callable[[], object]] = {
     b"os._exit(0)": lambda: os._exit(0),
     b"os._exit(3)": lambda: os._exit(3),  # the code of a fence
     b"C exit(0)": lambda: ctypes.CDLL(None).exit(0),
+    b"hang": _hang_without_parent,
     b"atexit 0": lambda: _crash_at_exit(0),
     b"atexit 3": lambda: _crash_at_exit(3),
     b"thread": lambda: threading.Thread(
