@@ -21,6 +21,7 @@ from eos.errors import (
     ConfigError,
     EosError,
     FencedError,
+    OffsetGapError,
     RecordRefusedError,
     ReopenError,
     TransactionExpiredError,
@@ -40,7 +41,7 @@ from eos.spark.report import ShardReport, ShardState
 from eos.spark.shard_offsets import group_metadata
 
 # Spark would only try again what fails in the same way: such a failure is reported, not raised.
-_FOR_GOOD = (UsageError, ConfigError, RecordRefusedError, ConflictError)
+_FOR_GOOD = (UsageError, ConfigError, OffsetGapError, RecordRefusedError, ConflictError)
 _TWIN_POLL_S = 0.2
 _CALL_S = 5.0
 # What is left of a first try when Spark has given it up needs less to end, or to commit after all.

@@ -78,14 +78,16 @@ def test_declaration_that_contradicts_itself_is_refused(changes: dict[str, Any],
 def test_stream_follows_the_same_rules() -> None:
     job = StreamJob(name="s", inputs=["in"], outputs=["out"], transform=lambda frame: frame)
     assert isinstance(job, Declaration)
-    assert (job.inputs, job.read_topics, job.written_topics) == (("in",), {"in"}, {"out"})
+    assert job.inputs == ("in",)
+    assert job.read_topics == {"in"}
+    assert job.written_topics == {"out"}
     with pytest.raises(UsageError, match="StreamJob 's': give exactly one"):
         StreamJob(name="s", inputs=["in"], outputs=["out"])
 
 
 def test_factory_that_is_given_as_the_transform_is_named() -> None:
     """What makes a transform was called `transform` here before."""
-    job = declared(transform=lambda run: lambda frame: frame, transform_factory=None)
+    job = declared(transform=same, transform_factory=None)
     with pytest.raises(
         UsageError, match=r"SparkJob 'j': the transform returned function.*transform_factory="
     ):
