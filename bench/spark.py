@@ -23,7 +23,7 @@ from eos import Settings
 from eos.local.connector import provide_connector
 from eos.local.java import find_java
 from eos.spark.batch import ExactlyOnceBatch
-from eos.spark.plan import plan_input
+from eos.spark.planning import plan_input
 from eos.spark.session import build_session
 from eos.spark.source import read_input
 from eos.spark.stream import exactly_once_sink

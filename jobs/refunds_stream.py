@@ -17,7 +17,7 @@ job = StreamJob(
     name="refunds-stream",
     inputs=refunds.job.inputs,
     outputs=sorted(refunds.job.written_topics),
-    transform=lambda settings: records_transform(refunds.job, settings),
+    transform_factory=lambda settings: records_transform(refunds.job, settings),
     settings=refunds.RefundSettings,
 )
 

@@ -144,7 +144,7 @@ job = SparkJob(
     inputs=[SETTLEMENTS],
     outputs=[SETTLEMENT_REPORT],
     snapshots=[MERCHANTS],
-    transform=settlement_report,
+    transform_factory=settlement_report,
     settings=ReportSettings,
     commit="batch",
 )

@@ -34,7 +34,7 @@ def fees(payments: DataFrame) -> DataFrame:
 
 
 # %% The same as a job, for `eos spark run docs.examples.own_transform:job`.
-job = SparkJob(name="payment-fees", inputs=["payments"], outputs=["payment-fees"], transform=lambda _: fees)
+job = SparkJob(name="payment-fees", inputs=["payments"], outputs=["payment-fees"], transform=fees)
 
 
 # %% Run it: everything new since the last run, each input partition's output and offset in one transaction.

@@ -256,7 +256,7 @@ def _spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str,
 
 
 def _print(results: Sequence[BatchResult]) -> None:
-    from eos.spark.commit import ShardState
+    from eos.spark.report import ShardState
 
     states = (ShardState.COMMITTED, ShardState.EMPTY, ShardState.SKIPPED)
     head = ("run", "partitions", *map(str, states), "records out", "seconds")

@@ -11,42 +11,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eos.spark.batch import BatchResult, ExactlyOnceBatch, ShardResult
-    from eos.spark.commit import ShardState
+    from eos.spark.batch import BatchResult, ExactlyOnceBatch
     from eos.spark.job import SparkJob, SparkRun, main, run_job
     from eos.spark.ledger import LedgerChangedError, LedgerError
     from eos.spark.plan import InputPlan, OffsetRange
+    from eos.spark.report import ShardResult, ShardState
     from eos.spark.session import build_session, check_session
-    from eos.spark.source import read_snapshot
+    from eos.spark.source import read_snapshot, read_stream
     from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
     from eos.spark.stream_job import StreamJob, StreamRun, start_stream
-    from eos.spark.stream_source import read_stream
     from eos.spark.transform import records_transform
 
-_HOMES = {
-    "BatchResult": "batch",
-    "ExactlyOnceBatch": "batch",
-    "ExactlyOnceSink": "stream",
-    "InputPlan": "plan",
-    "LedgerChangedError": "ledger",
-    "LedgerError": "ledger",
-    "OffsetRange": "plan",
-    "ShardResult": "batch",
-    "ShardState": "commit",
-    "SparkJob": "job",
-    "SparkRun": "job",
-    "StreamJob": "stream_job",
-    "StreamRun": "stream_job",
-    "build_session": "session",
-    "check_session": "session",
-    "exactly_once_sink": "stream",
-    "main": "job",
-    "read_snapshot": "source",
-    "read_stream": "stream_source",
-    "records_transform": "transform",
-    "run_job": "job",
-    "start_stream": "stream_job",
+_NAMES = {
+    "batch": "BatchResult ExactlyOnceBatch",
+    "job": "SparkJob SparkRun main run_job",
+    "ledger": "LedgerChangedError LedgerError",
+    "plan": "InputPlan OffsetRange",
+    "report": "ShardResult ShardState",
+    "session": "build_session check_session",
+    "source": "read_snapshot read_stream",
+    "stream": "ExactlyOnceSink exactly_once_sink",
+    "stream_job": "StreamJob StreamRun start_stream",
+    "transform": "records_transform",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "BatchResult",

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 
-from eos.errors import EosError, FencedError, OffsetGapError, UnclassifiedError, UsageError
-from eos.events import Listener, ProducerOpened, TransactionCommitted, ignore_event
+from eos.errors import EosError, FencedError, OffsetGapError, UsageError
+from eos.events import Listener, ProducerOpened, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
-from eos.offsets import OffsetVector
 from eos.settings import Settings
-from eos.shards import BatchShard, PartitionShard
-from eos.spark.commit import REPORT_SCHEMA, WHOLE_INPUT, CommitUnit, ShardState, Writing
-from eos.spark.endmarks import END, can_mark_in_place, mark_by_shuffle, mark_in_place
-from eos.spark.failures import decoded, from_spark
+from eos.spark.declared import FrameTransform
+from eos.spark.done_ranges import WHOLE_INPUT, DoneRanges
+from eos.spark.endmarks import END, can_mark_in_place, known_shard, mark_by_shuffle, mark_in_place
+from eos.spark.failures import from_spark
 from eos.spark.operators import row_wise
-from eos.spark.origin import as_input, require_own_input, require_shards_apart
+from eos.spark.origin import as_input, require_own_input
 from eos.spark.output import OutputColumns, require_once
-from eos.spark.plan import InputPlan, OffsetRange, ends_of, plan_input
+from eos.spark.plan import Commit, InputPlan
+from eos.spark.planning import plan_input, refuse_gone
+from eos.spark.report import Reports, ShardResult, ShardState, reports_of, results_of
 from eos.spark.session import warn_of_session
-from eos.spark.source import SHARD, read_input, refuse_gone
-
-FrameTransform = Callable[[DataFrame], DataFrame]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardResult:
-    """What became of one transaction of a run. Times are in seconds.
-
-    ``state`` is SKIPPED where an earlier try of the task, or another driver, had committed it: its records were
-    written then, and ``records_out`` is 0.
-    """
-
-    shard: str
-    state: ShardState
-    offsets: OffsetVector
-    records_out: int
-    seconds: float
-    commit_seconds: float
+from eos.spark.shards_apart import require_shards_apart
+from eos.spark.source import SHARD, read_input
+from eos.spark.writer import Writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +93,18 @@ class ExactlyOnceBatch:
         self._outputs = tuple(outputs)
         self._listener = listener
 
-    def plan(self, commit: CommitUnit = "partition") -> InputPlan:
+    def plan(self, commit: Commit = "partition") -> InputPlan:
         """What a run reads now, for :meth:`run`; offsets that are new or old are committed where they stand.
 
         So it comes before a run, not beside one: it takes over the shards whose offsets it commits. See
-        :func:`eos.spark.plan.plan_input` for what it raises.
+        `eos.spark.planning.plan_input` for what it raises.
         """
         return plan_input(
             self._settings, self._inputs, app=self._name, commit=commit, listener=self._listener
         )
 
     def run(
-        self, transform: FrameTransform, *, commit: CommitUnit = "partition", plan: InputPlan | None = None
+        self, transform: FrameTransform, *, commit: Commit = "partition", plan: InputPlan | None = None
     ) -> BatchResult:
         """Read, transform and commit what is new; returns once all of it is seen committed.
 
@@ -158,14 +141,18 @@ class ExactlyOnceBatch:
         require_own_input(frame, source)
         if commit == "partition":
             require_shards_apart(frame, source, topics=len(self._inputs))
-        reports = self._write(frame, source, plan, columns, commit)
-        results = self._told(reports, plan, commit)
+        done = DoneRanges.of(self._settings, plan)
+        reports = self._write(frame, source, plan, columns, done)
+        for number, one in reports:
+            if one.open_seconds:
+                self._listener(ProducerOpened(done.shard(number).transactional_id, one.open_seconds))
+        results = results_of(reports, done, self._listener)
         self._require_committed(plan)
         return BatchResult(plan, tuple(results), time.monotonic() - began)
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _columns(self, frame: DataFrame, commit: CommitUnit) -> OutputColumns:
+    def _columns(self, frame: DataFrame, commit: Commit) -> OutputColumns:
         if not isinstance(frame, DataFrame):
             raise UsageError(f"the transform returned {type(frame).__name__}, not a DataFrame")
         if commit == "partition":
@@ -185,105 +172,40 @@ class ExactlyOnceBatch:
         return OutputColumns.of(frame, self._outputs)
 
     def _write(
-        self,
-        frame: DataFrame,
-        source: DataFrame,
-        plan: InputPlan,
-        columns: OutputColumns,
-        commit: CommitUnit,
-    ) -> list[Row]:
+        self, frame: DataFrame, source: DataFrame, plan: InputPlan, columns: OutputColumns, done: DoneRanges
+    ) -> Reports:
         try:
-            marked, shards_by_task = self._marked(frame, source, plan, columns, commit)
-            writing = Writing(
-                self._settings,
-                self._name,
-                plan.group,
-                _ranges_by_shard(plan, commit),
-                secrets.token_hex(6),
-                commit,
-                columns,
-                Counter(partition.topic for partition in plan.partitions),  # the plan saw to it
-                shards_by_task,
-            )
-            return marked.mapInArrow(lambda batches: writing(batches), REPORT_SCHEMA).collect()  # noqa: PLW0108 - Spark asks for a function
+            rows, shards_by_task = self._marked(frame, source, plan, columns)
+            return reports_of(rows, Writing(self._settings, columns, done, shards_by_task))
         except EosError:
             raise
         except Exception as error:
             raise self._explained(error, plan) from error
 
     def _marked(
-        self,
-        frame: DataFrame,
-        source: DataFrame,
-        plan: InputPlan,
-        columns: OutputColumns,
-        commit: CommitUnit,
+        self, frame: DataFrame, source: DataFrame, plan: InputPlan, columns: OutputColumns
     ) -> tuple[DataFrame, tuple[int, ...] | None]:
-        """The rows to write, every shard's in one task and followed by its end marks."""
-        end = F.lit(False)
-        if commit == "batch":
-            rows = columns.select(frame.withColumn(SHARD, F.lit(WHOLE_INPUT)), SHARD).withColumn(END, end)
-            return mark_by_shuffle(self._spark, rows, [WHOLE_INPUT], tasks=1), None
-        rows = columns.select(frame.withColumn(SHARD, F.col(SHARD).cast("int")), SHARD).withColumn(END, end)
+        """The rows to write, every shard's in one task and followed by its end marks; and whose the tasks are, if known."""
+
+        def of(shard: Column) -> DataFrame:
+            return columns.select(frame.withColumn(SHARD, shard.cast("int")), SHARD).withColumn(
+                END, F.lit(False)
+            )
+
+        if plan.commit == "batch":
+            return mark_by_shuffle(self._spark, of(F.lit(WHOLE_INPUT)), [WHOLE_INPUT], tasks=1), None
+        rows = of(F.col(SHARD))
         in_place = row_wise(rows, source, plan) if can_mark_in_place(self._spark) else None
         if in_place is not None:
             marked = mark_in_place(self._spark, in_place.java_rdd, rows.schema, in_place.shards)
             return marked, in_place.shards
         shards = [plan.shard_of(one.partition) for one in plan]
-        wanted = self._settings.spark.write_tasks or self._spark.sparkContext.defaultParallelism
-        return mark_by_shuffle(self._spark, rows, shards, tasks=min(wanted, len(shards))), None
-
-    def _told(self, reports: Sequence[Row], plan: InputPlan, commit: CommitUnit) -> list[ShardResult]:
-        """The results as the tasks reported them, told to the listener.
-
-        Raises:
-            EosError: what a task failed for; the other tasks have ended by then.
-        """
-        results = []
-        for report in sorted(reports, key=lambda row: row.shard):
-            if report.state == ShardState.FAILED:
-                continue
-            result = self._result(report, plan, commit)
-            results.append(result)
-            self._listener(ProducerOpened(result.shard, report.open_seconds))
-            if result.state is not ShardState.SKIPPED:
-                self._listener(
-                    TransactionCommitted(
-                        result.shard,
-                        0,  # how many rows a shard's records were made of is not known to who writes them
-                        result.records_out,
-                        result.offsets,
-                        result.seconds,
-                        result.commit_seconds,
-                    )
-                )
-        failures = [decoded(report.failure) for report in reports if report.state == ShardState.FAILED]
-        if failures:
-            error = failures[0]
-            error.add_note(
-                f"{len(results)} of the run's shards are committed; the next run goes on behind them"
-            )
-            raise error
-        return results
-
-    def _result(self, report: Row, plan: InputPlan, commit: CommitUnit) -> ShardResult:
-        if commit == "batch":
-            shard: BatchShard | PartitionShard = BatchShard(self._name, plan.group)
-            offsets = plan.ends
-        else:
-            one = plan.range_of(report.shard)
-            if one is None:
-                raise UnclassifiedError(f"a task reported shard {report.shard}, which the run does not read")
-            shard = PartitionShard(self._name, plan.group, one.partition)
-            offsets = ends_of([one])
-        return ShardResult(
-            shard.transactional_id,
-            ShardState(report.state),
-            offsets,
-            report.records,
-            report.seconds,
-            report.commit_seconds,
+        tasks = min(
+            self._settings.spark.write_tasks or self._spark.sparkContext.defaultParallelism, len(shards)
         )
+        return mark_by_shuffle(
+            self._spark, rows.withColumn(SHARD, known_shard(shards)), shards, tasks=tasks
+        ), None
 
     def _require_committed(self, plan: InputPlan) -> None:
         """Nothing is reported done before every range is seen committed.
@@ -311,11 +233,3 @@ class ExactlyOnceBatch:
         except EosError as unknown:
             explained.add_note(f"whether the input is still in the log could not be asked: {unknown}")
         return explained
-
-
-def _ranges_by_shard(plan: InputPlan, commit: CommitUnit) -> dict[int, tuple[OffsetRange, ...]]:
-    """What each shard number of the rows stands for; the partitions of a plan are counted once here, not per task."""
-    if commit == "batch":
-        return {WHOLE_INPUT: plan.ranges}
-    place = {partition: number for number, partition in enumerate(plan.partitions)}
-    return {place[one.partition]: (one,) for one in plan}

@@ -13,6 +13,7 @@ row: a kill while they work on it ends their input early and still lets one more
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,9 @@ from eos.spark.source import SHARD
 
 END = "__eos_end"
 _ORDER = "__eos_order"
-MARKS = 2
+_PLACE = "__eos_place"
+_MARKS = 2
+_SEED = 42  # of Spark's hash partitioning: Murmur3Hash in org.apache.spark.sql.catalyst.expressions
 
 
 def can_mark_in_place(spark: SparkSession) -> bool:
@@ -57,27 +60,30 @@ def mark_in_place(spark: SparkSession, java_rdd: Any, schema: StructType, shards
 def mark_by_shuffle(spark: SparkSession, rows: DataFrame, shards: Sequence[int], *, tasks: int) -> DataFrame:
     """Rows from anywhere, gathered so that a shard is in one of ``tasks`` tasks, followed by its end marks.
 
-    Rows of a shard keep the order in which the transform's last stage had them, task by task: after a union the
-    rows of the first part come first, each in input order; after a join or an aggregate that order is Spark's
-    own, and another at every try.
+    The first shard is in the first task, and so on, round. Rows of a shard keep the order in which the transform's last
+    stage had them, task by task: after a union the rows of the first part come first, each in input order; after a join or
+    an aggregate that order is Spark's own, and another at every try.
+    """
+    ordered = rows.withColumn(_ORDER, F.monotonically_increasing_id())
+    marked = ordered.unionByName(_marks(spark, ordered.schema, shards, tasks=1))
+    by_number = hasattr(marked, "repartitionById")  # Spark 4.1 and newer
+    places = range(tasks) if by_number else _hashed_to_each(spark.sparkContext._jvm, tasks)  # noqa: SLF001 - the hash is Spark's own
+    place_of = {shard: places[index % tasks] for index, shard in enumerate(shards)}
+    listed = F.array(*[F.lit(place_of.get(shard, 0)) for shard in range(max(shards) + 1)])
+    placed = marked.withColumn(_PLACE, F.get(listed, F.col(SHARD)))
+    # An explicit number: adaptive execution then neither joins nor splits the tasks.
+    gathered = (
+        placed.repartitionById(tasks, F.col(_PLACE)) if by_number else placed.repartition(tasks, _PLACE)
+    )
+    return gathered.sortWithinPartitions(SHARD, END, _ORDER).drop(_ORDER, _PLACE)
+
+
+def known_shard(shards: Sequence[int]) -> Column:
+    """The column ``shard`` if it is one of these.
 
     A row of no shard of the run fails the tasks *before* the shuffle, and so before anything is committed. Later
     it would be too late: the shard that lost the row has its end marks all the same.
     """
-    ordered = rows.withColumn(SHARD, _known(shards)).withColumn(_ORDER, F.monotonically_increasing_id())
-    marked = ordered.union(_marks(spark, ordered.schema, shards, tasks=1))
-    # An explicit number: adaptive execution then neither joins nor splits the tasks.
-    gathered = marked.repartition(tasks, SHARD).sortWithinPartitions(SHARD, END, _ORDER)
-    return gathered.drop(_ORDER)
-
-
-def _side_by_side(spark: SparkSession) -> Any:
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no public way to put two RDDs side by side
-    return jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD
-
-
-def _known(shards: Sequence[int]) -> Column:
-    """The column ``shard`` if it is one of these; fails otherwise."""
     error = UsageError(
         "a row has the shard @, which this run does not read. The transform must carry the column 'shard' through "
         "unchanged, also for rows that an outer join or an aggregate made. Fix: filter them, or commit='batch'"
@@ -88,19 +94,40 @@ def _known(shards: Sequence[int]) -> Column:
     return F.when(F.col(SHARD).isin(list(shards)), F.col(SHARD)).otherwise(F.raise_error(text))
 
 
+@lru_cache
+def _hashed_to_each(jvm: Any, tasks: int) -> list[int]:
+    """For each task a value that Spark's hash partitioning sends there.
+
+    About tasks * (ln(tasks) + 1) values are looked at. The hash maps ints one to one, so none of the tasks is missed.
+    """
+    hashed = jvm.org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt
+    found: dict[int, int] = {}
+    value = 0
+    while len(found) < tasks:
+        # Python's %, as Spark's pmod, is never negative
+        found.setdefault(hashed(value, _SEED) % tasks, value)
+        value += 1
+    return [found[task] for task in range(tasks)]
+
+
+def _side_by_side(spark: SparkSession) -> Any:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no public way to put two RDDs side by side
+    return jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD
+
+
 def _marks(spark: SparkSession, schema: StructType, shards: Sequence[int], *, tasks: int) -> DataFrame:
     """Rows of nothing but a shard number and the mark, those of ``shards[i]`` in task i if there are as many."""
     numbers = F.array(*[F.lit(shard) for shard in shards])
 
     def column(field: StructField) -> Any:
         if field.name == SHARD:
-            found = F.get(numbers, (F.col("id") / MARKS).cast("int"))
+            found = F.get(numbers, (F.col("id") / _MARKS).cast("int"))
             return found.cast(field.dataType).alias(SHARD)
         if field.name == END:
             return F.lit(True).alias(END)
         return F.lit(None).cast(field.dataType).alias(field.name)
 
-    return spark.range(0, MARKS * len(shards), 1, tasks).select(*map(column, schema))
+    return spark.range(0, _MARKS * len(shards), 1, tasks).select(*map(column, schema))
 
 
 class ShardRows:
@@ -132,7 +159,7 @@ class ShardRows:
 
     def _rows_of(self, shard: int) -> Iterator[pa.RecordBatch]:
         marks = 0
-        while marks < MARKS:
+        while marks < _MARKS:
             if self._next is None:
                 raise RetriableError(
                     "the input of the task ended before its end marks: Spark has ended the task, or an operator "

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
 
-from eos import errors
 from eos.errors import ConfigError, EosError, UnclassifiedError, UsageError
 
 _MARKER = re.compile(r"eos-failure (\{.*\})")
@@ -54,14 +54,19 @@ def encoded(error: EosError) -> str:
     state = {
         name: value for name, value in vars(error).items() if not (name.startswith("__") or name == "outputs")
     }
-    public = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in vars(errors))
-    return json.dumps({"class": public, "message": str(error), "state": state}, default=str)
+    public = next(kind for kind in type(error).__mro__ if _is_public(kind))
+    named = {"module": public.__module__, "class": public.__qualname__}
+    return json.dumps(named | {"message": str(error), "state": state}, default=str)
+
+
+def _is_public(kind: type) -> bool:
+    return kind.__module__.startswith("eos.") and kind.__qualname__.isidentifier() and kind.__name__[0] != "_"
 
 
 def decoded(text: str) -> EosError:
     """The EosError that :func:`encoded` made the text of."""
     found: dict[str, Any] = json.loads(text)
-    kind = getattr(errors, found["class"], None)
+    kind = getattr(import_module(found["module"]), found["class"], None)
     if not (isinstance(kind, type) and issubclass(kind, EosError)):
         kind = UnclassifiedError
     error: EosError = kind.__new__(kind)

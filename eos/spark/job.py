@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
 from eos.errors import UsageError
 from eos.events import Event, InputPlanned, Listener, StartPolicyApplied, ignore_event
-from eos.job import Job, check_name, checked_topics
+from eos.job import Job, checked_topics
 from eos.offsets import OffsetVector
-from eos.references import code_of_the_job
 from eos.settings import Settings
 from eos.settings.binding import own_settings
-from eos.spark.batch import BatchResult, ExactlyOnceBatch, FrameTransform
-from eos.spark.plan import Commit, InputPlan, plan_input
-from eos.spark.script import run_submitted
+from eos.spark.batch import BatchResult, ExactlyOnceBatch
+from eos.spark.declared import Declared
+from eos.spark.plan import Commit, InputPlan
+from eos.spark.planning import plan_input
+from eos.spark.script import parser, run_submitted
 from eos.spark.source import read_snapshot
 from eos.spark.transform import records_transform
 
@@ -30,7 +30,7 @@ log = logging.getLogger("eos.spark")
 
 @dataclass(frozen=True)
 class SparkRun:
-    """One run, as the job's factory sees it.
+    """One run, as the factory of a job's transform sees it.
 
     Attributes:
         spark: the session.
@@ -55,41 +55,35 @@ class SparkRun:
             ConfigError: the topic does not exist.
         """
         if topic not in self._job.snapshots:
-            raise UsageError(
-                f"SparkJob {self._job.name!r} reads {topic!r}, which is not declared. Fix: add it to snapshots"
-            )
+            raise UsageError(f"{self._job} reads {topic!r}, which is not declared. Fix: add it to snapshots")
         return read_snapshot(self.spark, self.all_settings, topic)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparkJob:
+class SparkJob(Declared[SparkRun]):
     """A batch job on Spark: input topics, output topics, and a deterministic transform of DataFrames.
 
     >>> job = SparkJob(  # doctest: +SKIP
     ...     name="copies", inputs=["in"], outputs=["out"],
-    ...     transform=lambda run: lambda df: df.select("shard", "key", "value"),
+    ...     transform=lambda df: df.select("shard", "key", "value"),
     ... )
 
     Args:
         name: letters, digits, '_' and '-'; the app part of every transactional.id, and the default group.
         inputs: the topics whose offsets each run commits.
         outputs: every topic that the transform writes to.
-        transform: a *factory*, called once per run that has something to read with its `SparkRun`; returns the
-            function from the input to the output columns, see `ExactlyOnceBatch.run`.
+        transform: from the input to the output columns, see `ExactlyOnceBatch.run`.
+        transform_factory: is called once per run that has something to read with its `SparkRun`, and returns the
+            ``transform``. Exactly one of the two is given.
         commit: ``"partition"``: a transaction per input partition, in parallel; ``"batch"``: one for all of them.
-        settings: a pydantic model of the job's own settings (table ``[job]``).
+        settings: a pydantic model of the job's own settings (table ``[job]``), for a factory.
         snapshots: topics that a run reads whole, beside its input.
 
     Raises:
         UsageError: the declaration contradicts itself.
     """
 
-    name: str
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    transform: Callable[[SparkRun], FrameTransform]
     commit: Commit = "partition"
-    settings: type[BaseModel] | None = None
     snapshots: Sequence[str] = ()
 
     @classmethod
@@ -104,35 +98,21 @@ class SparkJob:
             name=name,
             inputs=job.inputs,
             outputs=sorted(job.written_topics),
-            transform=lambda run: records_transform(job, run.all_settings),
+            transform_factory=lambda run: records_transform(job, run.all_settings),
             settings=job.settings,
         )
 
     def __post_init__(self) -> None:
-        check_name(self.name)
-        for field in ("inputs", "outputs", "snapshots"):
-            given = getattr(self, field)
-            object.__setattr__(
-                self, field, checked_topics(field, given) if given or field != "snapshots" else ()
-            )
+        if self.snapshots:
+            object.__setattr__(self, "snapshots", checked_topics("snapshots", self.snapshots))
+        super().__post_init__()
         if self.commit not in ("partition", "batch"):
-            raise UsageError(
-                f"SparkJob {self.name!r}: commit={self.commit!r} is neither 'partition' nor 'batch'"
-            )
-        if loop := self.read_topics & self.written_topics:
-            raise UsageError(
-                f"SparkJob {self.name!r}: {sorted(loop)} is read and written; the job would feed itself forever"
-            )
+            raise UsageError(f"{self}: commit={self.commit!r} is neither 'partition' nor 'batch'")
 
     @property
     def read_topics(self) -> frozenset[str]:
         """Every topic that the job reads."""
         return frozenset((*self.inputs, *self.snapshots))
-
-    @property
-    def written_topics(self) -> frozenset[str]:
-        """Every topic that the job may write to."""
-        return frozenset(self.outputs)
 
 
 def run_job(
@@ -149,12 +129,8 @@ def run_job(
         spark, settings, name=job.name, inputs=job.inputs, outputs=job.outputs, listener=listener
     )
     plan = batch.plan(job.commit)
-
-    def transform(frame: DataFrame) -> DataFrame:
-        with code_of_the_job(f"SparkJob {job.name!r}: its transform"):
-            return job.transform(SparkRun(spark, own, plan, settings, job))(frame)
-
-    return batch.run(transform, commit=job.commit, plan=plan)
+    run = SparkRun(spark, own, plan, settings, job)
+    return batch.run(lambda frame: job.transformed(frame, run), commit=job.commit, plan=plan)
 
 
 def run_until_caught_up(
@@ -167,7 +143,8 @@ def run_until_caught_up(
     Raises:
         EosError: as `run_job`.
     """
-    goal = preview(job, _without_limit(settings)).ends
+    unlimited = settings.spark.model_copy(update={"max_records_per_partition": None})
+    goal = preview(job, settings.model_copy(update={"spark": unlimited})).ends
     reached = OffsetVector()
     while True:
         result = run_job(job, spark, settings, listener=listener)
@@ -177,17 +154,11 @@ def run_until_caught_up(
             return
 
 
-def _run_once(
-    job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener
-) -> Iterator[BatchResult]:
-    yield run_job(job, spark, settings, listener=listener)
-
-
 def preview(job: SparkJob, settings: Settings) -> InputPlan:
     """What a run would read now; commits nothing.
 
     Raises:
-        EosError: as `eos.spark.plan.plan_input`.
+        EosError: as `eos.spark.planning.plan_input`.
     """
     return plan_input(settings, job.inputs, app=job.name, commit=job.commit, preview=True)
 
@@ -219,8 +190,10 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
         return settings
 
     def work(spark: SparkSession, settings: Settings) -> None:
-        runs = run_until_caught_up if options.until_caught_up else _run_once
-        for result in runs(job, spark, settings, listener=_logged):
+        given = (job, spark, settings)
+        again = options.until_caught_up
+        runs = run_until_caught_up(*given, listener=_logged) if again else [run_job(*given, listener=_logged)]
+        for result in runs:
             log.info("run done: %s", summary(result))
 
     run_submitted(job.name, load, work)
@@ -228,34 +201,23 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
 
 def summary(result: BatchResult) -> str:
     """A run in one line."""
-    states: dict[str, int] = {}
-    for shard in result.shards:
-        states[shard.state] = states.get(shard.state, 0) + 1
+    states = Counter(shard.state for shard in result.shards)
     transactions = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing new"
     return f"{transactions}; {result.records_out} records written; {result.seconds:.1f} s"
 
 
 def _parsed(job: SparkJob, arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=f"Run {job.name} exactly once over what is new in its input."
+    options = parser(
+        f"Run {job.name} exactly once over what is new in its input.", "a group without offsets begins"
     )
-    parser.add_argument("--config", "-c", type=Path, metavar="FILE", help="TOML file of settings")
-    parser.add_argument(
-        "--start", choices=("earliest", "latest"), help="once: where a group without offsets begins"
-    )
-    parser.add_argument(
+    options.add_argument(
         "--adopt-offsets", action="store_true", help="once: take over offsets of another mode of ownership"
     )
-    parser.add_argument(
+    options.add_argument(
         "--max-records", type=int, metavar="N", help="of a partition, that a run takes at most"
     )
-    parser.add_argument("--until-caught-up", action="store_true", help="run until all present input is done")
-    return parser.parse_args(arguments)
-
-
-def _without_limit(settings: Settings) -> Settings:
-    unlimited = settings.spark.model_copy(update={"max_records_per_partition": None})
-    return settings.model_copy(update={"spark": unlimited})
+    options.add_argument("--until-caught-up", action="store_true", help="run until all present input is done")
+    return options.parse_args(arguments)
 
 
 def _logged(event: Event) -> None:

@@ -15,156 +15,21 @@ the first. A deal is never begun once a shard of the batch is written: such a ba
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
-from eos.errors import ConfigError, FencedError
-from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.errors import ConfigError
 from eos.offsets import next_offset
-
-_FORM = re.compile(
-    r"(eos1 .*) query=(\S+) shards=(\d+) was=(\d+) rows=(\d+) (content|digest)=([0-9a-f]{16})"
-    r"(?: marks=(\d+))?",
-    re.ASCII,
-)
-_WORD = 1 << 64
+from eos.spark.done import ConflictError
+from eos.spark.ledger_entry import Content, LedgerEntry
 
 
 class LedgerError(ConfigError):
     """The ledger and the batch do not belong together: a person has to decide. The message says how."""
 
 
-class LedgerChangedError(FencedError):
+class LedgerChangedError(ConflictError):
     """Another driver has written the ledger since it was read. What it wrote stands."""
-
-
-class LedgerVerdict(StrEnum):
-    """What a shard's entry says of a batch."""
-
-    WORK = "work"
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """How many rows, and the sum of their hashes: the same for the same rows in any order.
-
-    Args:
-        rows: how many.
-        digest: the sum.
-        of_keys: the hashes are those by which rows are divided into shards, of keyed rows that of the key alone. Entries
-            of earlier versions have such a digest (``content=``); now it is of all that a record is made of.
-    """
-
-    rows: int = 0
-    digest: int = 0
-    of_keys: bool = False
-
-    def plus(self, rows: int, digest: int) -> Content:
-        """With more rows; ``digest`` may be negative, as Spark's hashes are."""
-        return replace(self, rows=self.rows + rows, digest=(self.digest + digest) % _WORD)
-
-    def __str__(self) -> str:
-        return f"{self.rows} rows ({self.digest:016x})"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """What one shard's ledger says.
-
-    Args:
-        next_batch: the batches before it are written.
-        query: the id of the streaming query, which lives in its checkpoint.
-        shards: how many there are.
-        was: on shard 0 alone, while their number changes: how many there were; else 0.
-        content: of the last batch, ``next_batch - 1``.
-        owner: who committed it; no two entries have the same.
-        marks: on shard 0 alone, how many input partitions have a mark beside it (`eos.spark.stream_input`).
-        at_s: when, in seconds since 1970 by the owner's clock.
-    """
-
-    next_batch: int
-    query: str
-    shards: int
-    was: int = 0
-    content: Content = Content()
-    owner: str = ""
-    marks: int = field(default=0, compare=False)
-    at_s: int = field(default=0, compare=False)
-
-    def is_said_by(self, other: LedgerEntry | None) -> bool:
-        """Whether the other one says the same of batches and shards, whoever committed it."""
-        return other is not None and replace(self, content=other.content, owner=other.owner) == other
-
-    @classmethod
-    def parse(cls, offset: int, metadata: str) -> LedgerEntry | None:
-        """The entry in a committed offset; None if it was not written by a sink."""
-        match = _FORM.fullmatch(metadata)
-        stamp = OffsetMetadata.parse(match[1]) if match is not None else None
-        if match is None or stamp is None or stamp.mode is not OwnershipMode.SINK:
-            return None
-        content = Content(int(match[5]), int(match[7], 16), of_keys=match[6] == "content")
-        return cls(
-            offset,
-            match[2],
-            int(match[3]),
-            int(match[4]),
-            content,
-            stamp.owner,
-            marks=int(match[8] or 0),
-            at_s=stamp.at_s,
-        )
-
-
-class Tally:
-    """The content of the rows that passed so far."""
-
-    def __init__(self, content: Content = Content()) -> None:
-        self.content = content
-
-    def add(self, rows: int, digest: int) -> None:
-        """Count more rows."""
-        self.content = self.content.plus(rows, digest)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerStamp(OffsetMetadata):
-    """A stamp that says what an entry says beyond its offset. The content is known only when it is written."""
-
-    query: str = ""
-    shards: int = 0
-    was: int = 0
-    tally: Tally = field(default_factory=Tally)
-    marks: int = 0
-
-    def __str__(self) -> str:
-        content = self.tally.content
-        return (
-            f"{OffsetMetadata.__str__(self)} query={self.query} shards={self.shards} was={self.was} "
-            f"rows={content.rows} {'content' if content.of_keys else 'digest'}={content.digest:016x}"
-            f"{f' marks={self.marks}' if self.marks else ''}"
-        )
-
-    @classmethod
-    def of(cls, entry: LedgerEntry, shard: str, tally: Tally | None = None) -> LedgerStamp:
-        """The stamp that an entry is committed with.
-
-        Args:
-            entry: what to say.
-            shard: whose entry it is.
-            tally: of rows that are still to come; the entry's own content if not given.
-        """
-        return cls(
-            OwnershipMode.SINK,
-            shard,
-            query=entry.query,
-            shards=entry.shards,
-            was=entry.was,
-            tally=Tally(entry.content) if tally is None else tally,
-            marks=entry.marks,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +61,7 @@ class BatchPlan:
     @property
     def token(self) -> str:
         """What a person passes as ``adopt`` to decide for this batch of this query, and for no other."""
-        return token_of(self.query, self.batch)
+        return f"{self.query}:{self.batch}"
 
     @property
     def after(self) -> LedgerEntry:
@@ -213,8 +78,8 @@ class BatchPlan:
         """What a deal leaves in every entry."""
         return LedgerEntry(self.batch, self.query, self.shards)
 
-    def judge(self, shard: int, found: LedgerEntry | None) -> LedgerVerdict:
-        """Hold a shard's entry, read under its fence, against this plan.
+    def is_done(self, shard: int, found: LedgerEntry | None) -> bool:
+        """Whether a shard's entry, read under its fence, says that it is written; if not, it is what the plan found.
 
         Raises:
             LedgerChangedError: it is neither what the plan found nor what the plan's own write would leave.
@@ -222,18 +87,13 @@ class BatchPlan:
         expected = self.entries.get(shard)
         # The very same entry: one that says the same may be a step of another deal, which others have not agreed to.
         if expected is not None and expected == found:
-            return LedgerVerdict.WORK
+            return False
         if self.after.is_said_by(found):
-            return LedgerVerdict.DONE
+            return True
         raise LedgerChangedError(
             f"batch {self.batch}, shard {shard}: its ledger says {_shown(found)} now and said {_shown(expected)} when "
             "the batch was planned. Another driver works with this checkpoint or under this name. Fix: stop one of them"
         )
-
-
-def token_of(query: str, batch: int) -> str:
-    """What a person passes as ``adopt`` to decide for this batch of this query."""
-    return f"{query}:{batch}"
 
 
 def reach(first: LedgerEntry | None, shards: int) -> int:
@@ -376,7 +236,7 @@ def _adoption(plan: BatchPlan) -> str:
     )
 
 
-def different_content(plan: BatchPlan, differing: Mapping[int, tuple[Content, Content]]) -> LedgerError:
+def different_content(plan: BatchPlan, differing: Mapping[int, tuple[str, str]]) -> LedgerError:
     """The error for a batch that was computed again, where shards that are written came out otherwise.
 
     Args:

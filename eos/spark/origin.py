@@ -1,64 +1,34 @@
-"""Origin: whose records a transformed DataFrame is made of, decided by its logical plan before anything runs.
+"""Origin: whose input a DataFrame is made of, decided by its logical plan before anything runs.
 
-Two faults show there and nowhere later, because the offsets that a task commits say nothing of the rows that it got:
+A frame of an earlier run (a notebook's global) or of another batch of a stream (one that was kept, a view of it) would have
+its records written a second time, and those of this run, whose offsets are committed or whose batch counts as done, never.
+It does not show later: the rows do not say whose they are.
 
-- A frame of an earlier run (a notebook's global): its records would be written a second time, and those of this run,
-  whose offsets are committed, never.
-- Under ``commit="partition"``, a row that is made of records of several shards. Shards commit by themselves: a run
-  that goes on behind one that failed reads only the shards that are left, and would make another row of them.
+A batch's input has a name of its own in every plan that is made of it. A stream's is the RDD of the execution that runs the
+batch: what ForeachBatchSink gives its function is a LogicalRDD over its SQLExecutionRDD, with rows or without (Spark 4.2). The
+id of that is unique in the SparkContext; a self-join, a view and a cached frame keep it, and what is made of it through an RDD
+has it in its lineage. In plans no other LogicalRDD is over a SQLExecutionRDD, so one that is not this batch's is another's.
 
-The plan is the analysed one, in which nothing is optimised away and a cached frame still shows what it is made of.
-What is in an RDD (a checkpoint, ``df.rdd``) shows nothing, so it may be a lookup but not all of the frame.
+The plan is the analysed one, in which nothing is optimised away and a cached frame still shows what it is made of. What is in
+an RDD shows nothing of a batch's input; rows that were collected, and an eager checkpoint, show nothing of a stream's either. So
+they may be a lookup but not all of the frame.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from eos.errors import UsageError
+from eos.spark.checkpoint import RunningQuery
 from eos.spark.jvm_plans import items, kind_of, plans_of
 
 _MARK = "eos_input_"
-
-# Columns of the input by which the shard of a row is known. The value of an attribute with a "?" may be NULL instead:
-# it comes from the side of an outer join that need not match.
-_SHARD, _TOPIC, _PARTITION = "shard", "topic", "partition"
-_MAYBE = "?"
-Roles = Mapping[int, str]
-
-_EACH_ROW = frozenset(
-    {
-        "CTERelationDef",
-        "CollectMetrics",
-        "EventTimeWatermark",
-        "Filter",
-        "Generate",
-        "LateralJoin",  # with a lookup, a function of the row: a subquery over the input was refused before
-        "LocalLimit",  # always below a GlobalLimit
-        "PipeOperator",  # what stands below it says what it does
-        "RebalancePartitions",
-        "Repartition",
-        "RepartitionByExpression",
-        "ResolvedHint",
-        "Sample",
-        "Sort",
-        "SubqueryAlias",
-        "View",
-    }
-)
-# What a Python function returns cannot be seen: it is trusted to keep `shard`, and the writers check what they can.
-_OPAQUE = frozenset({"MapInArrow", "MapInPandas"})
-_GROUPED_OPAQUE = frozenset({"FlatMapGroupsInArrow", "FlatMapGroupsInPandas"})
-_COGROUPED_OPAQUE = frozenset({"FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas"})
-_SET_OPERATIONS = frozenset({"Except", "Intersect", "Union"})
-_JOINS = frozenset({"AsOfJoin", "Join"})
-_ONE_OF_A_GROUP = frozenset({"AnyValue", "First", "Last", "Max", "Min"})
-_FAITHFUL = frozenset({"bigint", "int", "string"})  # casts to these keep different shards different
+_OF_A_BATCH = "SQLExecutionRDD"
+_WITH_RDD = frozenset({"ExternalRDD", "LogicalRDD"})
 
 
 def as_input(frame: DataFrame) -> DataFrame:
@@ -76,253 +46,98 @@ def require_own_input(frame: DataFrame, source: DataFrame) -> None:
     Raises:
         UsageError: says which, and the way out.
     """
-    mine = _mark_of(source)
-    marks = {mark for plan in plans_of(frame) for mark in _marks(plan)}
-    if marks - {mine}:
-        raise UsageError(
-            "the DataFrame that the transform returned reads the input of another run, whose records would be written "
-            "again with this run's offsets. Fix: make it of the DataFrame that the transform is given alone, not of "
-            "one that was kept (a global of a notebook, a temporary view); for another topic, a snapshot (read_snapshot)"
-        )
-    if mine not in marks:
-        raise UsageError(
-            "the DataFrame that the transform returned does not read this run's input, as far as its plan shows: the "
-            "run's offsets would be committed and its records not processed. Fix: make it of the DataFrame that the "
-            "transform is given; without collect(), toPandas(), .rdd and checkpoint(), which hide what a frame is made "
-            "of (mapInArrow, applyInPandas and cache() do not)"
-        )
+    mine = mark_of(source)
+    marks = {mark for plan in plans_of(frame) for mark in marks_in(plan)}
+    _require_own_alone(
+        mine in marks,
+        bool(marks - {mine}),
+        foreign="the DataFrame that the transform returned reads the input of another run, whose records would be written "
+        "again with this run's offsets. Fix: make it of the DataFrame that the transform is given alone, not of "
+        "one that was kept (a global of a notebook, a temporary view); for another topic, a snapshot (read_snapshot)",
+        missing="the DataFrame that the transform returned does not read this run's input, as far as its plan shows: the "
+        "run's offsets would be committed and its records not processed. Fix: make it of the DataFrame that the "
+        "transform is given; without collect(), toPandas(), .rdd and checkpoint(), which hide what a frame is made "
+        "of (mapInArrow, applyInPandas and cache() do not)",
+    )
 
 
-def require_shards_apart(frame: DataFrame, source: DataFrame, *, topics: int) -> None:
-    """Refuse a frame whose rows are made of records of several shards, or whose ``shard`` is not the input's.
+def require_running_batch(frame: DataFrame, batch: int, query: RunningQuery) -> None:
+    """Refuse a frame that is not made of the batch that runs, or also of another one.
 
     Args:
-        frame: what the transform returned; it is made of ``source``.
-        source: what it was given, from :func:`as_input`.
-        topics: how many input topics there are; a single one's shards are known by ``partition`` alone.
+        frame: what the sink is to write.
+        batch: the number that it was called with.
+        query: the query that runs the batch.
 
     Raises:
-        UsageError: names the operator, and the way out.
+        UsageError: says which, and the way out.
     """
-    plan, *subqueries = plans_of(frame)
-    mine = _mark_of(source)
-    shared = _definitions([plan, *subqueries])
-    if any(mine in _marks(one, shared) for one in subqueries):
-        raise _mixed("a subquery over the input")
-    roles = _Walk(mine, topics).of(plan)
-    found = [_role(one, roles or {}) for one in items(plan.output()) if one.name() == _SHARD]
-    allowed = {_SHARD} if topics > 1 else {_SHARD, _PARTITION}
-    if any(role is None or role.rstrip(_MAYBE) not in allowed for role in found):
+    running = query.execution.currentBatchId()
+    if batch != running:
         raise UsageError(
-            "the column 'shard' of the transform's rows is computed: their offsets would be committed by the transaction "
-            "of another input partition. The transform must carry the column 'shard' through unchanged. "
-            "Fix: .select('shard', …)"
+            f"the sink was called for batch {batch}, and batch {running} runs: the ledger would count another batch than the "
+            "one whose rows these are. Fix: pass on the frame and the number that foreachBatch gives its function"
         )
+    mine = query.execution.toRdd().id()
+    read = [rdd for plan in plans_of(frame) for rdd in _rdds(plan)]
+    _require_own_alone(
+        any(_comes_from(rdd, mine) for rdd in read),
+        any(kind_of(rdd) == _OF_A_BATCH and rdd.id() != mine for rdd in read),
+        foreign=f"the DataFrame that the sink was called with reads another batch than batch {batch}, which runs: its rows would "
+        "be written as rows of this batch. Fix: make it of the DataFrame that foreachBatch gives its function, not of one "
+        "that was kept or that a view of an earlier batch reads; what a query keeps for another one is a table, or a topic",
+        missing=f"the DataFrame that the sink was called with does not read batch {batch}, which runs, as far as its plan shows: "
+        "the batch would count as written, and its rows would be lost. Fix: make it of the DataFrame that foreachBatch "
+        "gives its function; without collect(), toPandas(), checkpoint() and localCheckpoint(), which hide what a frame "
+        "is made of (cache(), persist(), mapInArrow and applyInPandas do not). To write nothing of a batch: frame.limit(0)",
+    )
 
 
 # --- inside ----------------------------------------------------------------------------------------------
 
 
-def _mixed(what: str) -> UsageError:
-    return UsageError(
-        f"the transform makes rows of records of several input partitions ({what}), and with commit='partition' each of "
-        "those is committed by itself: a run that goes on where another has failed would make other rows. "
-        "Fix: do it per shard (groupBy('shard', …), Window.partitionBy('shard', …), a join on 'shard'), or commit='batch', "
-        "the first time with --adopt-offsets (ownership.adopt_offsets) and no other run at work"
-    )
+def _require_own_alone(own: bool, others: bool, *, foreign: str, missing: str) -> None:
+    if others:
+        raise UsageError(foreign)
+    if not own:
+        raise UsageError(missing)
 
 
-def _mark_of(source: DataFrame) -> str:
-    return next(_marks(plans_of(source)[0]))
+def mark_of(source: DataFrame) -> str:
+    """The name that :func:`as_input` gave a run's input."""
+    return next(marks_in(plans_of(source)[0]))
 
 
-def _marks(node: Any, shared: Mapping[int, Any] | None = None) -> Iterator[str]:
+def marks_in(node: Any, shared: Mapping[int, Any] | None = None) -> Iterator[str]:
     """The names of the runs' inputs in a plan; also behind its references to ``shared``, common table expressions by id."""
     kind = kind_of(node)
     if kind == "SubqueryAlias" and str(node.alias()).startswith(_MARK):
         yield str(node.alias())
     if kind == "CTERelationRef" and shared is not None and node.cteId() in shared:
         others = {number: one for number, one in shared.items() if number != node.cteId()}
-        yield from _marks(shared[node.cteId()], others)
+        yield from marks_in(shared[node.cteId()], others)
     for child in items(node.children()):
-        yield from _marks(child, shared)
+        yield from marks_in(child, shared)
 
 
-def _definitions(plans: Iterable[Any]) -> dict[int, Any]:
-    """The common table expressions of these plans by id. A reference may stand in another plan: that of a subquery."""
-    found: dict[int, Any] = {}
-    for node in plans:
-        if kind_of(node) == "CTERelationDef":
-            found[node.id()] = node
-        found |= _definitions(items(node.children()))
-    return found
+def _rdds(node: Any) -> Iterator[Any]:
+    """The RDDs that a plan reads. What is behind a common table expression is in the plan too, where it is defined."""
+    if kind_of(node) in _WITH_RDD:
+        yield node.rdd()
+    for child in items(node.children()):
+        yield from _rdds(child)
 
 
-@dataclass
-class _Walk:
-    """From the input up to the frame: by which attributes the shard of a row is known, node by node.
-
-    ``None`` stands for what is not made of the input: a lookup.
-    """
-
-    mine: str
-    topics: int
-
-    def __post_init__(self) -> None:
-        self._shared: dict[int, tuple[Any, Roles | None]] = {}  # common table expressions by id
-
-    def of(self, node: Any) -> Roles | None:
-        kind = kind_of(node)
-        if kind == "SubqueryAlias" and str(node.alias()) == self.mine:
-            return _by_name(node, {_SHARD, _TOPIC, _PARTITION})
-        if kind == "WithCTE":
-            *shared, last = items(node.children())
-            for one in shared:
-                self._shared[one.id()] = one, self.of(one)
-            return self.of(last)
-        if kind == "CTERelationRef":
-            definition, roles = self._shared[node.cteId()]
-            return None if roles is None else _moved([definition], [roles], node)
-        below = items(node.children())
-        given = [self.of(child) for child in below]
-        if all(roles is None for roles in given):
-            return None
-        if len(given) == 1 and given[0] is not None:
-            return self._of_one(node, kind, given[0])
-        return self._of_several(node, kind, below, given)
-
-    def _of_several(self, node: Any, kind: str, below: list[Any], given: list[Roles | None]) -> Roles:
-        if kind in _SET_OPERATIONS:
-            return self._of_set_operation(node, kind, below, given)
-        if kind in _JOINS:
-            return self._of_join(node, kind, given)
-        if kind in _COGROUPED_OPAQUE:
-            for attributes, roles in zip((node.leftAttributes(), node.rightAttributes()), given, strict=True):
-                if roles is not None:
-                    self._require(items(attributes), roles, "cogroup()")
-            return _by_name(node, {_SHARD})
-        raise _mixed(f"by the operator {kind}, which eos does not know")
-
-    def _of_one(self, node: Any, kind: str, roles: Roles) -> Roles:
-        if kind in _EACH_ROW:
-            return roles
-        if kind == "Project":
-            return {**roles, **_renamed(items(node.projectList()), roles)}
-        if kind == "Expand":  # unpivot() keeps columns, rollup() and cube() empty them
-            rows = [items(one) for one in items(node.projections())]
-            return _by_place(rows, [roles] * len(rows), node)
-        if kind == "Aggregate":
-            self._require(items(node.groupingExpressions()), roles, "an aggregate")
-            return _renamed(items(node.aggregateExpressions()), roles)
-        if kind == "Window":
-            self._require(items(node.partitionSpec()), roles, "a window")
-            return roles
-        if kind in {"Deduplicate", "DeduplicateWithinWatermark"}:
-            self._require(items(node.keys()), roles, "dropDuplicates()")
-            return roles
-        if kind == "Distinct":
-            self._require(items(node.output()), roles, "distinct()")
-            return roles
-        if kind in _GROUPED_OPAQUE:
-            self._require(items(node.groupingAttributes()), roles, "applyInPandas() or applyInArrow()")
-            return _by_name(node, {_SHARD})
-        if kind in _OPAQUE:
-            return _by_name(node, {_SHARD})
-        raise _mixed({"GlobalLimit": "limit()", "Offset": "offset()"}.get(kind, f"by the operator {kind}"))
-
-    def _of_set_operation(self, node: Any, kind: str, below: list[Any], given: list[Roles | None]) -> Roles:
-        if kind == "Union":  # a lookup's rows are of no shard, whatever their column says
-            return _moved(below, [roles or {} for roles in given], node)
-        mine = [(child, roles) for child, roles in zip(below, given, strict=True) if roles is not None]
-        roles = _moved([child for child, _ in mine], [roles for _, roles in mine], node)
-        self._require(items(node.output()), roles, f"{kind.lower()}()")
-        return roles
-
-    def _of_join(self, node: Any, kind: str, given: list[Roles | None]) -> Roles:
-        left, right = given
-        both = left is not None and right is not None
-        if both and not (kind == "Join" and self._joined_by_shard(node, left or {}, right or {})):
-            raise _mixed("a join")
-        joined = str(node.joinType().sql())
-        if "FULL" in joined or "RIGHT" in joined:
-            left = _may_be_null(left)
-        if "FULL" in joined or "LEFT OUTER" in joined:
-            right = _may_be_null(right)
-        return {**(left or {}), **(right or {})}
-
-    def _joined_by_shard(self, node: Any, left: Roles, right: Roles) -> bool:
-        if node.condition().isEmpty():
-            return False
-        equal: set[str] = set()
-        for one in _conjuncts(node.condition().get()):
-            if kind_of(one) in {"EqualNullSafe", "EqualTo"}:
-                sides = items(one.children())
-                for here, there in (sides, reversed(sides)):
-                    role = _role(here, left)
-                    if role is not None and role == _role(there, right):
-                        equal.add(role)
-        return self._is_known_by(equal)
-
-    def _require(self, by: Iterable[Any], roles: Roles, what: str) -> None:
-        if not self._is_known_by({role for one in by if (role := _role(one, roles))}):
-            raise _mixed(what)
-
-    def _is_known_by(self, roles: set[str]) -> bool:
-        return _SHARD in roles or (_PARTITION in roles and (self.topics == 1 or _TOPIC in roles))
-
-
-def _role(expression: Any, roles: Roles) -> str | None:
-    """What an expression says of the shard of its row: which of the input's columns it is."""
-    kind = kind_of(expression)
-    if kind == "AttributeReference":
-        return roles.get(expression.exprId().id())
-    below = [_role(one, roles) for one in items(expression.children())]
-    if kind == "Alias" or (kind == "Cast" and expression.dataType().simpleString() in _FAITHFUL):
-        return below[0]
-    if kind == "AggregateExpression" and kind_of(expression.aggregateFunction()) in _ONE_OF_A_GROUP:
-        return _role(items(expression.aggregateFunction().children())[0], roles)
-    if kind == "Coalesce" and below[0] is not None:
-        if not below[0].endswith(_MAYBE):
-            return below[0]  # it is never NULL: fillna()
-        if {one and one.rstrip(_MAYBE) for one in below} == {below[0].rstrip(_MAYBE)}:
-            return below[0].rstrip(_MAYBE)  # a full outer join on 'shard'
-    return None
-
-
-def _renamed(expressions: Iterable[Any], roles: Roles) -> Roles:
-    found = {one.exprId().id(): _role(one, roles) for one in expressions if _is_named(one)}
-    return {attribute: role for attribute, role in found.items() if role is not None}
-
-
-def _moved(below: list[Any], given: list[Roles], node: Any) -> Roles:
-    return _by_place([items(child.output()) for child in below], given, node)
-
-
-def _by_place(rows: list[list[Any]], given: list[Roles], node: Any) -> Roles:
-    """The roles of a node's columns: those that every one of these rows has in the column's place."""
-    found: dict[int, str] = {}
-    for place, column in enumerate(items(node.output())):
-        roles = {_role(row[place], of_row) for row, of_row in zip(rows, given, strict=True)}
-        if len(roles) == 1 and (role := roles.pop()) is not None:
-            found[column.exprId().id()] = role
-    return found
-
-
-def _may_be_null(roles: Roles | None) -> Roles | None:
-    return roles and {attribute: role.rstrip(_MAYBE) + _MAYBE for attribute, role in roles.items()}
-
-
-def _by_name(node: Any, names: set[str]) -> Roles:
-    return {one.exprId().id(): one.name() for one in items(node.output()) if one.name() in names}
-
-
-def _conjuncts(condition: Any) -> Iterator[Any]:
-    if kind_of(condition) == "And":
-        for one in items(condition.children()):
-            yield from _conjuncts(one)
-    else:
-        yield condition
-
-
-def _is_named(expression: Any) -> bool:
-    return kind_of(expression) in {"Alias", "AttributeReference"}
+def _comes_from(rdd: Any, wanted: int) -> bool:
+    """Whether an RDD is the wanted one, or has it in its lineage. Ids only grow, so what is older is not made of it."""
+    seen: set[int] = set()
+    ahead = [rdd]
+    while ahead:
+        one = ahead.pop()
+        number = one.id()
+        if number == wanted:
+            return True
+        if number > wanted and number not in seen:
+            seen.add(number)
+            ahead += [dependency.rdd() for dependency in items(one.dependencies())]
+    return False

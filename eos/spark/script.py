@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pyspark
@@ -16,6 +18,19 @@ from eos.kafka.librdkafka import librdkafka_version
 from eos.settings import Settings
 
 log = logging.getLogger("eos.spark")
+
+
+def parser(what: str, begins: str) -> ArgumentParser:
+    """The options of every script.
+
+    Args:
+        what: the script does.
+        begins: what --start is for.
+    """
+    options = ArgumentParser(description=what)
+    options.add_argument("--config", "-c", type=Path, metavar="FILE", help="TOML file of settings")
+    options.add_argument("--start", choices=("earliest", "latest"), help=f"once: where {begins}")
+    return options
 
 
 def run_submitted(

@@ -5,41 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from eos.errors import (
-    AbortableError,
-    ConfigError,
-    EosError,
-    FencedError,
-    OffsetGapError,
-    ReopenError,
-    UsageError,
-)
-from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed, Listener, ignore_event
-from eos.kafka.consumer import Committed, stored_positions
+from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
+from eos.events import LedgerRefreshed, Listener, ignore_event
 from eos.offsets import OffsetVector
 from eos.settings import Settings
-from eos.shards import ledger_group
 from eos.spark.checkpoint import RunningQuery, running_query
-from eos.spark.ledger import (
-    BatchPlan,
-    LedgerChangedError,
-    LedgerEntry,
-    decide,
-    reach,
-)
-from eos.spark.ledger_store import AT_ONCE, LedgerStore, entries_of
+from eos.spark.ledger import BatchPlan
+from eos.spark.ledger_driver import LedgerDriver
+from eos.spark.ledger_entry import LedgerEntry
+from eos.spark.ledger_store import LedgerStore
+from eos.spark.origin import require_running_batch
 from eos.spark.output import OutputColumns
 from eos.spark.session import warn_of_session
-from eos.spark.sink_write import BatchWrite
 from eos.spark.stream_input import checked_input, planned_offsets
-from eos.spark.stream_origin import require_running_batch
-
-_DEALS = 3
+from eos.spark.stream_write import write_batch
 
 log = logging.getLogger("eos.spark")
 
@@ -106,7 +88,8 @@ def exactly_once_sink(
             "seen. Fix: inputs=[…], the topics that it reads on this cluster; [] if there are none",
             name,
         )
-    return ExactlyOnceSink(store, tuple(outputs), count, adopt, listener)
+    ledger = LedgerDriver(store, tuple(outputs), count, adopt, listener)
+    return ExactlyOnceSink(ledger, tuple(outputs), listener)
 
 
 class ExactlyOnceSink:
@@ -116,23 +99,17 @@ class ExactlyOnceSink:
         failure: what the last batch that failed failed of. Spark keeps only its text.
     """
 
-    def __init__(
-        self, store: LedgerStore, outputs: Sequence[str], shards: int, adopt: str | None, listener: Listener
-    ) -> None:
-        self._store = store
+    def __init__(self, ledger: LedgerDriver, outputs: Sequence[str], listener: Listener) -> None:
+        self._ledger = ledger
         self._outputs = outputs
-        self._shards = shards
-        self._adopt = adopt
         self._listener = listener
         self._checked = False
-        self._empty: Sequence[str] | None = None  # topics on which no entry stands, once they were looked at
         self.failure: EosError | None = None
         self._one_at_a_time = threading.Lock()
         self._idle: threading.Timer | None = None
         self._last: LedgerEntry | None = None  # what this sink's last batch left
-        self._finished: tuple[str, int] | None = (
-            None  # the run and the batch of its last call that ended well
-        )
+        # the run and the batch of its last call that ended well
+        self._finished: tuple[str, int] | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch, or what is left of it.
@@ -174,25 +151,7 @@ class ExactlyOnceSink:
             EosError: the cluster did not answer, or what a commit met.
         """
         with self._one_at_a_time:
-            if self._empty is None:
-                self._locate()
-            stored = self._read()
-            entries = entries_of(stored, self._store)
-            first = entries.get(0)
-            if self._last is not None and not self._last.is_said_by(first):
-                raise LedgerChangedError(f"{self._store}: another driver has gone on from {self._last}")
-            if first is None or first.was:
-                return
-            ours = {k: entry for k, entry in entries.items() if k < first.shards}
-            if any(not first.is_said_by(entry) for entry in ours.values()):
-                return
-            # Marks that are gone are not forgotten: the entry goes on saying how many there were.
-            marks = stored_positions(self._store.marks()) if self._store.inputs else OffsetVector()
-            kept = first if self._store.inputs else replace(first, marks=0)
-            self._store.replace(0, stored[0], kept, marks=marks)
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(lambda k: self._store.replace(k, stored[k], ours[k]), ours.keys() - {0}))
-            self._listener(LedgerRefreshed(self._store.prefix, first.next_batch))
+            self._ledger.refresh(self._last)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -209,18 +168,28 @@ class ExactlyOnceSink:
     def _run(self, frame: DataFrame, batch: int, query: RunningQuery) -> BatchPlan:
         columns = OutputColumns.of(frame, self._outputs)
         if not self._checked:
-            warn_of_session(frame.sparkSession, self._store.settings)
-            self._require_topics()
+            self._check(frame)
             self._checked = True
         plan = self._begun(batch, query)
         try:
             marks = self._marks(plan, query)
             if plan.entries or not plan.unchecked:
-                BatchWrite(self._store, frame, columns, marks, self._listener).run(plan)
+                write_batch(self._ledger, plan, frame, columns, marks, listener=self._listener)
         except OffsetGapError as error:
             what = str(error).partition(" Fix:")[0]
             raise OffsetGapError(f"{self._store}: {what} {_way_out(plan, self._store)}") from error
         return plan
+
+    @property
+    def _store(self) -> LedgerStore:
+        return self._ledger.store
+
+    def _check(self, frame: DataFrame) -> None:
+        """The session, and that the outputs exist."""
+        store = self._store
+        warn_of_session(frame.sparkSession, store.settings)
+        with store.reader(0, stable=False) as reader:
+            reader.partitions_of(self._outputs, store.settings.open_deadline_s)
 
     def _marks(self, plan: BatchPlan, query: RunningQuery) -> OffsetVector:
         """Where the batch ends, in topics and logs that are those of the batch before; unless a person accepts others."""
@@ -232,7 +201,7 @@ class ExactlyOnceSink:
         is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
         return checked_input(
             self._store.settings,
-            ledger_group(self._store.group, 0),
+            self._store.group_of(0),
             ends,
             lambda: self._store.marks(ends) if is_checked else {},
             planned_offsets(query.checkpoint, marked_with, topics) if is_checked else (),
@@ -245,11 +214,11 @@ class ExactlyOnceSink:
         has planned the batch does not tell either: it does so before each call, and the call may have failed at once.
         """
         if batch:
-            return self._plan(batch, query.id)
+            return self._ledger.plan(batch, query.id)
         name = f"eos-ledger-{self._store.prefix}begun"
         if (begun := query.checkpoint.text(name)) is not None:
-            return self._plan(batch, query.id, begun=f"{query.checkpoint}/{name}: {begun}")
-        plan = self._plan(batch, query.id)
+            return self._ledger.plan(batch, query.id, begun=f"{query.checkpoint}/{name}: {begun}")
+        plan = self._ledger.plan(batch, query.id)
         query.checkpoint.write(name, str(self._store))
         return plan
 
@@ -271,62 +240,11 @@ class ExactlyOnceSink:
                 return  # another driver goes on
         self._keep()
 
-    def _require_topics(self) -> None:
-        with self._store.reader(0, stable=False) as reader:
-            reader.partitions_of(self._outputs, self._store.settings.open_deadline_s)
-
-    def _locate(self) -> None:
-        """Find where the ledger stands: where it was begun, whatever the order of the outputs is now."""
-        places = self._store.places(self._outputs)
-        # Several: it was moved once, by an order to adopt; where it was committed last, it is.
-        topic = max(places, key=lambda one: places[one].at_s, default=self._outputs[0])
-        self._store = replace(self._store, topic=topic)
-        self._empty = [] if places else self._outputs
-
-    def _plan(self, batch: int, query: str, *, begun: str = "") -> BatchPlan:
-        """Read the ledger once and decide; deal it where that is the first thing to do."""
-        problem: EosError | None = None
-        for _ in range(_DEALS):
-            if self._empty is None or problem is not None:
-                self._locate()
-            stored = self._read()
-            entries = entries_of(stored, self._store)
-            where = str(self._store)
-            plan = decide(batch, query, self._shards, entries, where=where, adopt=self._adopt, begun=begun)
-            if not plan.was:
-                if plan.done:
-                    self._listener(BatchResumed(self._store.prefix, batch, sorted(plan.done), plan.shards))
-                return plan
-            try:
-                self._store.deal(plan, stored, self._empty or ())
-            except (FencedError, AbortableError, ReopenError) as error:
-                problem = error  # of another driver, or of a commit: what is stored now tells
-                continue
-            self._listener(
-                LedgerDealt(
-                    self._store.prefix,
-                    batch,
-                    query,
-                    plan.shards,
-                    plan.was if entries else 0,
-                    adopted=plan.unchecked,
-                )
-            )
-        raise LedgerChangedError(
-            f"{self._store}: no agreement on {self._shards} shards in {_DEALS} tries; the last one: {problem}. Is "
-            "another driver at work under this name with another number? Fix: stop one of them"
-        ) from problem
-
-    def _read(self) -> dict[int, Committed]:
-        stored = self._store.read(range(self._shards))
-        needed = reach(entries_of(stored, self._store).get(0), self._shards)
-        return stored | self._store.read(range(self._shards, needed))
-
 
 def _way_out(plan: BatchPlan, store: LedgerStore) -> str:
     return (
         "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
         "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
         f"processed, pass once: adopt={plan.token!r}; if the id of the former topic still stands in the ledger, take it "
-        f"away before: kafka-consumer-groups.sh --delete-offsets --group {ledger_group(store.group, 0)} --topic … (the input)"
+        f"away before: kafka-consumer-groups.sh --delete-offsets --group {store.group_of(0)} --topic … (the input)"
     )

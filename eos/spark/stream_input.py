@@ -12,16 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from eos import retry
 from eos.errors import OffsetGapError, UsageError
 from eos.group.committed import refuse_truncated
-from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
-from eos.kafka.admin import Admin, Mark
-from eos.kafka.config import client_config
+from eos.group.topic_ids import refuse_recreated, stored_topic_ids
+from eos.kafka.admin import Mark
 from eos.kafka.consumer import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.spark.checkpoint import Checkpoint
+from eos.spark.input_logs import InputLogs
 
 _HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
 
@@ -70,9 +69,9 @@ def checked_input(
         OffsetGapError: a topic was deleted and created anew, or a log was truncated.
         UnavailableError: the cluster did not answer in time.
     """
-    within_s = settings.open_deadline_s
+    logs = InputLogs(settings)
     # The ids first: what is read after them counts in these topics, or the commit is refused.
-    topic_ids = TopicIds(settings).of({partition.topic for partition in ends}, within_s=within_s)
+    topic_ids = logs.ids({partition.topic for partition in ends})
     marks = read_marks()
     refuse_recreated(stored_topic_ids(marks), topic_ids)
     if gone := sorted(set(expected) - marks.keys()):
@@ -80,12 +79,9 @@ def checked_input(
             f"{', '.join(map(str, gone))}: the ledger has a mark for each partition of the batch before, and none of "
             "these. Kafka drops it together with a topic that is deleted, so the topic was deleted and created anew."
         )
-    admin = Admin(client_config(settings))
-    stable = retry.ask(
-        lambda timeout_s: admin.offsets_at(Mark.LAST_STABLE, ends, timeout_s), within_s=within_s
-    )
+    stable = logs.at(Mark.LAST_STABLE, ends)
     # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
-    refuse_truncated(settings, group, stored_positions(doubtful), timeout_s=within_s)
+    refuse_truncated(settings, group, stored_positions(doubtful), timeout_s=settings.open_deadline_s)
     epochs = {p: epoch for p in ends if (epoch := stable.epoch_of(p)) is not None}
     return OffsetVector(ends, epochs, topic_ids)

@@ -4,71 +4,41 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
-from pydantic import BaseModel
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eos.errors import UnclassifiedError, UsageError
+from eos.errors import UnclassifiedError
 from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, ignore_event
-from eos.job import check_name, checked_topics
-from eos.references import code_of_the_job
 from eos.settings import Settings
 from eos.settings.binding import own_settings
-from eos.spark.script import run_submitted
+from eos.spark.declared import Declared
+from eos.spark.script import parser, run_submitted
+from eos.spark.source import read_stream
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
-from eos.spark.stream_source import read_stream
-
-FrameTransform = Callable[[DataFrame], DataFrame]
 
 log = logging.getLogger("eos.spark")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StreamJob:
-    """Input topics, output topics, and a deterministic transform of streaming DataFrames.
+class StreamJob(Declared[Settings]):
+    """A Structured Streaming query: input topics, output topics, and a deterministic transform of streaming DataFrames.
 
     Args:
         name: letters, digits, '_' and '-'; the app part of every transactional.id, and the default group.
         inputs: the topics that are read, from a checkpoint on.
         outputs: every topic that the transform writes to; a new ledger stands on the first one's partition 0.
-        transform: a *factory*, called once per start with the settings; returns the function from Spark's Kafka
-            columns to the output columns, see `exactly_once_sink`.
-        settings: a pydantic model of the job's own settings (table ``[job]``).
+        transform: from Spark's Kafka columns to the output columns, see `exactly_once_sink`.
+        transform_factory: is called once per start with the settings, and returns the ``transform``. Exactly one of the two
+            is given.
+        settings: a pydantic model of the job's own settings (table ``[job]``), for a factory.
 
     Raises:
         UsageError: the declaration contradicts itself.
     """
-
-    name: str
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    transform: Callable[[Settings], FrameTransform]
-    settings: type[BaseModel] | None = None
-
-    def __post_init__(self) -> None:
-        check_name(self.name)
-        for field in ("inputs", "outputs"):
-            object.__setattr__(self, field, checked_topics(field, getattr(self, field)))
-        if loop := set(self.inputs) & set(self.outputs):
-            raise UsageError(
-                f"StreamJob {self.name!r}: {sorted(loop)} is read and written; it would feed itself forever"
-            )
-
-    @property
-    def read_topics(self) -> frozenset[str]:
-        """Every topic that the query reads."""
-        return frozenset(self.inputs)
-
-    @property
-    def written_topics(self) -> frozenset[str]:
-        """Every topic that the query may write to."""
-        return frozenset(self.outputs)
 
 
 @dataclass(frozen=True)
@@ -127,8 +97,7 @@ def start_stream(
     records = read_stream(
         spark, settings, job.inputs, checkpoint=checkpoint, max_offsets_per_batch=max_offsets_per_batch
     )
-    with code_of_the_job(f"StreamJob {job.name!r}: its transform"):
-        writer = job.transform(settings)(records).writeStream.foreachBatch(sink)
+    writer = job.transformed(records, settings).writeStream.foreachBatch(sink)
     writer = writer.queryName(job.name).option("checkpointLocation", checkpoint)
     if available_now:
         writer = writer.trigger(availableNow=True)
@@ -161,20 +130,17 @@ def main(job: StreamJob, arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _parsed(job: StreamJob, arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=f"Run {job.name}: each record's outputs exactly once.")
-    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps its place")
-    parser.add_argument("--config", "-c", type=Path, metavar="FILE", help="TOML file of settings")
-    parser.add_argument(
-        "--start",
-        choices=("earliest", "latest"),
-        help="once: where a query begins whose checkpoint has no batch yet",
+    options = parser(
+        f"Run {job.name}: each record's outputs exactly once.",
+        "a query begins whose checkpoint has no batch yet",
     )
-    parser.add_argument(
+    options.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps its place")
+    options.add_argument(
         "--available-now", action="store_true", help="end when all present input is processed"
     )
-    parser.add_argument("--max-offsets-per-batch", type=int, metavar="N")
-    parser.add_argument("--adopt", metavar="TOKEN", help="once: what a refusal said to pass")
-    return parser.parse_args(arguments)
+    options.add_argument("--max-offsets-per-batch", type=int, metavar="N")
+    options.add_argument("--adopt", metavar="TOKEN", help="once: what a refusal said to pass")
+    return options.parse_args(arguments)
 
 
 def _logged(event: Event) -> None:

@@ -22,7 +22,8 @@ from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
-from eos.spark.plan import Commit, InputPlan, OffsetRange, plan_input
+from eos.spark.plan import Commit, InputPlan, OffsetRange
+from eos.spark.planning import plan_input
 from tests.conftest import NewTopic
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (

@@ -17,7 +17,7 @@ from eos.errors import ConfigError, OffsetGapError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.group.metadata import OwnershipMode
 from eos.local import QUICK_START, LocalKafka
-from eos.spark.plan import plan_input
+from eos.spark.planning import plan_input
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 from tests.support.offset_ages import by_partition, offsets_of, store, store_plain, three_partitions

@@ -16,10 +16,8 @@ import pytest
 
 from eos import OffsetGapError, Session
 from eos.events import PartitionsAssigned, Rewound
-from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.local import QUICK_START, LocalKafka
 from eos.offsets import Partition
-from eos.shards import BatchShard, PartitionShard
 from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -242,9 +240,10 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
 ) -> None:
     """Spark's source goes by offsets alone; the task has committed the leader's epoch as the driver has seen it."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-    from eos.spark.commit import ShardWriter
+    from eos.spark.done_ranges import DoneRanges
     from eos.spark.output import OutputColumns
-    from eos.spark.plan import plan_input
+    from eos.spark.planning import plan_input
+    from eos.spark.writer import ShardWriter
 
     bootstrap = own_broker.bootstrap_servers
     source, out, app = unique("in"), unique("out"), unique("batch")
@@ -257,10 +256,8 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
 
     plan = plan_input(settings, [source], app=app, commit=commit)
     partition = Partition(source, 0)
-    shard = BatchShard(app, app) if commit == "batch" else PartitionShard(app, app, partition)
-    stamp = OffsetMetadata(OwnershipMode(commit), str(shard))
-    columns = OutputColumns((out,), ("value",))
-    ShardWriter(settings, shard, plan.ranges, stamp, columns, had={source: 1}).write(iter(()))
+    done = DoneRanges.of(settings, plan).in_task(0, 0)
+    ShardWriter(settings, done, OutputColumns((out,), ("value",))).write(iter(()))
     assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == COMMITTED
 
     own_broker.restart_broker(1)  # another leader epoch alone is no truncation

@@ -21,6 +21,8 @@ PLANTED = {
     "no-facade": ("eos/runner/loop.py", "from eos import Job"),
     "no-cycles": ("eos/local/layout.py", "import eos.local.cluster"),
     "checking-shares-nothing": ("eos/verifier/comparison.py", "import eos.producer.transaction"),
+    "writer-knows-no-record": ("eos/spark/writer.py", "import eos.spark.done_entry"),
+    "batch-and-stream": ("eos/spark/stream_write.py", "import eos.spark.batch"),
     "rules-are-pure": ("jobs/refund_rules.py", "import eos.records"),
     "library-knows-no-job": ("eos/runner/worker.py", "import jobs.refunds"),
     "door-confluent-kafka": ("eos/session/session.py", "import confluent_kafka.admin"),

@@ -34,7 +34,7 @@ from tests.support.batch_input import BatchRuns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
 
 pytestmark = pytest.mark.broker
 
@@ -55,7 +55,7 @@ def assert_untouched(runs: BatchRuns) -> None:
 
 
 def failure_of(
-    runs: BatchRuns, transform: Callable[[DataFrame], DataFrame], commit: CommitUnit = "partition"
+    runs: BatchRuns, transform: Callable[[DataFrame], DataFrame], commit: Commit = "partition"
 ) -> EosError:
     with pytest.raises(EosError) as caught:
         runs.run(transform, commit)
@@ -78,7 +78,7 @@ def failure_of(
     ],
 )
 def test_a_row_that_the_jvm_cannot_compute_is_named_without_its_record(
-    runs: BatchRuns, column: Callable[[Any], Any], named: str, commit: CommitUnit
+    runs: BatchRuns, column: Callable[[Any], Any], named: str, commit: Commit
 ) -> None:
     text = F.col("value").cast("string")
     error = failure_of(runs, lambda df: df.select("shard", column(text).alias("value")), commit)
@@ -98,7 +98,7 @@ def test_class_of_eos_that_a_transform_raises_is_the_transforms_and_no_fence(
             raise FencedError("not of this run's shards")
         return frame.select("shard", "value").mapInArrow(fenced, "shard INT, value BINARY")
 
-    job = SparkJob(name=runs.name, inputs=[runs.input], outputs=runs.topics, transform=lambda _run: transform)
+    job = SparkJob(name=runs.name, inputs=[runs.input], outputs=runs.topics, transform=transform)
     with pytest.raises(UsageError, match=r"transform raised .*FencedError.*Fix: ") as caught:
         run_job(job, runs.spark, runs.settings)
     assert QUOTED not in str(caught.value)
@@ -200,7 +200,7 @@ def test_an_observation_gets_its_figures(runs: BatchRuns, moves: bool) -> None:
     ],
 )
 def test_a_value_that_would_be_written_as_another_is_refused(
-    runs: BatchRuns, name: str, column: Callable[[Any], Any], said: str, commit: CommitUnit
+    runs: BatchRuns, name: str, column: Callable[[Any], Any], said: str, commit: Commit
 ) -> None:
     with pytest.raises(RecordRefusedError, match=rf"{runs.output}: record \d+ of \d+: {said}"):
         runs.run(lambda df: df.select("shard", "value", column(F.col("offset") == 4).alias(name)), commit)

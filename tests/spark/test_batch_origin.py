@@ -17,15 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import UsageError
 from eos.offsets import Partition
-from eos.spark.origin import as_input, require_own_input, require_shards_apart
+from eos.spark.origin import as_input, require_own_input
 from eos.spark.plan import InputPlan, OffsetRange
+from eos.spark.shards_apart import require_shards_apart
 from eos.spark.source import read_input
 from tests.support.batch_input import BatchRuns, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
 
 pytestmark = pytest.mark.broker
 
@@ -70,7 +71,7 @@ def with_itself(df: DataFrame, *on: str) -> DataFrame:
 
 
 @pytest.mark.parametrize("commit", ["partition", "batch"])
-def test_a_frame_that_was_kept_from_an_earlier_run_is_refused(runs: BatchRuns, commit: CommitUnit) -> None:
+def test_a_frame_that_was_kept_from_an_earlier_run_is_refused(runs: BatchRuns, commit: Commit) -> None:
     """Its 40 records would be there twice, and the 40 new ones, whose offsets are committed, not at all."""
     kept: list[DataFrame] = []
 

@@ -15,14 +15,16 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from eos.errors import FencedError, TransactionExpiredError, UsageError
-from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.offsets import Partition
 from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
 from eos.spark.batch import ExactlyOnceBatch
-from eos.spark.commit import ShardState, ShardWriter
+from eos.spark.done_ranges import DoneRanges
 from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange, plan_input
+from eos.spark.plan import OffsetRange
+from eos.spark.planning import plan_input
+from eos.spark.report import ShardState
+from eos.spark.writer import ShardWriter
 from tests.support.batch_input import BatchRuns, values
 
 if TYPE_CHECKING:
@@ -53,18 +55,11 @@ def copied(df: DataFrame) -> DataFrame:
     return df.select("shard", "key", "value")
 
 
-def writer(runs: BatchRuns, owner: str = f"{RUN}t0", end: int = 10, **overrides: Any) -> ShardWriter:
-    partition = Partition(runs.input, 0)
-    shard = PartitionShard(runs.name, runs.name, partition)
+def writer(runs: BatchRuns, run: str = RUN, task: int = 0, **overrides: Any) -> ShardWriter:
     runs.overrides = {name.replace("__", "."): value for name, value in overrides.items()}
-    return ShardWriter(
-        runs.settings,
-        shard,
-        [OffsetRange(partition, 0, end)],
-        OffsetMetadata(OwnershipMode.PARTITION, str(shard), owner),
-        OutputColumns((runs.output,), ("value",)),
-        had={runs.input: 1},
-    )
+    ranges = {0: [OffsetRange(Partition(runs.input, 0), 0, 10)]}
+    done = DoneRanges(runs.settings, runs.name, runs.name, "partition", ranges, {runs.input: 1}, run)
+    return ShardWriter(runs.settings, done.in_task(0, task), OutputColumns((runs.output,), ("value",)))
 
 
 def rows(*written: bytes) -> Iterator[pa.RecordBatch]:
@@ -117,7 +112,7 @@ def test_a_fenced_task_waits_for_its_twin_and_skips(alone: BatchRuns) -> None:
 def test_a_task_that_comes_after_its_twin_skips(alone: BatchRuns) -> None:
     writer(alone).write(rows(b"first"))
     assert writer(alone).write(rows(b"second")).state is ShardState.SKIPPED
-    assert writer(alone, f"{OTHER_RUN}t5").write(rows(b"third")).state is ShardState.SKIPPED
+    assert writer(alone, OTHER_RUN, 5).write(rows(b"third")).state is ShardState.SKIPPED
     assert values(alone.records()) == [b"first"]
 
 
@@ -137,9 +132,9 @@ def test_a_fenced_task_whose_twin_does_not_commit_fails_so_that_it_is_tried_agai
 
 def test_a_shard_that_was_split_over_two_tasks_of_a_run_fails_loudly(alone: BatchRuns) -> None:
     """The second would find the offsets at the end, skip, and its rows would be lost."""
-    writer(alone, f"{RUN}t0").write(rows(b"one half"))
+    writer(alone, RUN, 0).write(rows(b"one half"))
     with pytest.raises(UsageError, match="two tasks of one run"):
-        writer(alone, f"{RUN}t1").write(rows(b"the other"))
+        writer(alone, RUN, 1).write(rows(b"the other"))
 
 
 def test_a_transaction_that_takes_too_long_says_by_how_much_to_split(alone: BatchRuns) -> None:

@@ -21,7 +21,7 @@ from tests.support.batch_input import BatchRuns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
 
 pytestmark = pytest.mark.broker
 
@@ -108,7 +108,7 @@ def test_two_first_runs_one_per_commit_unit_never_both_write(
     """Neither fences the other, so the group's first offsets say whose they are."""
     together = threading.Barrier(2)
 
-    def run(commit: CommitUnit) -> str:
+    def run(commit: Commit) -> str:
         batch = batch_of(runs)
         try:
             plan = None if at_once else batch.plan(commit)
@@ -134,7 +134,7 @@ def test_two_first_runs_one_per_commit_unit_never_both_write(
 
 @pytest.mark.parametrize("commit", ["partition", "batch"])
 def test_a_renamed_job_in_the_old_ones_group_is_refused_while_that_one_runs(
-    runs: BatchRuns, commit: CommitUnit
+    runs: BatchRuns, commit: Commit
 ) -> None:
     plan = batch_of(runs).plan(commit)
     renamed = batch_of(runs, name=observer.unique("renamed"))
@@ -147,7 +147,7 @@ def test_a_renamed_job_in_the_old_ones_group_is_refused_while_that_one_runs(
 @pytest.mark.parametrize("limit", [5, None])
 @pytest.mark.parametrize("commit", ["partition", "batch"])
 def test_a_task_that_finds_another_jobs_offsets_writes_nothing_and_does_not_count_them_as_its_own(
-    runs: BatchRuns, commit: CommitUnit, limit: int | None
+    runs: BatchRuns, commit: Commit, limit: int | None
 ) -> None:
     """Adopted between its plan and its work, wherever they stand: at the start, in the middle, at the end."""
     old = batch_of(runs)
@@ -197,7 +197,7 @@ def test_a_topic_that_was_created_anew_between_plan_and_run_is_refused_at_once(
 
 @pytest.mark.parametrize("commit", ["partition", "batch"])
 def test_a_topic_that_was_created_anew_while_its_records_were_read_is_not_committed(
-    runs: BatchRuns, commit: CommitUnit
+    runs: BatchRuns, commit: Commit
 ) -> None:
     """The task asks under its own fence, right before it commits."""
 

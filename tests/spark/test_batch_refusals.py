@@ -18,7 +18,7 @@ from tests.support.batch_input import BatchRuns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
 
 pytestmark = pytest.mark.broker
 
@@ -77,7 +77,7 @@ def test_several_outputs_need_a_topic_column(spark: SparkSession, bootstrap: str
 
 
 @pytest.mark.parametrize("commit", ["partition", "batch"])
-def test_rows_for_a_topic_that_is_not_declared_are_not_committed(runs: BatchRuns, commit: CommitUnit) -> None:
+def test_rows_for_a_topic_that_is_not_declared_are_not_committed(runs: BatchRuns, commit: Commit) -> None:
     with pytest.raises(UsageError, match="'elsewhere', which is not declared"):
         runs.run(lambda df: df.select("shard", "value", F.lit("elsewhere").alias("topic")), commit)
     assert_untouched(runs)

@@ -18,14 +18,14 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import EosError
-from eos.spark.commit import ShardState
+from eos.spark.report import ShardState
 from tests.support.batch_faults import DyingWriting, late_first_try, raises_after, stalls_after
 from tests.support.batch_input import BatchRuns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
     from tests.support.exactly_once import Output, SeenRecord
 
 pytestmark = pytest.mark.broker
@@ -151,7 +151,7 @@ def assert_invariant_with_nothing_torn(runs: BatchRuns) -> None:
 @pytest.mark.parametrize("commit", ["partition", "batch"])
 @pytest.mark.parametrize("when", ["before", "after", ""])
 def test_a_worker_killed_around_its_commit_is_replaced_and_the_records_are_there_once(
-    runs: BatchRuns, monkeypatch: pytest.MonkeyPatch, when: str, commit: CommitUnit
+    runs: BatchRuns, monkeypatch: pytest.MonkeyPatch, when: str, commit: Commit
 ) -> None:
     """Before EndTxn, after it, and after the task has done all its work: its twin commits, or skips."""
     monkeypatch.setattr("eos.spark.batch.Writing", partial(DyingWriting, when=when))

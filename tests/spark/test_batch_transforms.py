@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.events import TransactionCommitted
-from eos.spark.commit import ShardState
+from eos.spark.report import ShardState
 from tests.support import observer
 from tests.support.batch_input import BatchRuns, values
 from tests.support.observer import PlainRecord
@@ -24,7 +24,7 @@ from tests.support.observer import PlainRecord
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
     from tests.support.exactly_once import Output, SeenRecord
 
 pytestmark = pytest.mark.broker
@@ -119,9 +119,7 @@ def test_an_aggregate_per_shard_is_one_record_per_shard(runs: BatchRuns) -> None
 
 @pytest.mark.parametrize("condition", ["offset < 0", "1 = 0"])
 @pytest.mark.parametrize("commit", ["partition", "batch"])
-def test_a_run_without_output_commits_its_offsets(
-    runs: BatchRuns, condition: str, commit: CommitUnit
-) -> None:
+def test_a_run_without_output_commits_its_offsets(runs: BatchRuns, condition: str, commit: Commit) -> None:
     """Also where the optimizer sees that nothing comes out, and there is no task left to commit."""
     result = runs.run(lambda df: copied(df.where(condition)), commit)
     assert {shard.state for shard in result.shards} == {ShardState.EMPTY}

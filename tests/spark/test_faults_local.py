@@ -24,7 +24,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 from eos.errors import OffsetGapError, TransactionExpiredError
 from eos.events import ProducerOpened
 from eos.spark.batch import BatchResult
-from eos.spark.commit import ShardState
+from eos.spark.report import ShardState
 from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.batch_input import BatchRuns

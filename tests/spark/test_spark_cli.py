@@ -132,8 +132,8 @@ def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
 def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
     eos: Eos, bootstrap: str, source: str, stop: signal.Signals, spark: SparkSession, settled: Settled
 ) -> None:
-    from eos.spark.commit import ShardState
     from eos.spark.job import SparkJob, run_job
+    from eos.spark.report import ShardState
 
     produce(bootstrap, source, 30)
     command = ("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest")
@@ -149,7 +149,7 @@ def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
         name="copying",
         inputs=[source],
         outputs=[f"{source}.copies"],
-        transform=lambda _: lambda frame: frame.select("shard", "key", "value"),
+        transform=lambda frame: frame.select("shard", "key", "value"),
     )
     result = run_job(job, spark, settled(group=source))
     assert result.count(ShardState.COMMITTED) == _PARTITIONS

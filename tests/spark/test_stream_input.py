@@ -15,9 +15,9 @@ from eos.errors import OffsetGapError, UsageError
 from eos.kafka.admin import Admin
 from eos.local import QUICK_START, LocalKafka
 from eos.settings import Settings
-from eos.spark.ledger import BatchPlan, LedgerEntry
-from eos.spark.sink_write import BatchWrite
+from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream_write import write_batch
 from tests.faults.test_recreated_input import create_anew
 from tests.faults.test_truncated_input import Truncated
 from tests.support.observer import (
@@ -135,14 +135,13 @@ def test_topic_that_is_created_anew_before_the_batch_is_read_is_refused(
     copy.give(FORMER, "former")
     copy.run()
     copy.give(FORMER, "more")
-    run = BatchWrite.run
 
-    def late(write: BatchWrite, plan: BatchPlan) -> None:
+    def late(*arguments: Any, **others: Any) -> None:
         create_anew(copy.bootstrap, copy.source)
         copy.give(NEW, "new")
-        run(write, plan)
+        write_batch(*arguments, **others)
 
-    monkeypatch.setattr(BatchWrite, "run", late)
+    monkeypatch.setattr("eos.spark.stream.write_batch", late)
     sink = copy.sink()
     with pytest.raises(StreamingQueryException, match="created anew"):
         copy.run(sink)

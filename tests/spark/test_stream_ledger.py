@@ -25,7 +25,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from eos.errors import ConfigError, EosError, UsageError
 from eos.events import BatchResumed, Event, LedgerDealt, TransactionCommitted
 from eos.spark.checkpoint import Checkpoint, RunningQuery
-from eos.spark.ledger import LedgerChangedError, LedgerEntry, LedgerError
+from eos.spark.ledger import LedgerChangedError, LedgerError
+from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
 from tests.support.sink_faults import Accident, with_accident
@@ -380,9 +381,7 @@ def test_zombie_of_a_driver_that_knew_another_number_of_shards_is_refused(
     try:
         _wait_for(lambda: any(Path(f"{flag}.{k}").exists() for k in range(3)))
         # Its two open transactions are the only ones: a deal fences them, and the third finds the ledger changed.
-        plan = stream.sink(5)
-        dealt = plan._plan
-        assert dealt(1, stream.query).shards == 5
+        assert stream.sink(5)._ledger.plan(1, stream.query).shards == 5
     finally:
         Path(f"{flag}.go").touch()
         thread.join(60)

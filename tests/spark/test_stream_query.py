@@ -19,8 +19,8 @@ from pyspark.errors import StreamingQueryException
 from eos.errors import ConfigError
 from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed
 from eos.spark.ledger import LedgerError
+from eos.spark.source import read_stream
 from eos.spark.stream import ExactlyOnceSink
-from eos.spark.stream_source import read_stream
 from tests.support.observer import unique
 from tests.support.processes import running_module
 from tests.support.stream_copy import PER_BATCH, SHARDS, Copy
@@ -147,7 +147,7 @@ def test_first_start_without_a_start_policy_is_refused(
 
 def replaced(sink: ExactlyOnceSink, name: str) -> ExactlyOnceSink:
     """The sink under another name."""
-    sink._store = replace(sink._store, app=name, group=name)
+    sink._ledger.store = replace(sink._ledger.store, app=name, group=name)
     return sink
 
 

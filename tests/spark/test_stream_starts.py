@@ -127,7 +127,7 @@ def test_start_policy_of_a_first_start_that_failed_has_to_be_stated_again(
         name=copy.name,
         inputs=[source],
         outputs=[copy.output],
-        transform=lambda _: lambda frame: frame.select("key", "value"),
+        transform=lambda frame: frame.select("key", "value"),
     )
 
     def run(policy: str) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from eos.errors import EosError
 from eos.settings import Settings
 from eos.spark.batch import ExactlyOnceBatch
-from eos.spark.commit import CommitUnit
+from eos.spark.plan import Commit
 from tests.support.spark_faults import Copy, make_sleepy
 
 
@@ -31,7 +31,7 @@ def run(
     source: str,
     output: str,
     flag: str,
-    commit: CommitUnit = "partition",
+    commit: Commit = "partition",
     stalls: list[tuple[int, list[float | str]]] | None = None,
     after: int = 0,
     sleepy: int | None = None,

@@ -20,7 +20,7 @@ from eos.offsets import Partition
 from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import PartitionShard
-from eos.spark.commit import Writing
+from eos.spark.writer import Writing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # PySpark's copy
 

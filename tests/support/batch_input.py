@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from eos.spark.batch import BatchResult
-    from eos.spark.commit import CommitUnit
+    from eos.spark.plan import Commit
 
 _DELETED_S = 10.0
 
@@ -71,7 +71,7 @@ class BatchRuns:
         self.fill(records)
 
     def run(
-        self, transform: Callable[[DataFrame], DataFrame], commit: CommitUnit = "partition", **others: Any
+        self, transform: Callable[[DataFrame], DataFrame], commit: Commit = "partition", **others: Any
     ) -> BatchResult:
         from eos.spark.batch import ExactlyOnceBatch
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 from pyspark.sql import DataFrame
 
-from eos.spark.batch import FrameTransform
+from eos.spark.declared import FrameTransform
 from eos.spark.job import SparkJob, SparkRun, main
 from eos.spark.stream_job import StreamJob
 from tests.support.exactly_once import Output, SeenRecord
@@ -50,15 +50,20 @@ def _suffixed(run: SparkRun) -> FrameTransform:
     )
 
 
-copying = SparkJob(name="copying", inputs=[INPUT], outputs=[COPIES], transform=_copied)
+copying = SparkJob(name="copying", inputs=[INPUT], outputs=[COPIES], transform_factory=_copied)
 suffixed = SparkJob(
-    name="suffixed", inputs=[INPUT], outputs=[COPIES], transform=_suffixed, settings=Suffix, commit="batch"
+    name="suffixed",
+    inputs=[INPUT],
+    outputs=[COPIES],
+    transform_factory=_suffixed,
+    settings=Suffix,
+    commit="batch",
 )
 streaming = StreamJob(
     name="streaming",
     inputs=[INPUT],
     outputs=[COPIES],
-    transform=lambda _: lambda frame: frame.select("key", "value"),
+    transform=lambda frame: frame.select("key", "value"),
 )
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ Spark's workers cannot import the tests, so this module goes to them by value (`
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -17,11 +15,9 @@ from pathlib import Path
 from pyspark import TaskContext, cloudpickle
 
 from eos.errors import CommitOutcomeUnknownError, DeliveryError
-from eos.events import Listener, ignore_event
-from eos.kafka.consumer import Committed
+from eos.kafka.producer import TransactionalClient
 from eos.offsets import OffsetVector
-from eos.producer.producer import ShardProducer
-from eos.spark.ledger import LedgerEntry, LedgerStamp
+from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.stream import ExactlyOnceSink
 
@@ -55,7 +51,7 @@ class FaultyStore(LedgerStore):
     flag: str = ""
 
     def offsets(self, entry: LedgerEntry) -> OffsetVector:
-        """Asked for when everything is written."""
+        """A task asks for them when everything is written."""
         if self._strikes(entry):
             if self.accident is Accident.BEFORE_COMMIT:
                 raise DeliveryError("an accident before the commit")
@@ -63,31 +59,17 @@ class FaultyStore(LedgerStore):
                 os._exit(1)
             if self.accident is Accident.PAUSED:
                 self._pause()
+            else:
+                _arm(self.accident)
         return LedgerStore.offsets(self, entry)
 
-    @contextlib.contextmanager
-    def owned(
-        self, shard: int, stamp: LedgerStamp, listener: Listener = ignore_event
-    ) -> Iterator[tuple[ShardProducer, Committed | None]]:
-        """What follows the block follows the commit."""
-        with LedgerStore.owned(self, shard, stamp, listener) as owned:
-            yield owned
-            # A second claim of the shard in one try is the one that asks what became of the first.
-            first = not hasattr(sys, "_eos_claimed")
-            if stamp.tally.content.rows and first and self._strikes(None):
-                if self.accident is Accident.DIES_AFTER_COMMIT:
-                    os._exit(1)
-                if self.accident is Accident.UNANSWERED:
-                    sys._eos_claimed = True  # type: ignore[attr-defined] # of this worker process
-                    raise CommitOutcomeUnknownError("an accident: no answer")
-
-    def _strikes(self, entry: LedgerEntry | None) -> bool:
+    def _strikes(self, entry: LedgerEntry) -> bool:
         context = TaskContext.get()
         return (
             context is not None
             and context.attemptNumber() < self.tries
             and context.partitionId() in self.shards
-            and (entry is None or entry.next_batch == self.batch + 1)
+            and entry.next_batch == self.batch + 1
         )
 
     def _pause(self) -> None:
@@ -97,6 +79,20 @@ class FaultyStore(LedgerStore):
         deadline = time.monotonic() + 60
         while not Path(f"{self.flag}.go").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def _arm(accident: Accident) -> None:
+    """The next commit of this worker process happens, and then the accident."""
+    commit = TransactionalClient.commit
+
+    def committed(client: TransactionalClient, timeout_s: float) -> None:
+        TransactionalClient.commit = commit  # type: ignore[method-assign] # as it was
+        commit(client, timeout_s)
+        if accident is Accident.DIES_AFTER_COMMIT:
+            os._exit(1)
+        raise CommitOutcomeUnknownError("an accident: no answer")
+
+    TransactionalClient.commit = committed  # type: ignore[assignment, method-assign] # in this worker
 
 
 def with_accident(
@@ -109,6 +105,8 @@ def with_accident(
 ) -> ExactlyOnceSink:
     """A sink whose tasks have an accident."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # not ours
-    given = {field.name: getattr(sink._store, field.name) for field in fields(LedgerStore)}
-    sink._store = FaultyStore(**given, accident=accident, shards=shards, tries=tries, batch=batch, flag=flag)
+    given = {field.name: getattr(sink._ledger.store, field.name) for field in fields(LedgerStore)}
+    sink._ledger.store = FaultyStore(
+        **given, accident=accident, shards=shards, tries=tries, batch=batch, flag=flag
+    )
     return sink

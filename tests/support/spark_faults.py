@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext, cloudpickle
 
-from eos.spark.commit import Writing
+from eos.spark.writer import Writing
 
 if TYPE_CHECKING:
     import pytest

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from eos.settings import Settings
 from eos.spark.session import build_session
+from eos.spark.source import read_stream
 from eos.spark.stream import exactly_once_sink
-from eos.spark.stream_source import read_stream
 from tests.support.sink_faults import Accident, with_accident
 
 if TYPE_CHECKING:

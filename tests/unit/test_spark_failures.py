@@ -7,6 +7,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no 
 
 from eos.errors import ConfigError, EosError, FencedError, TransformError, UnclassifiedError, UsageError
 from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, marked
+from eos.spark.ledger import LedgerChangedError
 
 
 def wrapped(error: EosError) -> Exception:
@@ -33,6 +34,10 @@ def test_a_private_class_arrives_as_its_public_base() -> None:
         pass
 
     assert type(decoded(encoded(_OwnError("x")))) is FencedError
+
+
+def test_a_public_class_of_sparks_own_arrives() -> None:
+    assert type(decoded(encoded(LedgerChangedError("x")))) is LedgerChangedError
 
 
 def test_errors_of_a_block_leave_it_marked() -> None:

@@ -19,10 +19,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from eos.spark.batch import BatchResult, FrameTransform, ShardResult
-from eos.spark.commit import ShardState
+from eos.spark.batch import BatchResult
+from eos.spark.declared import FrameTransform
 from eos.spark.job import SparkJob, SparkRun, main, summary
 from eos.spark.plan import InputPlan, OffsetRange
+from eos.spark.report import ShardResult, ShardState
+from eos.spark.stream_job import StreamJob
 
 PLAN = InputPlan("g", (Partition("in", 0),), (OffsetRange(Partition("in", 0), 0, 5),), "job", "partition")
 
@@ -36,7 +38,7 @@ def same(run: SparkRun) -> FrameTransform:
 
 
 def declared(**changes: Any) -> SparkJob:
-    given: dict[str, Any] = {"name": "j", "inputs": ["in"], "outputs": ["out"], "transform": same}
+    given: dict[str, Any] = {"name": "j", "inputs": ["in"], "outputs": ["out"], "transform_factory": same}
     return SparkJob(**given | changes)
 
 
@@ -60,11 +62,36 @@ def test_declaration_says_what_is_read_and_written() -> None:
         ({"outputs": ["in"]}, "feed itself"),
         ({"snapshots": ["out"]}, "feed itself"),
         ({"commit": "task"}, "'partition' nor 'batch'"),
+        ({"transform": lambda frame: frame}, "exactly one of transform= and transform_factory="),
+        ({"transform_factory": None}, "exactly one of transform= and transform_factory="),
+        (
+            {"transform": lambda frame: frame, "transform_factory": None, "settings": Own},
+            "does not get settings=. Fix: transform_factory=",
+        ),
     ],
 )
 def test_declaration_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         declared(**changes)
+
+
+def test_stream_follows_the_same_rules() -> None:
+    job = StreamJob(name="s", inputs=["in"], outputs=["out"], transform=lambda frame: frame)
+    assert isinstance(job, Declaration)
+    assert job.inputs == ("in",)
+    assert job.read_topics == {"in"}
+    assert job.written_topics == {"out"}
+    with pytest.raises(UsageError, match="StreamJob 's': give exactly one"):
+        StreamJob(name="s", inputs=["in"], outputs=["out"])
+
+
+def test_factory_that_is_given_as_the_transform_is_named() -> None:
+    """What makes a transform was called `transform` here before."""
+    job = declared(transform=same, transform_factory=None)
+    with pytest.raises(
+        UsageError, match=r"SparkJob 'j': the transform returned function.*transform_factory="
+    ):
+        job.transformed(cast("DataFrame", object()), cast("SparkRun", None))
 
 
 def test_own_settings_are_validated_by_the_jobs_model() -> None:

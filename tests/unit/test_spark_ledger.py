@@ -12,17 +12,13 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.shards import ledger_group
 from eos.spark.ledger import (
     BatchPlan,
-    Content,
     LedgerChangedError,
-    LedgerEntry,
     LedgerError,
-    LedgerStamp,
-    LedgerVerdict,
-    Tally,
     decide,
     different_content,
     reach,
 )
+from eos.spark.ledger_entry import Content, LedgerEntry, LedgerStamp, Tally
 
 _MOST = 4
 Q = "0e365255-bb8e-4c9e-a5f2-cf1429bb7347"
@@ -167,7 +163,9 @@ def test_decision_that_is_not_needed_changes_no_plan() -> None:
 
 
 def test_different_content_names_shards_and_the_way_out() -> None:
-    text = str(different_content(ask(7, ledger(at(8), at(7), at(7))), {0: (Content(3, 1), Content(4, 2))}))
+    text = str(
+        different_content(ask(7, ledger(at(8), at(7), at(7))), {0: (str(Content(3, 1)), str(Content(4, 2)))})
+    )
     assert "shard 0: written 3 rows (0000000000000001), now 4 rows (0000000000000002)" in text
     assert f"adopt='{Q}:7'" in text
 
@@ -183,8 +181,8 @@ def test_first_batch_without_entries_is_refused_where_it_was_begun_before() -> N
 
 def test_entry_as_planned_is_work_and_the_one_behind_it_is_done() -> None:
     plan = ask(7, ledger(at(7, rows=4), at(7), at(7)))
-    assert plan.judge(0, plan.entries[0]) is LedgerVerdict.WORK
-    assert plan.judge(0, at(8, rows=9)) is LedgerVerdict.DONE
+    assert not plan.is_done(0, plan.entries[0])
+    assert plan.is_done(0, at(8, rows=9))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +193,7 @@ def test_entry_as_planned_is_work_and_the_one_behind_it_is_done() -> None:
 def test_entry_that_changed_since_the_plan_is_refused(found: LedgerEntry | None) -> None:
     plan = ask(7, ledger(at(7), at(7), at(7)))
     with pytest.raises(LedgerChangedError, match="stop one of them"):
-        plan.judge(0, found)
+        plan.is_done(0, found)
 
 
 # --- text --------------------------------------------------------------------------------------------
@@ -292,10 +290,10 @@ def _driver(kafka: _Kafka, shards: int, batches: int, rng: random.Random) -> Ite
         for k in rng.sample(list(plan.entries), len(plan.entries)):
             yield
             try:
-                verdict = plan.judge(k, kafka.entries.get(k))
+                is_done = plan.is_done(k, kafka.entries.get(k))
             except LedgerChangedError:
                 break
-            if verdict is LedgerVerdict.WORK:
+            if not is_done:
                 kafka.set(k, kafka.entries.get(k), plan.after)
                 kafka.written.setdefault(batch, []).append((k, plan.shards))
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos.spark.plan import limit_that_fits
+from eos.spark.done_ranges import limit_that_fits
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,24 @@
-"""The rows of a streaming batch, divided into shards: each shard's in one task, with a digest of all that is written."""
+"""The rows of a streaming batch, divided into shards by what they are, with a digest of all that is written."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from eos.spark.by_number import by_number
-from eos.spark.endmarks import MARKS
+from eos.spark.endmarks import END, mark_by_shuffle
 from eos.spark.output import OutputColumns
-from eos.spark.sink_task import DIGEST, HASH, SHARD
+from eos.spark.source import SHARD
 
-_ORDER = "eos_order"
-_LAST = 2**63 - 1
+HASH, DIGEST = "eos_hash", "eos_digest"
+
 _BESIDE_TOPIC = ("partition", "key", "value", "headers", "timestamp")
 
 
 def sharded(frame: DataFrame, columns: OutputColumns, shards: int) -> DataFrame:
-    """The rows of each shard in a task of its own, in the order of the frame's tasks, with end marks behind them.
-
-    A task's number is its shard's. The marks (see `eos.spark.endmarks`) are rows without a hash.
-    """
+    """The rows of each shard in a task of its own, in the order of the frame's tasks, with end marks behind them."""
     rows = columns.select(frame).withColumns({HASH: _place(columns), DIGEST: _digest(columns)})
-    numbered = rows.select(
-        "*",
-        F.pmod(F.col(HASH), F.lit(shards)).cast("int").alias(SHARD),
-        F.monotonically_increasing_id().alias(_ORDER),
-    )
-    own = {SHARD: F.floor(F.col("id") / MARKS).cast("int"), _ORDER: F.lit(_LAST)}
-    marks = frame.sparkSession.range(0, MARKS * shards, 1, 1).select(
-        *(
-            own.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
-            for field in numbered.schema.fields
-        )
-    )
-    gathered = by_number(numbered.unionByName(marks), shards, SHARD)
-    return gathered.sortWithinPartitions(_ORDER).drop(_ORDER)
+    numbered = rows.withColumns({SHARD: F.pmod(F.col(HASH), F.lit(shards)).cast("int"), END: F.lit(False)})
+    return mark_by_shuffle(frame.sparkSession, numbered, range(shards), tasks=shards)
 
 
 def _place(columns: OutputColumns) -> Column:

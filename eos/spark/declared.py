@@ -1,0 +1,75 @@
+"""What a job for Spark declares, as a batch or as a stream: its topics, its transform, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+from pyspark.sql import DataFrame
+
+from eos.errors import UsageError
+from eos.job import check_name, checked_topics
+from eos.references import code_of_the_job
+
+FrameTransform = Callable[[DataFrame], DataFrame]
+Run = TypeVar("Run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared(Generic[Run]):
+    """What every job for Spark declares; see `SparkJob` and `StreamJob`.
+
+    Raises:
+        UsageError: the declaration contradicts itself.
+    """
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    transform: FrameTransform | None = None
+    transform_factory: Callable[[Run], FrameTransform] | None = None
+    settings: type[BaseModel] | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for field in ("inputs", "outputs"):
+            object.__setattr__(self, field, checked_topics(field, getattr(self, field)))
+        if loop := self.read_topics & self.written_topics:
+            raise UsageError(f"{self}: {sorted(loop)} is read and written; the job would feed itself forever")
+        if (self.transform is None) == (self.transform_factory is None):
+            raise UsageError(f"{self}: give exactly one of transform= and transform_factory=")
+        if self.settings is not None and self.transform_factory is None:
+            raise UsageError(
+                f"{self}: a transform does not get settings=. Fix: transform_factory=, a function that returns the transform"
+            )
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} {self.name!r}"
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """Every topic that the job reads."""
+        return frozenset(self.inputs)
+
+    @property
+    def written_topics(self) -> frozenset[str]:
+        """Every topic that the job may write to."""
+        return frozenset(self.outputs)
+
+    def transformed(self, frame: DataFrame, run: Run) -> DataFrame:
+        """The job's output for a frame.
+
+        Raises:
+            UsageError: the code raised a class of eos, or returned no DataFrame.
+        """
+        with code_of_the_job(f"{self}: its transform"):
+            transform = self.transform_factory(run) if self.transform_factory else self.transform
+            found = transform(frame) if transform else None
+        if not isinstance(found, DataFrame):
+            raise UsageError(
+                f"{self}: the transform returned {type(found).__name__}, not a DataFrame. Fix: a function that returns the "
+                "transform is a transform_factory="
+            )
+        return found

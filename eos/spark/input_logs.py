@@ -1,0 +1,54 @@
+"""What the cluster says of the input's topics and logs: the ids that the topics have, and where the logs begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+
+from eos import retry
+from eos.errors import ConfigError
+from eos.group.topic_ids import TopicIds, refuse_recreated
+from eos.kafka.admin import Admin, Mark
+from eos.kafka.config import client_config
+from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+
+
+class InputLogs:
+    """Asks until ``open_deadline_s`` have passed; then it is an UnavailableError."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._within_s = settings.open_deadline_s
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The client that asks."""
+        return Admin(client_config(self._settings))
+
+    def at(self, mark: Mark, partitions: Collection[Partition]) -> OffsetVector:
+        """The offset of a mark in each log."""
+        return retry.ask(
+            lambda timeout_s: self.admin.offsets_at(mark, partitions, timeout_s), within_s=self._within_s
+        )
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """All partitions of a topic; a ConfigError if there is none."""
+        shapes = retry.ask(lambda timeout_s: self.admin.topics([topic], timeout_s), within_s=self._within_s)
+        if topic not in shapes:
+            raise ConfigError(f"topic {topic!r} does not exist. Fix: create it; eos never creates topics")
+        return [Partition(topic, number) for number in range(shapes[topic].partitions)]
+
+    def ids_now(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of the topics that exist. What is read after it counts in these topics, or its commit is refused."""
+        ids = TopicIds(self._settings)
+        return retry.ask(lambda timeout_s: ids.now(topics, timeout_s), within_s=self._within_s)
+
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of topics that all existed a moment ago; a ConfigError if one was deleted."""
+        return TopicIds(self._settings).of(topics, within_s=self._within_s) if topics else {}
+
+    def refuse_recreated(self, expected: Iterable[tuple[str, str]]) -> None:
+        """An OffsetGapError if a topic's id is no longer the expected one; a ConfigError if there is no such topic."""
+        expected = set(expected)
+        refuse_recreated(expected, self.ids({topic for topic, _ in expected}))

@@ -1,0 +1,176 @@
+"""Planning: what a batch run reads, and whether it is still there when the run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eos.errors import OffsetGapError
+from eos.events import InputPlanned, Listener, StartPolicyApplied, ignore_event
+from eos.group.committed import fresh_reader, refuse_truncated
+from eos.group.expiry import count_started, due_for_renewal
+from eos.group.guards import refuse_foreign, refuse_members
+from eos.group.metadata import OwnershipMode
+from eos.kafka.admin import Mark
+from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
+from eos.offsets import OffsetVector, Partition
+from eos.session.start_policy import apply_start_policy, preview_start_policy
+from eos.settings import Settings
+from eos.shards import StartShard, shard_prefix
+from eos.spark.input_logs import InputLogs
+from eos.spark.plan import Commit, InputPlan, OffsetRange
+from eos.spark.renewal import renew_offsets
+
+_DELETED = "retention, DeleteRecords"
+_SHORTER = "the topic was created anew, or its log was truncated"
+# Offsets are committed again daily; those that a run moves on anyway need it only if several runs in a row could not.
+_LEFT_TO_ITS_TASK_S = 3 * 86_400
+
+
+def plan_input(
+    settings: Settings,
+    topics: Sequence[str],
+    *,
+    app: str,
+    commit: Commit,
+    listener: Listener = ignore_event,
+    preview: bool = False,
+) -> InputPlan:
+    """What a run of ``app`` reads now: per partition from the committed offset to the last stable offset.
+
+    A topic without any committed offset gets its first ones as ``input.start`` says, committed before
+    anything is read. A partition that is new to a topic begins at its beginning. The end is limited by
+    ``spark.max_records_per_partition``.
+
+    Waits until no transaction is pending on the group's offsets: what a killed run left open ends with
+    its transaction.timeout.ms at the latest.
+
+    Args:
+        settings: how to reach the cluster, the group, the start policy, the limit.
+        topics: the input topics.
+        app: the run's name: the first part of every transactional.id, and the group if none is set.
+        commit: the unit that commits; offsets of the other one are refused unless ownership.adopt_offsets.
+        listener: told the plan, and a start policy that was applied.
+        preview: commit no start policy; the plan is what it would have been.
+
+    Raises:
+        ConfigError: a topic is missing, nothing says where to start, the group has live members, or its
+            offsets were committed in another mode of ownership.
+        OffsetGapError: input was deleted before it was processed, or the topic is not the one it was.
+        UnavailableError: the cluster did not answer in time.
+    """
+    group = settings.group_for(app)
+    mode = OwnershipMode(commit)
+    logs = InputLogs(settings)
+    refuse_members(logs.admin, group, mode, within_s=settings.open_deadline_s)
+    with fresh_reader(settings, group, stable=True) as reader:
+        # First: offsets and ends that are read later count in this topic, or the commit is refused.
+        topic_ids = logs.ids_now(topics)
+        listed, stored = _committed(settings, topics, reader, listener, app=app, mode=mode, preview=preview)
+        refuse_foreign(settings, group, stored, mode, app)
+        partitions = tuple(sorted(listed))
+        positions = stored_positions(stored)
+        # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
+        limit = settings.spark.max_records_per_partition
+        ranges = tuple(_ranges(partitions, positions, topic_ids, logs, limit))
+        refuse_truncated(settings, group, positions, timeout_s=settings.open_deadline_s)
+        due = _due_for_renewal(settings, partitions, stored, ranges, mode, app=app)
+        if due and not preview:
+            had = count_started(stored)
+            renew_offsets(settings, due, reader, app=app, mine=mode, had=had, listener=listener)
+    plan = InputPlan(group, partitions, ranges, app, commit)
+    listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
+    return plan
+
+
+def _due_for_renewal(
+    settings: Settings,
+    partitions: Sequence[Partition],
+    stored: Mapping[Partition, Committed],
+    ranges: Sequence[OffsetRange],
+    mode: OwnershipMode,
+    *,
+    app: str,
+) -> list[Partition]:
+    """An old offset is left to the task that reads on from it, unless that has failed for days."""
+    read = {one.partition for one in ranges}
+    everywhere = due_for_renewal(
+        {p: stored.get(p) for p in partitions}, mode, app, after_s=_LEFT_TO_ITS_TASK_S
+    )
+    idle = {p: stored.get(p) for p in partitions if p not in read}
+    return sorted(everywhere | due_for_renewal(idle, mode, app, after_s=settings.input.recommit_idle_after_s))
+
+
+def _committed(
+    settings: Settings,
+    topics: Sequence[str],
+    reader: ConsumerClient,
+    listener: Listener,
+    *,
+    app: str,
+    mode: OwnershipMode,
+    preview: bool,
+) -> tuple[list[Partition], dict[Partition, Committed]]:
+    if preview:
+        return preview_start_policy(settings, topics, reader)
+
+    def started(positions: OffsetVector) -> None:
+        shard = StartShard(app, reader.group_id).transactional_id
+        listener(StartPolicyApplied(shard, positions, settings.input.start))
+
+    return apply_start_policy(settings, topics, reader, app=app, mode=mode, on_first_offsets=started)
+
+
+def _ranges(
+    partitions: Sequence[Partition],
+    committed: OffsetVector,
+    topic_ids: Mapping[str, str],
+    logs: InputLogs,
+    limit: int | None,
+) -> Iterator[OffsetRange]:
+    stable = logs.at(Mark.LAST_STABLE, partitions)
+    first = logs.at(Mark.START, partitions)
+    # Behind an open transaction; only somebody who does not read read_committed commits there.
+    beyond = [p for p, offset in committed.items() if p in stable and offset > stable[p]]
+    high = logs.at(Mark.HIGH_WATERMARK, beyond)
+    for partition in partitions:
+        start = committed.get(partition, 0)  # a partition that is new to its topic has none
+        if start < first[partition]:
+            raise _gap(partition, committed.get(partition), f"the log begins at {first[partition]}", _DELETED)
+        if partition in high and start > high[partition]:
+            raise _gap(partition, start, f"the log ends at {high[partition]}", _SHORTER)
+        end = stable[partition] if limit is None else min(stable[partition], start + limit)
+        if start < end:
+            topic_id = topic_ids.get(partition.topic, "")
+            yield OffsetRange(partition, start, end, stable.epoch_of(partition), topic_id)
+
+
+def refuse_gone(settings: Settings, plan: InputPlan) -> None:
+    """Refuse a plan whose records are not all in the log any more, or whose topics are others by now.
+
+    Spark would wait for records beyond the end of a log for minutes, task by task and try by try.
+
+    Raises:
+        OffsetGapError: naming the first such partition or topic.
+        ConfigError: a topic does not exist any more.
+        UnavailableError: the cluster did not answer in time.
+    """
+    logs = InputLogs(settings)
+    logs.refuse_recreated({(one.partition.topic, one.topic_id) for one in plan})
+    partitions = [one.partition for one in plan]
+    begins, high = logs.at(Mark.START, partitions), logs.at(Mark.HIGH_WATERMARK, partitions)
+    for one in plan:
+        if one.start < begins[one.partition]:
+            raise _gap(one.partition, one.start, f"the log begins at {begins[one.partition]}", _DELETED)
+        if one.end > high[one.partition]:
+            ends = f"the log, which ended at {one.end} or later when the run was planned, ends at {high[one.partition]}"
+            raise _gap(one.partition, one.start, ends, _SHORTER)
+
+
+def _gap(partition: Partition, committed: int | None, log: str, cause: str) -> OffsetGapError:
+    """The error for input that was to be read and is not in the log."""
+    begun = "it is new to the group" if committed is None else f"the committed offset is {committed}"
+    return OffsetGapError(
+        f"{partition}: {begun}, and {log}: input is gone ({cause}). Nothing is skipped "
+        "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
+        "--reset-offsets while no run is at work"
+    )
