@@ -119,8 +119,8 @@ def _to_verify(job: Declared, group: str) -> Iterator[Grant]:
         yield Grant("Topic", topic, False, ("Read", "Describe"), "input")
     for topic in sorted(job.written_topics):
         yield Grant("Topic", topic, False, ("Read", "Describe"), "output")
-    for topic in sorted(job.written_topics):
-        why = "message.timestamp.type: whose time its records carry"
+    for topic in sorted({*job.inputs, *job.written_topics}):
+        why = "cleanup.policy: whether records were compacted; message.timestamp.type: whose time they carry"
         yield Grant("Topic", topic, False, ("DescribeConfigs",), why, needed=False)
     yield Grant("Group", group, False, ("Describe",), "committed offsets; it never joins the group")
 

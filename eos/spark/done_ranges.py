@@ -150,7 +150,7 @@ class _DoneShard(ShardDone):
         lengths = [end - self._starts[p] for p, end in self._ends.items()]
         timeout_s = self._settings.transaction.timeout_s
         limit = limit_that_fits(lengths, written=written, seconds=seconds, timeout_s=timeout_s)
-        return f"spark.max_records_per_partition = {limit} or less (the range has {max(lengths)} offsets per partition)"
+        return f"spark.max_records_per_partition = {limit} or less (it was of up to {max(lengths)} offsets)"
 
 
 def limit_that_fits(lengths: Sequence[int], *, written: int | None, seconds: float, timeout_s: float) -> int:

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 
-from eos.errors import FencedError, OffsetGapError, UnavailableError
+from eos.errors import FencedError, UnavailableError
 from eos.offsets import OffsetVector, Partition
 from eos.session.catch_up import CatchUp
 from eos.settings import Settings
@@ -120,32 +118,6 @@ def test_input_of_aborted_records_alone_is_processed_to_its_end(bootstrap: str, 
     run_to_end(job, settings_of(bootstrap, job, mode))
     assert committed(bootstrap, job) == watermarks(bootstrap, job.inputs[0])[0][1] == 4
     assert read_committed(bootstrap, *job.outputs) == []
-
-
-@MODES
-@pytest.mark.parametrize("kept", [0, 2])
-def test_partition_whose_first_records_were_deleted_before_the_group_came_to_it_is_a_gap(
-    bootstrap: str, mode: str, kept: int
-) -> None:
-    """It was added while the job stood still. Its records were never processed, so its log's start is no beginning."""
-    job = fault_job(bootstrap, partitions=1)
-    source = job.inputs[0]
-    produce_plain(bootstrap, source, some("v", 5))
-    all_of_it: dict[str, object] = {"ownership__mode": mode}
-    if mode == "partition":
-        all_of_it |= {"ownership__instances": 1, "ownership__ordinal": 0}
-    settings = settings_for(bootstrap, **all_of_it)
-    run_to_end(job, settings)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_partitions([NewPartitions(source, 2)])[source].result(20)
-    added = [PlainRecord(b"%d" % number, partition=1) for number in range(1 + kept)]
-    produce_plain(bootstrap, source, added, timeout_s=20)
-    (deleted,) = admin.delete_records([TopicPartition(source, 1, 1)]).values()
-    deleted.result(20)
-    with pytest.raises(OffsetGapError, match=r"\[1\]: .*below offset 1 .*--to-earliest"):
-        run_to_end(job, settings, timeout_s=30)
-    assert committed_offsets(bootstrap, job.group, [(source, 1)])[source, 1][0] is None
-    assert len(read_committed(bootstrap, job.out)) == 5
 
 
 def _abort(bootstrap: str, topic: str) -> None:

@@ -67,7 +67,11 @@ def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
         "eos-tests",
         MASTER,
         connector_jars,
-        {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"},
+        {
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.python.daemon.module": "tests.support.spark_daemon",
+        },
     )
     session.sparkContext.setLogLevel("OFF")  # tests make tasks fail on purpose
     yield session

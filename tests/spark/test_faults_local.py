@@ -85,7 +85,7 @@ def test_batch_that_outlives_the_transactions_timeout_says_by_how_much_to_split_
         runs.run(slow)
     said = str(expired.value)
     assert re.search(r"open for \d+ s and may live 8 s \(transaction\.timeout_ms\); \d+ records", said)
-    assert "of up to 60 offsets" in said
+    assert "it was of up to 60 offsets" in said
     assert runs.records() == []
     assert runs.committed() == [0]
 

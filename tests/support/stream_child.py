@@ -60,7 +60,11 @@ def run(
     settings = Settings.load(
         overrides={"kafka.bootstrap_servers": bootstrap, "input.start": "earliest"}, environ={}
     )
-    spark = build_session("child", "local[2,4]", map(Path, jars), {"spark.driver.memory": "512m"})
+    options = {
+        "spark.driver.memory": "512m",
+        "spark.python.daemon.module": "tests.support.spark_daemon",
+    }
+    spark = build_session("child", "local[2,4]", map(Path, jars), options)
     spark.sparkContext.setLogLevel("OFF")
     sink = exactly_once_sink(settings, name=name, outputs=[output], inputs=[source], shards=shards)
     with_accident(sink, Accident.PAUSED, shards - 1, batch=pause_in, flag=flag, tries=9)
