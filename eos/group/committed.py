@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from eos import retry
 from eos.calls import Call
 from eos.errors import RetriableError, UnavailableError
-from eos.kafka.admin import Mark, shared_admin
+from eos.kafka.admin import Admin, Mark, shared_admin
 from eos.kafka.config import client_config
 from eos.kafka.consumer import Committed, ConsumerClient, Fetched, log_prober, offsets_reader
 from eos.offsets import OffsetVector, Partition
@@ -44,23 +44,35 @@ def partitions_of(reader: ConsumerClient, topics: Sequence[str], *, timeout_s: f
     return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), within_s=timeout_s)
 
 
-def offsets_at(settings: Settings, mark: Mark, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Where a mark stands in each of these partitions.
+def offsets_at(
+    settings: Settings,
+    mark: Mark,
+    partitions: Iterable[Partition],
+    *,
+    admin: Admin | None = None,
+    timeout_s: float | None = None,
+) -> OffsetVector:
+    """Where a mark stands in each of these partitions; the epochs are those of `Admin.offsets_at`.
 
     Not asked by a consumer: where its question for a log's start is answered by an error, such as NOT_LEADER_OR_FOLLOWER, and
     the one for the end is not, librdkafka returns the end as the start, without an error (measured with 2.16).
+
+    Args:
+        settings: how to reach the cluster.
+        mark: the place in the log.
+        partitions: whose.
+        admin: the client that asks; by default the one that the process shares.
+        timeout_s: by default ``open_deadline_s`` of the settings.
 
     Raises:
         UnavailableError: no answer in time.
     """
     wanted = tuple(partitions)
     if not wanted:
-        return {}
-    admin = shared_admin(client_config(settings))
-    found = retry.ask(
-        lambda slice_s: admin.offsets_at(mark, wanted, slice_s), within_s=settings.open_deadline_s
-    )
-    return {partition: found[partition] for partition in wanted}
+        return OffsetVector()
+    asked = admin or shared_admin(client_config(settings))
+    within_s = settings.open_deadline_s if timeout_s is None else timeout_s
+    return retry.ask(lambda slice_s: asked.offsets_at(mark, wanted, slice_s), within_s=within_s)
 
 
 def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *, timeout_s: float) -> None:

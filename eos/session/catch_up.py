@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from eos import retry
 from eos.errors import FencedError, RetriableError, UnavailableError
-from eos.group.committed import partitions_of
+from eos.group.committed import offsets_at, partitions_of
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.config import client_config
 from eos.kafka.consumer import offsets_reader
@@ -55,17 +54,11 @@ class CatchUp:
         # A client of its own: on the loop's, the questions would wait behind its fetches.
         self._client = offsets_reader(client_config(settings), group, stable=True)
         deadline = time.monotonic() + settings.open_deadline_s
-
-        def marks(mark: Mark, partitions: Iterable[Partition]) -> OffsetVector:
-            return retry.ask(
-                lambda slice_s: self._admin.offsets_at(mark, partitions, slice_s),
-                within_s=deadline - time.monotonic(),
-            )
-
         try:
             if only is None:
                 only = partitions_of(self._client, topics, timeout_s=deadline - time.monotonic())
-            self._ends = marks(Mark.HIGH_WATERMARK, only)
+            left_s = deadline - time.monotonic()
+            self._ends = offsets_at(settings, Mark.HIGH_WATERMARK, only, admin=self._admin, timeout_s=left_s)
         except BaseException:
             self._client.close()
             raise

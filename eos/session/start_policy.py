@@ -170,7 +170,7 @@ def _commit_first(
 
 def _first_offsets(partitions: Sequence[Partition], settings: Settings) -> dict[Partition, int]:
     mark = Mark.START if settings.input.start == "earliest" else Mark.LAST_STABLE
-    return offsets_at(settings, mark, partitions)
+    return dict(offsets_at(settings, mark, partitions))  # without the leaders' epochs: no record was read
 
 
 def _stored(

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from eos import retry
 from eos.errors import ConfigError
+from eos.group.committed import offsets_at
 from eos.group.topic_ids import TopicIds, refuse_recreated
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.config import client_config
@@ -28,9 +29,7 @@ class InputLogs:
 
     def at(self, mark: Mark, partitions: Collection[Partition]) -> OffsetVector:
         """The offset of a mark in each log."""
-        return retry.ask(
-            lambda timeout_s: self.admin.offsets_at(mark, partitions, timeout_s), within_s=self._within_s
-        )
+        return offsets_at(self._settings, mark, partitions, admin=self.admin)
 
     def partitions(self, topic: str) -> list[Partition]:
         """All partitions of a topic; a ConfigError if there is none."""

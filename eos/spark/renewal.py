@@ -50,7 +50,8 @@ def renew_offsets(
         due = due_for_renewal(
             {p: stored.get(p) for p in owned}, mine, app, after_s=settings.input.recommit_idle_after_s
         )
-        beginnings = offsets_at(settings, Mark.START, due - stored.keys())
+        # Without epochs: those are the leaders' present ones, and not of a record before the offset.
+        beginnings = dict(offsets_at(settings, Mark.START, due - stored.keys()))
         return stored_positions({p: at for p, at in stored.items() if p in due}).merged(beginnings)
 
     for shard, owned in shards.items():
