@@ -60,17 +60,9 @@ class InputPlan:
     def _shards(self) -> dict[Partition, int]:
         return {partition: number for number, partition in enumerate(self.partitions)}
 
-    @cached_property
-    def _by_shard(self) -> dict[int, OffsetRange]:
-        return {self._shards[one.partition]: one for one in self.ranges}
-
     def shard_of(self, partition: Partition) -> int:
         """The shard number of a partition: the value of the column ``shard``."""
         return self._shards[partition]
-
-    def range_of(self, shard: int) -> OffsetRange | None:
-        """The range of a shard number; None if it has none in this run."""
-        return self._by_shard.get(shard)
 
     @property
     def starts(self) -> OffsetVector:
