@@ -20,6 +20,10 @@ class Deadline:
     def left_s(self) -> float:
         return max(0.0, self._end - time.monotonic())
 
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self._end
+
     def wait_for(self, condition: Callable[[], bool]) -> bool:
         """Poll until the condition holds (True) or the budget is used up (False)."""
         while not condition():

@@ -13,6 +13,7 @@ from typing import TypeVar
 import tenacity
 
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import Action, EosError, RetriableError, UnavailableError
 
 _ASK_S = 5.0  # a longer wait for one answer is of no use: the broker that was asked may be gone
@@ -94,14 +95,14 @@ def ask(question: Callable[[float], T], *, within_s: float) -> T:
         UnavailableError: no answer in ``within_s``; its cause is the last try's error.
         EosError: an error that no retry helps against.
     """
-    return resume(Call.METADATA, question, deadline=time.monotonic() + within_s, slice_s=_ASK_S)
+    return resume(Call.METADATA, question, deadline=Deadline(within_s), slice_s=_ASK_S)
 
 
 def resume(
     call: Call,
     function: Callable[[float], T],
     *,
-    deadline: float,
+    deadline: Deadline,
     slice_s: float = 1.0,
     on_retry: OnRetry | None = None,
     given_up: Callable[[], bool] = lambda: False,
@@ -113,7 +114,7 @@ def resume(
     Args:
         call: which call it is.
         function: makes the call with a timeout in seconds.
-        deadline: a time.monotonic() value.
+        deadline: when to give up.
         slice_s: the longest single wait, in seconds.
         on_retry: called for every failed try.
         given_up: asked after every failed try; true ends it like the deadline.
@@ -125,7 +126,7 @@ def resume(
     began = time.monotonic()
 
     def once() -> T:
-        return function(max(0.001, min(slice_s, deadline - time.monotonic())))
+        return function(max(0.001, min(slice_s, deadline.left_s)))
 
     def resumable(error: BaseException) -> bool:
         return isinstance(error, EosError) and rule_for(call, error).action is Action.RESUME
@@ -138,7 +139,7 @@ def resume(
     rule = rule_for(call, RetriableError(""))
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(resumable),
-        stop=lambda _state: given_up() or time.monotonic() >= deadline,
+        stop=lambda _state: given_up() or deadline.passed,
         wait=tenacity.wait_random_exponential(multiplier=rule.first_wait_s, max=rule.max_wait_s),
         before_sleep=before_sleep,
     )

@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 from eos import OrdinalShard, Settings, UnavailableError
 from eos.check.transactions import TransactionsView
+from eos.deadline import Deadline
 from jobs import refunds
 from jobs.demo_report import Accident, is_writing
 
@@ -111,8 +112,8 @@ class _Run:
         self._lines.put(None)
 
     def entries(self, seconds: float) -> Iterator[dict[str, Any]]:
-        deadline = time.monotonic() + seconds
-        while (line := self._lines.get(timeout=max(0.1, deadline - time.monotonic()))) is not None:
+        deadline = Deadline(seconds)
+        while (line := self._lines.get(timeout=max(0.1, deadline.left_s))) is not None:
             try:
                 entry = json.loads(line)
             except ValueError:

@@ -21,6 +21,7 @@ from rich.progress import Progress
 
 from eos import PartitionShard, Settings, UnavailableError
 from eos.check.transactions import TransactionDescription, TransactionsView
+from eos.deadline import Deadline
 from eos.local import QUICK_START, LocalSpark
 from eos.local.pyspark_home import require_pyspark
 from eos.offsets import Partition
@@ -72,7 +73,7 @@ def run_and_kill_executor(
         accident: Accident | None = None
         looks = 0
         killed_at = 0.0
-        deadline = time.monotonic() + _RUN_DEADLINE_S
+        deadline = Deadline(_RUN_DEADLINE_S)
         while driver.poll() is None:
             states = view.describe(shards)
             progress.update(task, completed=sum(s.state == "CompleteCommit" for s in states.values()))
@@ -88,7 +89,7 @@ def run_and_kill_executor(
                 accident.epochs_after = _epochs(states)
                 if _reopened(accident):
                     accident.seconds = time.monotonic() - killed_at
-            if time.monotonic() > deadline:
+            if deadline.passed:
                 raise UnavailableError(
                     f"the batch did not end in {_RUN_DEADLINE_S:.0f} s; its log: {log_path}"
                 )
@@ -234,7 +235,7 @@ def _submitted(
 
 def _values(settings: Settings, topic: str) -> Iterator[bytes]:
     """Every committed value of a topic."""
-    with LogReader(settings, REPORT_GROUP, time.monotonic() + _READ_DEADLINE_S) as reader:
+    with LogReader(settings, REPORT_GROUP, Deadline(_READ_DEADLINE_S)) as reader:
         for record in reader.records(reader.settled(reader.partitions([topic]))):
             if record.value is not None:
                 yield record.value

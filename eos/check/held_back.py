@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eos.check.transactions import TransactionDescription, TransactionsView
+from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.offsets import Partition
 from eos.settings import Settings
@@ -38,7 +39,7 @@ def held_back(
     settings: Settings,
     lsos: Mapping[Partition, int],
     high_watermarks: Mapping[Partition, int],
-    deadline: float,
+    deadline: Deadline,
 ) -> tuple[HeldBack, ...]:
     """What of these partitions is held back. What cannot be found out about the transactions is said in words.
 
@@ -47,7 +48,7 @@ def held_back(
     waiting = [partition for partition, lso in lsos.items() if lso < high_watermarks[partition]]
     if not waiting:
         return ()
-    timeout_s = max(1.0, min(_TIMEOUT_S, deadline - time.monotonic()))
+    timeout_s = max(1.0, min(_TIMEOUT_S, deadline.left_s))
     transactions, unknown = list[TransactionDescription](), _NOT_LISTED
     try:
         with TransactionsView(settings, timeout_s=timeout_s) as view:

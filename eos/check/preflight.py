@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from eos.calls import Call
 from eos.check.grants import INTERNAL_TOPICS
 from eos.check.transactions import TransactionsView
+from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.group.guards import refuse_members
 from eos.group.metadata import OwnershipMode
@@ -49,7 +49,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
         ConfigError: topics are missing, transaction.timeout_ms is above the brokers' limit, the brokers are too old,
             the credentials are refused, or, with ownership by partition, the group has or had members.
     """
-    deadline = time.monotonic() + deadline_s
+    deadline = Deadline(deadline_s)
     cluster = _Cluster(settings, deadline)
     brokers = cluster.brokers()
     topics = sorted(job.read_topics | job.written_topics)
@@ -57,8 +57,8 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     if missing := [topic for topic in topics if topic not in shapes]:
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
     if settings.ownership.mode == "partition":
-        group, left_s = settings.group_for(job.name), deadline - time.monotonic()
-        refuse_members(cluster.admin, group, OwnershipMode.PARTITION, within_s=left_s)
+        group = settings.group_for(job.name)
+        refuse_members(cluster.admin, group, OwnershipMode.PARTITION, within_s=deadline.left_s)
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),
@@ -69,7 +69,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
 class _Cluster:
     """The admin client under one deadline."""
 
-    def __init__(self, settings: Settings, deadline: float) -> None:
+    def __init__(self, settings: Settings, deadline: Deadline) -> None:
         self.admin = Admin(client_config(settings))
         self._servers = settings.kafka.bootstrap_servers
         self._protocol = settings.kafka.security_protocol
@@ -153,9 +153,9 @@ def late_request_risks(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str
         )
 
 
-def _broker_version(settings: Settings, deadline: float) -> Iterator[str]:
+def _broker_version(settings: Settings, deadline: Deadline) -> Iterator[str]:
     try:
-        with TransactionsView(settings, timeout_s=max(0.0, deadline - time.monotonic())) as view:
+        with TransactionsView(settings, timeout_s=deadline.left_s) as view:
             understood = view.api_versions()
     except EosError as error:
         # librdkafka has just talked to these brokers: what failed is this second client, which is no reason to stop.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
 from eos.kafka.admin import Admin
 from eos.kafka.config import client_config
@@ -146,8 +146,7 @@ class TransactionsView:
                 self._client.close()
                 self._client = fresh
 
-        deadline = time.monotonic() + self._timeout_s
-        return resume(Call.METADATA, once, deadline=deadline, on_retry=reconnect)
+        return resume(Call.METADATA, once, deadline=Deadline(self._timeout_s), on_retry=reconnect)
 
     def _classified(self, error: Exception, call: str) -> EosError:
         text = f"{call}: {type(error).__name__}: {error}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +23,7 @@ from eos.cli.options import (
     load_settings,
 )
 from eos.cli.texts import command
+from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.exits import ExitCode
 from eos.offsets import Partition
@@ -116,7 +116,7 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
         lsos = admin.offsets_at(Mark.LAST_STABLE, partitions, _HELD_BACK_CALL_S)
     except EosError:
         return  # the brokers are away: that is why the workers ended
-    for one in held_back(settings, lsos, ends, time.monotonic() + _HELD_BACK_CALL_S):
+    for one in held_back(settings, lsos, ends, Deadline(_HELD_BACK_CALL_S)):
         complain(str(one))
 
 

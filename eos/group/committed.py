@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import RetriableError, UnavailableError
 from eos.kafka.admin import Admin, Mark, shared_admin
 from eos.kafka.config import client_config
@@ -93,7 +93,7 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
     prober = log_prober(client_config(settings), group)
     try:
         prober.incremental_assign(positions.only(waiting))
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline(timeout_s)
         while waiting:
             try:
                 fetched = prober.consume(_PROBED_RECORDS, _PROBE_S)
@@ -107,7 +107,7 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
             # a backlog that stayed assigned would be that one each time, and no other ever answered (measured with 4.3).
             prober.incremental_unassign(answered)
             waiting -= answered
-            if waiting and time.monotonic() >= deadline:
+            if waiting and deadline.passed:
                 raise UnavailableError(
                     f"{', '.join(map(str, sorted(waiting)))}: no answer in {timeout_s:.1f} s to whether the log was truncated"
                 )
@@ -132,7 +132,7 @@ def committed_offsets(
     return retry.resume(
         Call.COMMITTED,
         lambda slice_s: reader.committed(wanted, slice_s),
-        deadline=time.monotonic() + timeout_s,
+        deadline=Deadline(timeout_s),
         slice_s=_CALL_S,
         on_retry=on_retry,
     )

@@ -9,11 +9,11 @@ client: about 0.3 ms of processor time for a topic of 12 partitions, 4 ms for 50
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import ConfigError, OffsetGapError, RetriableError
 from eos.group.metadata import OffsetMetadata
 from eos.kafka.admin import Admin, forget_shared_admin, shared_admin
@@ -61,18 +61,18 @@ class TopicIds:
             UnavailableError: no answer in ``within_s``.
             ConfigError: a topic was deleted, or access was refused.
         """
-        missing_at = time.monotonic() + min(within_s, _MISSING_S)
+        deadline, appears = Deadline(within_s), Deadline(min(within_s, _MISSING_S))
 
         def ask(timeout_s: float) -> dict[str, str]:
             ids = self.now(topics, timeout_s)
             if missing := set(topics) - ids.keys():
-                if time.monotonic() >= missing_at:
+                if appears.passed:
                     raise deleted(missing)
                 raise RetriableError(f"{_named(missing)} does not exist at the broker that was asked")
             return ids
 
         # Short slices: each one may ask another broker, and the first may be up without answering.
-        return retry.resume(Call.METADATA, ask, deadline=time.monotonic() + within_s, slice_s=_CALL_S)
+        return retry.resume(Call.METADATA, ask, deadline=deadline, slice_s=_CALL_S)
 
 
 def deleted(missing: Iterable[str]) -> ConfigError:

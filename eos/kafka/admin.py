@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -33,6 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
 )
 
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
@@ -304,12 +304,12 @@ class Admin:
 
         ``topic`` (of a key) or ``group`` say what an answer is about, for an error's text.
         """
-        deadline = time.monotonic() + timeout_s + _GRACE_S
+        deadline = Deadline(timeout_s + _GRACE_S)
         found: dict[T, Any] = {}
         for key, future in futures.items():
             with self._classified(topic(key), group):
                 try:
-                    found[key] = future.result(max(0.0, deadline - time.monotonic()))
+                    found[key] = future.result(deadline.left_s)
                 except KafkaException as error:
                     if error.args[0].code() not in absent:
                         raise

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import DeliveryError, UnavailableError
 from eos.kafka.classify import classify_consumer, classify_delivery
 from eos.kafka.config import QUICKLY
@@ -40,7 +41,7 @@ def create_topics(
         UnavailableError: no leader, or no answer, in ``timeout_s``.
         EosError: what the cluster answered.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     client = _client(config)
     created: list[str] = []
     wanted = [NewTopic(name, count, replicas) for name, count in topics.items()]
@@ -52,7 +53,7 @@ def create_topics(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify_consumer(Call.METADATA, error.args[0]) from error
     while not _all_led(client, {name: topics[name] if name in created else 1 for name in topics}, deadline):
-        if time.monotonic() >= deadline:
+        if deadline.passed:
             raise UnavailableError(
                 f"{', '.join(topics)}: some partitions have no leader after {timeout_s:.0f} s"
             )
@@ -67,7 +68,7 @@ def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s
         UnavailableError: they are still there after ``timeout_s``.
         EosError: what the cluster answered.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     client = _client(config)
     names = set(topics)
     for future in client.delete_topics(sorted(names), request_timeout=timeout_s).values():
@@ -77,7 +78,7 @@ def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise classify_consumer(Call.METADATA, error.args[0]) from error
     while names & _known(client, deadline).keys():
-        if time.monotonic() >= deadline:
+        if deadline.passed:
             raise UnavailableError(f"{', '.join(sorted(names))}: still there after {timeout_s:.0f} s")
         time.sleep(_POLL_S)
 
@@ -88,7 +89,7 @@ def existing_topics(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> li
     Raises:
         EosError: what the cluster answered.
     """
-    known = _known(_client(config), time.monotonic() + timeout_s)
+    known = _known(_client(config), Deadline(timeout_s))
     return sorted(name for name in known if not name.startswith("__"))
 
 
@@ -109,7 +110,7 @@ def produce_plain(
         DeliveryError: a record was refused.
         UnavailableError: not all were delivered in time.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     failures: list[tuple[str, KafkaError]] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -127,7 +128,7 @@ def produce_plain(
         _produce(producer, record, delivered, deadline)
         count += 1
         producer.poll(0)
-    undelivered = producer.flush(max(0.0, deadline - time.monotonic()))
+    undelivered = producer.flush(deadline.left_s)
     if failures:
         topic, cause = failures[0]
         raise classify_delivery(cause, topic=topic) or DeliveryError(f"{topic}: {cause.str()}")
@@ -140,7 +141,7 @@ def _client(config: Mapping[str, Any]) -> AdminClient:
     return AdminClient({**QUICKLY, **config})
 
 
-def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: float) -> bool:
+def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: Deadline) -> bool:
     found = _known(client, deadline)
     return all(
         name in found
@@ -150,14 +151,16 @@ def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: float) ->
     )
 
 
-def _known(client: AdminClient, deadline: float) -> Mapping[str, Any]:
+def _known(client: AdminClient, deadline: Deadline) -> Mapping[str, Any]:
     try:
-        return client.list_topics(timeout=max(0.1, deadline - time.monotonic())).topics or {}
+        return client.list_topics(timeout=max(0.1, deadline.left_s)).topics or {}
     except KafkaException as error:
         raise classify_consumer(Call.METADATA, error.args[0]) from error
 
 
-def _produce(producer: Producer, record: OutputRecord, delivered: _DeliveryReport, deadline: float) -> None:
+def _produce(
+    producer: Producer, record: OutputRecord, delivered: _DeliveryReport, deadline: Deadline
+) -> None:
     topic, value, key, headers, timestamp_ms, partition = record
     given: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
     if partition is not None:
@@ -166,7 +169,7 @@ def _produce(producer: Producer, record: OutputRecord, delivered: _DeliveryRepor
         try:
             producer.produce(topic, value, key, headers=list(headers), on_delivery=delivered, **given)
         except BufferError:
-            if time.monotonic() >= deadline:
+            if deadline.passed:
                 raise UnavailableError(f"{topic}: the queue of records to send stays full") from None
             producer.poll(_FULL_QUEUE_WAIT_S)
         except KafkaException as error:

@@ -11,6 +11,7 @@ from typing import Self
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import (
     AbortableError,
     EosError,
@@ -362,7 +363,7 @@ class ShardProducer:
             retry.resume(
                 Call.INIT,
                 client.init,
-                deadline=began + self._settings.open_deadline_s,
+                deadline=Deadline(self._settings.open_deadline_s),
                 on_retry=self._on_retry,
             )
         except BaseException as error:
@@ -410,11 +411,11 @@ class ShardProducer:
 
     def _look_for_rival(self) -> None:
         """Look for what only another owner can have committed, and after a fence give it time to commit."""
-        until = time.monotonic() + (_RIVAL_SHOWS_S if self._fence_unproven else 0.0)
+        deadline = Deadline(_RIVAL_SHOWS_S if self._fence_unproven else 0.0)
         while True:
             for group, owned in self._owned.items():
                 owned.look_for_rival(self._stored(group, owned, stable=False))
-            if time.monotonic() >= until:
+            if deadline.passed:
                 return
             time.sleep(_LOOK_EVERY_S)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import (
     AbortableError,
     AbortTransaction,
@@ -164,6 +165,7 @@ class Transaction:
         self._refuse_in_block("begin")
         self._require(TransactionState.NEW, "begin")
         self._begun_at = time.monotonic()
+        self._expires = Deadline(self._deadlines.timeout_s)
         try:
             self._client.begin()
         except BaseException as error:
@@ -263,7 +265,7 @@ class Transaction:
         if self.topics is not None and topic not in self.topics:
             raise UsageError(f"{topic!r} is not one of the outputs: {', '.join(sorted(self.topics))}")
         try:
-            self._client.produce(topic, values, keys, **others, deadline=self._deadline)
+            self._client.produce(topic, values, keys, **others, deadline=self._expires)
         except EosError as error:
             self._raised = error
             raise
@@ -374,14 +376,10 @@ class Transaction:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    @property
-    def _deadline(self) -> float:
-        return self._begun_at + self._deadlines.timeout_s
-
     def _send_offsets(self, offsets: Mapping[Partition, Committed], group: GroupMetadata) -> None:
         # librdkafka retries until the timeout, also for a partition that does not exist. Half of the remaining time, so
         # that the abort after it comes before the transaction expires.
-        left_s = max(1.0, (self._deadline - time.monotonic()) / 2)
+        left_s = max(1.0, self._expires.left_s / 2)
         uninterrupted(lambda: self._client.send_offsets(offsets, group, left_s), left_s)
 
     def _resume_commit(self, seconds: float) -> None:
@@ -398,7 +396,7 @@ class Transaction:
         retry.resume(
             call,
             function,
-            deadline=time.monotonic() + seconds,
+            deadline=Deadline(seconds),
             on_retry=self._on_retry,
             given_up=self._deadlines.given_up,
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
+from eos.deadline import Deadline
 from eos.errors import ReopenError
 
 _OVERDUE_S = 5.0  # after the call's own timeout
@@ -27,7 +27,6 @@ def uninterrupted(function: Callable[[], None], timeout_s: float) -> None:
         ReopenError: the call is overdue.
     """
     done: Future[None] = Future()
-    limit_s = timeout_s + _OVERDUE_S
 
     def run() -> None:
         try:
@@ -38,11 +37,11 @@ def uninterrupted(function: Callable[[], None], timeout_s: float) -> None:
             done.set_result(None)
 
     threading.Thread(target=run, name="eos-send-offsets", daemon=True).start()
-    overdue_at = time.monotonic() + limit_s
+    deadline = Deadline(timeout_s + _OVERDUE_S)
     try:
-        wait([done], limit_s)
+        wait([done], deadline.left_s)
     except BaseException:
-        wait([done], max(0.0, overdue_at - time.monotonic()))
+        wait([done], deadline.left_s)
         raise
     if not done.done():
         raise ReopenError(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
+from eos.deadline import Deadline
 from eos.errors import Action, EosError, RecordRefusedError
 from eos.events import Listener, LoopTurned
 from eos.poison import PoisonFilter
@@ -197,12 +198,12 @@ class Loop:
     def _finish(self) -> None:
         """Commit what is there within the grace period; what is not answered by then is left to the next owner."""
         session = self._session
-        deadline = time.monotonic() + self._settings.shutdown.grace_s
+        deadline = Deadline(self._settings.shutdown.grace_s)
         try:
-            session.join(max(0.0, deadline - time.monotonic()))
+            session.join(deadline.left_s)
             session.produce()
             session.commit_soon()
-            session.join(max(0.0, deadline - time.monotonic()))
+            session.join(deadline.left_s)
             session.commit_offsets_alone(passed_markers=True)
         except TimeoutError:
             session.give_up()

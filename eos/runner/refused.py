@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from eos.deadline import Deadline
 from eos.errors import AbortableError, EosError, RecordRefusedError
 from eos.offsets import Partition
 from eos.poison import PoisonFilter
@@ -54,10 +55,10 @@ def naming_its_input(
     if not error.outputs:
         return error
     look = _Look(PoisonFilter(transform, settings.poison.policy, shard="", listener=lambda _: None), error)
-    until, empty = time.monotonic() + _LOOK_S, 0
+    deadline, empty = Deadline(_LOOK_S), 0
     try:
         session.recover(AbortableError(str(error)))  # a refusal itself asks for no rewind
-        while not look.done and empty < _EMPTY_FETCHES and time.monotonic() < until and not session.ended:
+        while not look.done and empty < _EMPTY_FETCHES and not deadline.passed and not session.ended:
             batch = session.fetch(fetch_records, _FETCH_S, 0.0)
             empty = 0 if batch else empty + 1
             look.at(batch)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 
+from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.events import Listener, ShardsOwned
 from eos.runner.loop import Loop
@@ -65,15 +65,15 @@ class ShardLoops:
             self._announce([])
             return
         self._start(shards)
-        look_at = time.monotonic() + every_s
+        until_look = Deadline(every_s)
         while not self._stop.wait(_POLL_S) and (self._threads or added is not None):
             self._forget_ended()
-            if added is not None and time.monotonic() >= look_at:
+            if added is not None and until_look.passed:
                 self._take_up(added)  # which announces: a process that owns nothing shows a sign of life
-                look_at = time.monotonic() + every_s
-        deadline = time.monotonic() + self._stop_s
+                until_look = Deadline(every_s)
+        deadline = Deadline(self._stop_s)
         for thread in self._threads.values():
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(deadline.left_s)
             if thread.is_alive():
                 self._errors.append(UnavailableError("shards did not end within the grace period"))
                 break

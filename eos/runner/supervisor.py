@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import NamedTuple
 
+from eos.deadline import Deadline
 from eos.exits import ExitCode
 from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals, work
 
@@ -253,9 +254,9 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
         if worker.process is not None:
             worker.process.terminate()
     in_order = ExitCode.DONE
-    deadline = time.monotonic() + grace_s + KILL_MARGIN_S
+    deadline = Deadline(grace_s + KILL_MARGIN_S)
     while running := [w for w in workers if w.process is not None and w.ended() is None]:
-        if time.monotonic() >= deadline:
+        if deadline.passed:
             if any(worker.ending is None for worker in running):
                 log.error(
                     "workers did not end within shutdown.grace_ms: killed; the next start settles what is open"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 from collections.abc import Iterable, Sequence
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError
 from eos.events import Listener, ignore_event
 from eos.job import Job
@@ -65,7 +65,7 @@ def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
     return retry.resume(
         Call.METADATA,
         lambda timeout_s: _input_partitions(job, admin, timeout_s),
-        deadline=time.monotonic() + _METADATA_S,
+        deadline=Deadline(_METADATA_S),
         slice_s=1.0,
     )
 

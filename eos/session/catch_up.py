@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from eos.deadline import Deadline
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.committed import offsets_at, partitions_of
 from eos.kafka.admin import Admin, Mark
@@ -53,12 +54,13 @@ class CatchUp:
         self._admin = Admin(client_config(settings))
         # A client of its own: on the loop's, the questions would wait behind its fetches.
         self._client = offsets_reader(client_config(settings), group, stable=True)
-        deadline = time.monotonic() + settings.open_deadline_s
+        deadline = Deadline(settings.open_deadline_s)
         try:
             if only is None:
-                only = partitions_of(self._client, topics, timeout_s=deadline - time.monotonic())
-            left_s = deadline - time.monotonic()
-            self._ends = offsets_at(settings, Mark.HIGH_WATERMARK, only, admin=self._admin, timeout_s=left_s)
+                only = partitions_of(self._client, topics, timeout_s=deadline.left_s)
+            self._ends = offsets_at(
+                settings, Mark.HIGH_WATERMARK, only, admin=self._admin, timeout_s=deadline.left_s
+            )
         except BaseException:
             self._client.close()
             raise

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import (
     AbortableError,
     ConfigError,
@@ -73,7 +74,7 @@ def apply_start_policy(
         OffsetGapError: a topic was deleted and created anew since its offsets were committed.
         UnavailableError: the cluster did not answer in time, or other instances came in between until then.
     """
-    deadline = time.monotonic() + settings.open_deadline_s
+    deadline = Deadline(settings.open_deadline_s)
     tries = 0
 
     def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
@@ -104,14 +105,14 @@ def apply_start_policy(
     return retry.resume(Call.COMMITTED, once, deadline=deadline)
 
 
-def _pause_s(tries: int, took_s: float, deadline: float) -> float:
+def _pause_s(tries: int, took_s: float, deadline: Deadline) -> float:
     """Seconds to wait for other instances: the duration of a try, and a growing random part that spreads them.
 
     The waits of the retry policy, a second at most, are short against a try on a busy machine: six instances whose tries
     took 1.5 s did not come to an end in 75 s.
     """
     pause_s = took_s * (1 + random.uniform(0, 2 ** min(tries, _MAX_DOUBLINGS)))  # noqa: S311 - no secret
-    return max(0.0, min(pause_s, deadline - time.monotonic()))
+    return min(pause_s, deadline.left_s)
 
 
 def preview_start_policy(

@@ -16,6 +16,7 @@ from functools import lru_cache
 import pyarrow as pa
 from pyspark import TaskContext
 
+from eos.deadline import Deadline
 from eos.errors import (
     AbortableError,
     ConfigError,
@@ -172,15 +173,13 @@ class ShardWriter:
 
     def _wait_for_twin(self, fence: FencedError) -> None:
         done, wait_s = self._done, twin_wait_s(self._settings)
-        deadline = time.monotonic() + wait_s
+        deadline = Deadline(wait_s)
         # Not stable: the twin's transaction may be pending on the offsets.
         with fresh_reader(self._settings, done.group, stable=False) as reader:
             while not done.is_done(
-                committed_offsets(
-                    reader, done.partitions, timeout_s=max(_CALL_S, deadline - time.monotonic())
-                )
+                committed_offsets(reader, done.partitions, timeout_s=max(_CALL_S, deadline.left_s))
             ):
-                if time.monotonic() >= deadline:
+                if deadline.passed:
                     raise FencedError(
                         f"{done.shard.transactional_id}: another task has taken the shard over and has not "
                         f"committed in {wait_s:g} s",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, UsageError
 from eos.job import Declaration, Job
 from eos.kafka import topics
@@ -295,7 +295,7 @@ class KafkaCluster:
         return client_config(self.settings())
 
     def _reader(self, group: str, deadline_s: float) -> LogReader:
-        return LogReader(self.settings(), group, time.monotonic() + deadline_s)
+        return LogReader(self.settings(), group, Deadline(deadline_s))
 
 
 def unique(name: str) -> str:

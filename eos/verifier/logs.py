@@ -8,6 +8,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.admin import Admin, Mark, TopicShape
 from eos.kafka.config import client_config
@@ -38,14 +39,14 @@ class Range(NamedTuple):
 class LogReader:
     """An admin client, and a read_committed consumer that never joins the group and never commits.
 
-    Use it as a context manager. The deadline, a time.monotonic() value, bounds every call.
+    Use it as a context manager. The deadline bounds every call.
 
     Raises (every method):
         UnavailableError: the deadline passed; the message says what was waited for.
         ConfigError: a topic does not exist, or access was refused.
     """
 
-    def __init__(self, settings: Settings, group: str, deadline: float) -> None:
+    def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
         config = client_config(settings)
         self._deadline = deadline
         self._admin = Admin(config)
@@ -110,7 +111,7 @@ class LogReader:
                 raise _unsettled(held_back, ends) if held_back else error from None
             held_back = {partition: lso for partition, lso in lsos.items() if lso < ends[partition]}
             pending = list(held_back)
-            if pending and time.monotonic() >= self._deadline:
+            if pending and self._deadline.passed:
                 raise _unsettled(held_back, ends)
             time.sleep(_SETTLE_STEP_S if pending else 0)
         return {partition: Range(starts[partition], ends[partition]) for partition in partitions}
@@ -131,7 +132,7 @@ class LogReader:
         begun, total = sum(reached.values()), sum(one.end - one.start for one in unread.values())
         self._consumer.incremental_assign(OffsetVector(reached))
         while unread:
-            if time.monotonic() >= self._deadline:
+            if self._deadline.passed:
                 raise UnavailableError(f"not read to the end before the deadline: {_named(map(str, unread))}")
             fetched = self._consumer.consume(_BATCH_RECORDS, _POLL_S)
             for record in InputBatch(fetched.messages):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from eos.deadline import Deadline
 from eos.errors import OffsetGapError, UnavailableError, UsageError
 from eos.group.metadata import OffsetMetadata
 from eos.kafka.admin import Mark
@@ -30,12 +31,16 @@ class TopicsState(NamedTuple):
 
 
 def read_state(
-    reader: LogReader, group: str, inputs: Sequence[Partition], outputs: Sequence[Partition], deadline: float
+    reader: LogReader,
+    group: str,
+    inputs: Sequence[Partition],
+    outputs: Sequence[Partition],
+    deadline: Deadline,
 ) -> TopicsState:
     """Wait until the output is settled and the committed offsets do not move.
 
     Raises:
-        UnavailableError: they did not until the deadline, a time.monotonic() value.
+        UnavailableError: they did not until the deadline.
     """
     while True:
         before = reader.committed(inputs)
@@ -48,7 +53,7 @@ def read_state(
             ends = reader.offsets_at(Mark.HIGH_WATERMARK, inputs)
             starts, lsos = reader.offsets_at(Mark.START, inputs), reader.offsets_at(Mark.LAST_STABLE, inputs)
             return TopicsState(after, {p: Range(starts[p], lsos[p]) for p in inputs}, ends, settled)
-        if time.monotonic() >= deadline:
+        if deadline.passed:
             was, now = _offset(before.get(moved[0])), _offset(after.get(moved[0]))
             raise UnavailableError(
                 f"the group {group!r} goes on committing ({moved[0]}: {was} -> {now}), so output and offsets cannot be read "

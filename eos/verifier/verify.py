@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from eos.check.held_back import held_back
+from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
@@ -78,7 +78,7 @@ def verify(
     >>> report = eos.verify(job, eos.Settings.load("conf/refunds.toml"))  # doctest: +SKIP
     >>> assert report.exactly_once, report.rows()  # doctest: +SKIP
     """
-    deadline = time.monotonic() + deadline_s
+    deadline = Deadline(deadline_s)
     group = group or settings.group_for(job.name)
     transform = bind(job, settings)
     applied = _Applied(transform, settings.poison.policy)
@@ -148,8 +148,8 @@ def _how_compared(compared: Compared, *, by_batches: bool) -> str:
     return text
 
 
-def _check(deadline: float) -> None:
-    if time.monotonic() >= deadline:
+def _check(deadline: Deadline) -> None:
+    if deadline.passed:
         raise UnavailableError("all was read, but not compared, before the deadline")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from eos import retry
 from eos.calls import Call
+from eos.deadline import Deadline
 from eos.errors import (
     AbortableError,
     Action,
@@ -103,6 +104,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("eos.retry.time", clock)
+    monkeypatch.setattr("eos.deadline.time", clock)
     monkeypatch.setattr("tenacity.nap.time", clock)
     return clock
 
@@ -178,7 +180,7 @@ def test_resumed_call_is_made_until_it_is_answered(rule: Rule, call: Call, clock
     function = Failing(clock, *[RetriableError("no")] * 7, None)
     told: list[tuple[Call, int, EosError]] = []
     answer = retry.resume(
-        call, function, deadline=clock.now_s + 60, on_retry=lambda c, n, e: told.append((c, n, e))
+        call, function, deadline=Deadline(60), on_retry=lambda c, n, e: told.append((c, n, e))
     )
     assert answer == "answered"
     assert len(function.timeouts_s) == 8
@@ -191,7 +193,7 @@ def test_waits_of_a_resumed_call_grow_with_jitter_up_to_the_rows_bound(
     rule: Rule, call: Call, clock: Clock
 ) -> None:
     function = Failing(clock, *[RetriableError("no")] * 50, None)
-    retry.resume(call, function, deadline=clock.now_s + 10_000)
+    retry.resume(call, function, deadline=Deadline(10_000))
     for n, wait_s in enumerate(clock.slept_s):
         assert 0.0 <= wait_s <= min(rule.max_wait_s, rule.first_wait_s * 2**n or rule.max_wait_s)
     # An answer that fails at once must not become a storm of requests: by the jitter, half a bound on average.
@@ -205,7 +207,7 @@ def test_call_without_an_answer_ends_at_its_deadline(rule: Rule, call: Call, clo
     function = Failing(clock, last, takes_s=1.0)
     began_s = clock.now_s
     with pytest.raises(UnavailableError, match=f"{call}: no usable answer in 1.*the last one: no") as raised:
-        retry.resume(call, function, deadline=began_s + 10, slice_s=1.0)
+        retry.resume(call, function, deadline=Deadline(10), slice_s=1.0)
     assert raised.value.__cause__ is last
     assert raised.value.code == "_TIMED_OUT"
     # The wait before the last try may reach over the deadline, by no more than itself.
@@ -215,14 +217,14 @@ def test_call_without_an_answer_ends_at_its_deadline(rule: Rule, call: Call, clo
 def test_no_slice_is_longer_than_asked_nor_reaches_over_the_deadline(clock: Clock) -> None:
     function = Failing(clock, RetriableError("no"), takes_s=60.0)
     with pytest.raises(UnavailableError):
-        retry.resume(Call.COMMIT, function, deadline=clock.now_s + 2.25, slice_s=0.5)
+        retry.resume(Call.COMMIT, function, deadline=Deadline(2.25), slice_s=0.5)
     assert all(0.0 < timeout_s <= 0.5 for timeout_s in function.timeouts_s)
     assert sum(function.timeouts_s) <= 2.25 + 0.001
 
 
 def test_call_is_tried_once_even_when_its_deadline_has_passed(clock: Clock) -> None:
     function = Failing(clock, None)
-    assert retry.resume(Call.COMMIT, function, deadline=clock.now_s - 5) == "answered"
+    assert retry.resume(Call.COMMIT, function, deadline=Deadline(-5)) == "answered"
     assert function.timeouts_s == [0.001]
 
 
@@ -232,7 +234,7 @@ def test_process_that_has_to_end_leaves_the_call_without_an_answer(clock: Clock)
         retry.resume(
             Call.COMMIT,
             function,
-            deadline=clock.now_s + 60,
+            deadline=Deadline(60),
             given_up=lambda: len(function.timeouts_s) >= 3,
         )
     assert len(function.timeouts_s) == 3
@@ -246,7 +248,7 @@ def test_what_the_table_does_not_resume_goes_on_untouched_and_at_once(
     for call in Call:
         function = Failing(clock, error)
         with pytest.raises(kind) as raised:
-            retry.resume(call, function, deadline=clock.now_s + 60)
+            retry.resume(call, function, deadline=Deadline(60))
         assert raised.value is error
         assert (len(function.timeouts_s), clock.slept_s) == (1, [])
 
@@ -256,7 +258,7 @@ def test_call_that_is_not_resumable_is_made_once(call: Call, clock: Clock) -> No
     """send_offsets above all: a second call is a second request, which a late first one may follow."""
     function = Failing(clock, RetriableError("no"))
     with pytest.raises(RetriableError):
-        retry.resume(call, function, deadline=clock.now_s + 60)
+        retry.resume(call, function, deadline=Deadline(60))
     assert len(function.timeouts_s) == 1
 
 
@@ -269,7 +271,7 @@ def test_signal_or_bug_is_never_retried(signal: type[BaseException], clock: Cloc
         raise signal
 
     with pytest.raises(signal):
-        retry.resume(Call.COMMIT, function, deadline=clock.now_s + 60)
+        retry.resume(Call.COMMIT, function, deadline=Deadline(60))
     assert len(calls) == 1
 
 
