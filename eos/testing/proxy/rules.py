@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.support.kafka_frames import ApiKey, Frame
+from eos.testing.proxy.frames import ApiKey, Frame
 
 Where = Callable[[Frame], bool]
 Then = Callable[[Frame], object]
