@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -82,7 +83,7 @@ def test_offsets_are_told_by_the_client_that_was_there_before_the_leader_changed
     produce_plain(own.bootstrap_servers, topic, [PlainRecord(b"x", partition=i) for i in (0, 1, 1)])
     partitions = [Partition(topic, 0), Partition(topic, 1)]
     upstream, admin, watching = AdminClient(config), Admin(config), Admin(config)
-    wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    wanted: dict[TopicPartition, Any] = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
 
     def refused() -> str:
         (future,) = upstream.list_offsets(wanted, request_timeout=5).values()
