@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from eos import retry
 from eos.deadline import Deadline
@@ -77,7 +78,7 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, 
 
 def test_offsets_are_told_by_the_client_that_was_there_before_the_leader_changed(own: LocalKafka) -> None:
     """librdkafka's own client is refused for ever; when that is not so any more, `Admin` need not ask for the topic."""
-    config = {"bootstrap.servers": own.bootstrap_servers}
+    config: dict[str, Any] = {"bootstrap.servers": own.bootstrap_servers}
     topic = unique("leader")
     create_topics(own.bootstrap_servers, {topic: 2})
     produce_plain(own.bootstrap_servers, topic, [PlainRecord(b"x", partition=i) for i in (0, 1, 1)])
