@@ -56,6 +56,11 @@ class Hold:
         self._frame: Frame | None = None
         self._answer = b""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the request has come."""
+        return self._caught.is_set()
+
     def wait_held(self, timeout_s: float) -> Frame:
         """Wait until the request has come and is held. Raises TimeoutError."""
         if not self._caught.wait(timeout_s) or self._frame is None:
