@@ -97,7 +97,11 @@ def prove(
     if report is not None:
         require_plots()
     given = {option.partition("=")[0] for option in assignments or ()}
-    trial_settings = {name: value for name, value in proving.TRIAL_SETTINGS.items() if name not in given}
+    trial_settings = {  # the logs are those of the job's processes
+        name: value
+        for name, value in proving.TRIAL_SETTINGS.items()
+        if name not in given and not name.startswith("observe.")
+    }
     settings = load_settings(config, assignments, {**trial_settings, "input.start": "earliest"})
     job = load_job(reference, app_dir)
     source = _feed(feed, reference, app_dir)

@@ -18,7 +18,7 @@ PAGES_AND_TESTS = {
         "tests/processes/test_local_spark.py",
         "tests/processes/test_spark_dependencies.py",
     ],
-    "docs/TESTING.md": ["tests/testing/test_documents.py"],
+    "docs/TESTING.md": ["tests/testing/test_documents.py", "tests/prove/test_prove.py"],
 }
 
 

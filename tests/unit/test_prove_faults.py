@@ -1,0 +1,44 @@
+"""The faults of a seed are the same each time, and each kind comes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from eos.prove.faults import TRANSACTIONAL, Fault, Kind, faults
+from eos.testing.proxy import ApiKey, Edge
+
+
+def first(count: int, seed: int, kinds: list[Kind] | None = None) -> list[Fault]:
+    return list(islice(faults(seed, kinds or list(Kind)), count))
+
+
+def test_a_seed_makes_the_same_faults_again_and_another_seed_others() -> None:
+    assert first(50, 7) == first(50, 7)
+    assert first(50, 7) != first(50, 8)
+
+
+def test_a_longer_trial_begins_as_a_shorter_one() -> None:
+    assert first(50, 7)[:20] == first(20, 7)
+
+
+def test_every_kind_way_and_request_comes() -> None:
+    many = first(3_000, 1)
+    assert [fault.number for fault in many] == list(range(1, 3_001))
+    assert {fault.kind for fault in many} == set(Kind)
+    assert {fault.api for fault in many if fault.kind is Kind.KILL} == {None, *TRANSACTIONAL}
+    assert {fault.edge for fault in many} == set(Edge)
+    assert len({fault.way for fault in many if fault.kind is Kind.DROP}) == 5
+    assert min(Counter(fault.kind for fault in many).values()) > 300
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_only_what_was_asked_for_comes(kind: Kind) -> None:
+    assert {fault.kind for fault in first(50, 3, [kind])} == {kind}
+
+
+def test_a_fault_says_what_it_is() -> None:
+    fault = Fault(1, Kind.DROP, 1.0, 0.0, 0.5, ApiKey.END_TXN, Edge.REPLY, "answer lost")
+    assert str(fault) == "drop, answer lost at END_TXN (reply)"
