@@ -17,7 +17,7 @@ from eos.settings import Settings
 from eos.spark.declared import FrameTransform
 from eos.spark.done_ranges import WHOLE_INPUT, DoneRanges
 from eos.spark.endmarks import END, can_mark_in_place, known_shard, mark_by_shuffle, mark_in_place
-from eos.spark.failures import from_spark
+from eos.spark.failures import from_spark, input_gone
 from eos.spark.operators import row_wise
 from eos.spark.origin import as_input, require_own_input
 from eos.spark.output import OutputColumns, require_once
@@ -225,7 +225,11 @@ class ExactlyOnceBatch:
 
     def _explained(self, error: Exception, plan: InputPlan) -> EosError:
         """A failed action as an EosError that says what to do."""
-        explained = from_spark(error)
+        explained: EosError = from_spark(error)
+        if gone := input_gone(error):
+            explained = OffsetGapError(
+                f"{gone} It is not the run's own input, so a snapshot's. Fix: run again"
+            )
         try:
             refuse_gone(self._settings, plan)
         except OffsetGapError as gap:

@@ -99,9 +99,12 @@ class _DoneShard(ShardDone):
             topics = {partition.topic for partition in gone}
             InputLogs(self._settings).refuse_recreated((t, self._ends.topic_ids.get(t, "")) for t in topics)
             raise ConflictError(
-                f"{gone[0]}: the group {self.group!r} has no offset there any more; it had one when this run was planned. The "
-                "group was deleted since. Nothing of this shard was written here. Fix: run again, without a plan "
-                "of before"
+                f"{gone[0]}: the group {self.group!r} has no offset there any more; it had {self._starts[gone[0]]} when this "
+                "run was planned. The group was deleted since. Nothing of this shard was written here. Fix: set its offsets, "
+                f"here to {self._starts[gone[0]]} (kafka-consumer-groups.sh --reset-offsets --execute --group {self.group} "
+                f"--topic {gone[0].topic}:{gone[0].number} --to-offset {self._starts[gone[0]]}) and in each other partition to "
+                "where its output ends, then run again without a plan of before. With --start earliest all output would be "
+                "written again"
             )
         self._refuse_foreign(stored)
         found = {p: stored[p].offset for p in self._ends}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
 
-from eos.errors import ConfigError, EosError, UnclassifiedError, UsageError
+from eos.errors import ConfigError, EosError, OffsetGapError, UnclassifiedError, UsageError
 
 _MARKER = re.compile(r"eos-failure (\{.*\})")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit))\b", re.MULTILINE)
@@ -22,6 +22,7 @@ _WORKER_ENDED = re.compile(r"Python worker (exited unexpectedly|failed to connec
 _TASK = re.compile(r"Task \d+ in stage [\d.]+ failed \d+ times")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \(.*\)( Reason: [^\n]*)?")
 _OF_A_ROW = ("22", "P0001")  # SQLSTATE: data exceptions, and what raise_error() raises
+_GONE = "KAFKA_DATA_LOSS"
 _OF_THE_QUERY = "42"  # what Spark's analysis refuses
 # Whose texts speak of files, connections and offsets. Others may quote a value: NumberFormatException does.
 _QUOTES_NO_RECORD = ("java.io.", "java.net.", "java.util.concurrent.", "javax.net.", "org.apache.kafka.")
@@ -99,6 +100,20 @@ def from_spark(error: Exception) -> EosError:
             "log has it). Nothing of that task's shards was committed. Fix: the transform"
         )
     return _from_jvm(list(_thrown(error)), error)
+
+
+def input_gone(error: Exception) -> OffsetGapError | None:
+    """The OffsetGapError of records that were to be read and are not in their log; None if the error is another one.
+
+    It says no way out, which differs: for a batch it is the group's offsets, for a stream the checkpoint.
+    """
+    for one in _thrown(error):
+        if one.condition.startswith(_GONE):
+            reason = " ".join(one.text.partition("Reason: ")[2].split()) or one.condition
+            return OffsetGapError(
+                f"input is gone (retention, DeleteRecords, or a topic that was deleted): {reason} Nothing is skipped silently."
+            )
+    return None
 
 
 # --- inside ----------------------------------------------------------------------------------------------

@@ -147,7 +147,9 @@ class OutputColumns:
 
 
 def require_once(frame: DataFrame, names: Iterable[str]) -> None:
-    """Refuse a frame in which one of these names stands for several columns, as Spark resolves names.
+    """Refuse a frame in which one of these names stands for several columns, or for one that is written otherwise.
+
+    Spark finds ``KEY`` by the name ``key``, unless spark.sql.caseSensitive is set; as a column of the output it was left out.
 
     Raises:
         UsageError: names the column.
@@ -160,6 +162,11 @@ def require_once(frame: DataFrame, names: Iterable[str]) -> None:
                 f"{len(found)} of the columns ({', '.join(frame.columns)}) have the name {name!r}, so it does not show which of "
                 f"them is meant. Fix: keep one, for example other.withColumnRenamed({name!r}, …) or other.drop({name!r}) "
                 "before a join with other, or joined.drop(other[…]) behind it"
+            )
+        if found and found != [name]:
+            raise UsageError(
+                f"the column {found[0]!r} would be left out: as a column of the output it is written {name!r}. "
+                f"Fix: .withColumnRenamed({found[0]!r}, {name!r}); or another name, if it is to be left out"
             )
 
 

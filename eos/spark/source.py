@@ -70,6 +70,7 @@ def read_stream(
     *,
     checkpoint: str,
     max_offsets_per_batch: int | None = None,
+    skip_deleted: bool = False,
 ) -> DataFrame:
     """The records of these topics as a streaming DataFrame: Spark's Kafka columns with headers, and ``shard``.
 
@@ -85,6 +86,8 @@ def read_stream(
         topics: the input topics.
         checkpoint: the query's checkpointLocation, to see whether this is its first start.
         max_offsets_per_batch: offsets of all partitions together that one batch takes; all that are there if None.
+        skip_deleted: go on behind input that was deleted before it was read: for one start, when an `OffsetGapError` has said
+            so and a person accepts that those records are never processed.
 
     Raises:
         ConfigError: nothing says where to start, no brokers are named, or the session has no Kafka connector.
@@ -102,6 +105,7 @@ def read_stream(
     if max_offsets_per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_batch)
     options |= _options(settings, f"{'-'.join(topics)}-spark")
+    options["failOnDataLoss"] = str(not skip_deleted).lower()
     frame = _loaded(lambda: spark.readStream.format("kafka").options(**options).load())
     return frame.withColumn(SHARD, F.col("partition"))
 

@@ -25,6 +25,11 @@ from eos.spark.stream_write import write_batch
 
 log = logging.getLogger("eos.spark")
 
+PAST_DELETED = (
+    "Fix: to go on behind what is gone, so that it is never processed, start once with skip_deleted=True of read_stream or "
+    "start_stream (--skip-deleted of a submitted script), and then without it"
+)
+
 
 def exactly_once_sink(
     settings: Settings,
@@ -123,6 +128,7 @@ class ExactlyOnceSink:
         Raises:
             LedgerError: ledger and checkpoint do not belong together; the message says what to do.
             LedgerChangedError: another driver works under the same name.
+            OffsetGapError: input was deleted before it was read, or its topic or log is another one; says what to do.
             UsageError: the rows' columns are wrong, the frame is not made of the batch that runs, or also of another one,
                 this is not called by foreachBatch, or it is the second call for a batch.
             EosError: what kept the driver, or a task, from its part.
@@ -176,8 +182,9 @@ class ExactlyOnceSink:
             if plan.entries or not plan.unchecked:
                 write_batch(self._ledger, plan, frame, columns, marks, listener=self._listener)
         except OffsetGapError as error:
-            what = str(error).partition(" Fix:")[0]
-            raise OffsetGapError(f"{self._store}: {what} {_way_out(plan, self._store)}") from error
+            what, other_log, _ = str(error).partition(" Fix:")
+            fix = _way_out(plan, self._store) if other_log else PAST_DELETED
+            raise OffsetGapError(f"{self._store}: {what} {fix}") from error
         return plan
 
     @property

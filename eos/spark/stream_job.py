@@ -12,14 +12,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eos.errors import UnclassifiedError
+from eos.errors import OffsetGapError, UnclassifiedError
 from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, ignore_event
 from eos.settings import Settings
 from eos.settings.binding import own_settings
 from eos.spark.declared import Declared
+from eos.spark.failures import input_gone
 from eos.spark.script import parser, run_submitted
 from eos.spark.source import read_stream
-from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
 
 log = logging.getLogger("eos.spark")
 
@@ -59,6 +60,8 @@ class StreamRun:
         except StreamingQueryException as error:
             if self.sink.failure is not None:
                 raise self.sink.failure from error
+            if gone := input_gone(error):  # found while the batch was planned, before the sink is called
+                raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
             first = str(error).strip().splitlines()[0]
             raise UnclassifiedError(f"the query failed: {first}. Spark's log has the whole of it") from error
 
@@ -72,6 +75,7 @@ def start_stream(
     available_now: bool = False,
     max_offsets_per_batch: int | None = None,
     adopt: str | None = None,
+    skip_deleted: bool = False,
     listener: Listener = ignore_event,
 ) -> StreamRun:
     """Start a job's query, from its checkpoint if there is one.
@@ -84,6 +88,7 @@ def start_stream(
         available_now: end when all input that is there now is processed.
         max_offsets_per_batch: see `read_stream`.
         adopt: see `exactly_once_sink`.
+        skip_deleted: see `read_stream`.
         listener: told what happens, on the driver.
 
     Raises:
@@ -95,7 +100,12 @@ def start_stream(
         settings, name=job.name, outputs=job.outputs, inputs=job.inputs, adopt=adopt, listener=listener
     )
     records = read_stream(
-        spark, settings, job.inputs, checkpoint=checkpoint, max_offsets_per_batch=max_offsets_per_batch
+        spark,
+        settings,
+        job.inputs,
+        checkpoint=checkpoint,
+        max_offsets_per_batch=max_offsets_per_batch,
+        skip_deleted=skip_deleted,
     )
     writer = job.transformed(records, settings).writeStream.foreachBatch(sink)
     writer = writer.queryName(job.name).option("checkpointLocation", checkpoint)
@@ -121,6 +131,7 @@ def main(job: StreamJob, arguments: Sequence[str] | None = None) -> NoReturn:
             available_now=options.available_now,
             max_offsets_per_batch=options.max_offsets_per_batch,
             adopt=options.adopt,
+            skip_deleted=options.skip_deleted,
             listener=_logged,
         )
         run.wait()
@@ -140,6 +151,11 @@ def _parsed(job: StreamJob, arguments: Sequence[str] | None) -> argparse.Namespa
     )
     options.add_argument("--max-offsets-per-batch", type=int, metavar="N")
     options.add_argument("--adopt", metavar="TOKEN", help="once: what a refusal said to pass")
+    options.add_argument(
+        "--skip-deleted",
+        action="store_true",
+        help="once: go on behind input that was deleted before it was read",
+    )
     return options.parse_args(arguments)
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from eos.events import Listener
 from eos.offsets import OffsetVector
 from eos.spark.done_entry import DoneEntries
-from eos.spark.failures import from_spark
+from eos.spark.failures import from_spark, input_gone
 from eos.spark.ledger import BatchPlan, different_content
 from eos.spark.ledger_driver import LedgerDriver
 from eos.spark.output import OutputColumns
@@ -32,6 +32,7 @@ def write_batch(
     Raises:
         LedgerError: it comes out otherwise than what is written of it; then no more of it is written.
         LedgerChangedError: another driver works under the same name.
+        OffsetGapError: input was deleted before it was read, or its topic is not the one it was.
         EosError: what a task failed of.
     """
     rows = sharded(frame, columns, plan.shards)
@@ -41,7 +42,7 @@ def write_batch(
         try:
             reports = reports_of(rows, Writing(ledger.store.settings, columns, done))
         except Exception as error:
-            raise from_spark(error) from error
+            raise input_gone(error) or from_spark(error) from error
         results_of(reports, done, listener)
         differing = {
             number: (one.written, one.computed) for number, one in reports if one.written != one.computed

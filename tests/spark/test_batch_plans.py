@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
@@ -177,7 +179,29 @@ def test_a_task_that_finds_the_other_commit_units_offsets_writes_nothing(runs: B
     expect_once(runs, 40)
 
 
-# --- the topic between plan and run ------------------------------------------------------------------------
+# --- group and topic between plan and run ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", ["partition", "batch"])
+def test_a_group_that_was_deleted_after_the_plan_is_refused_with_the_offsets_to_set(
+    runs: BatchRuns, commit: Commit
+) -> None:
+    """Only the plan still knows them: a next run with --start earliest would write all output again."""
+    runs.run(copied, commit)
+    runs.fill(40)
+    batch = batch_of(runs)
+    plan = batch.plan(commit)
+    admin = AdminClient({"bootstrap.servers": runs.bootstrap, "log_level": 0})
+    for deleted in admin.delete_consumer_groups([runs.name]).values():
+        deleted.result(10)
+    with pytest.raises(FencedError, match=rf"--topic {runs.input}:0 --to-offset 20\).*earliest all output"):
+        batch.run(copied, commit=commit, plan=plan)
+    before = [TopicPartition(runs.input, one.number, offset) for one, offset in plan.starts.items()]
+    offsets = [ConsumerGroupTopicPartitions(runs.name, before)]
+    for altered in admin.alter_consumer_group_offsets(offsets).values():
+        altered.result(10)
+    batch.run(copied, commit=commit)
+    expect_once(runs, 80)
 
 
 @pytest.mark.parametrize("records", [6, 100])

@@ -58,6 +58,8 @@ def with_itself(column: str) -> Callable[[DataFrame], DataFrame]:
         (with_itself("key"), "have the name 'key'"),
         (with_itself("shard"), "have the name 'shard'"),
         (lambda df: df.select("shard", "value", F.lit("x").alias("Value")), "have the name 'value'"),
+        (lambda df: df.select("shard", "value", F.col("key").alias("KEY")), "'KEY' would be left out"),
+        (lambda df: df.select(F.col("shard").alias("Shard"), "value"), "'Shard' would be left out"),
         (lambda df: df.count(), "returned int, not a DataFrame"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from pyspark.errors import StreamingQueryException
@@ -17,6 +18,7 @@ from eos.local import QUICK_START, LocalKafka
 from eos.settings import Settings
 from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream_job import StreamJob, start_stream
 from eos.spark.stream_write import write_batch
 from tests.faults.test_recreated_input import create_anew
 from tests.faults.test_truncated_input import Truncated
@@ -69,6 +71,22 @@ class OnePartition(Copy):
         found = committed_offsets(self.bootstrap, f"{self.name}.ledger.0", partitions)
         return [found[partition][0] for partition in partitions]
 
+    def job(self, skip_deleted: bool = False) -> None:
+        job = StreamJob(
+            name=self.name,
+            inputs=[self.source],
+            outputs=[self.output],
+            transform=lambda frame: frame.select("key", "value"),
+        )
+        start_stream(
+            job,
+            self.spark,
+            self.settings,
+            checkpoint=str(self.checkpoint),
+            available_now=True,
+            skip_deleted=skip_deleted,
+        ).wait()
+
 
 def values(count: int, prefix: str) -> list[bytes]:
     return sorted(b"%s%d" % (prefix.encode(), n) for n in range(count))
@@ -79,6 +97,54 @@ def copy(
     spark: SparkSession, settled: Callable[..., Settings], bootstrap: str, tmp_path: Path
 ) -> OnePartition:
     return OnePartition(spark, settled(), bootstrap, tmp_path)
+
+
+def delete_head(copy: OnePartition, partition: int, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": copy.bootstrap, "log_level": 0})
+    for deleted in admin.delete_records([TopicPartition(copy.source, partition, offset)]).values():
+        deleted.result(10)
+
+
+def add_partition(copy: OnePartition) -> None:
+    admin = AdminClient({"bootstrap.servers": copy.bootstrap, "log_level": 0})
+    for added in admin.create_partitions([NewPartitions(copy.source, 2)]).values():
+        added.result(10)
+
+
+def expect_gap_and_go_on_behind_it(copy: OnePartition, reason: str) -> None:
+    for _ in range(2):
+        with pytest.raises(OffsetGapError, match=rf"{reason}.*Nothing is skipped.*--skip-deleted"):
+            copy.job()
+    assert copy.written() == values(FORMER, "former")
+    copy.job(skip_deleted=True)
+    assert copy.written() == sorted([*values(FORMER, "former"), *(b"new%d" % n for n in range(5, NEW))])
+    copy.give(3, "last")
+    copy.job()
+    assert len(copy.written()) == FORMER + NEW - 5 + 3
+
+
+@pytest.mark.slow
+def test_input_that_was_deleted_before_it_was_read_is_a_gap_until_a_person_skips_it(
+    copy: OnePartition,
+) -> None:
+    copy.give(FORMER, "former")
+    copy.job()
+    copy.give(NEW, "new")
+    delete_head(copy, 0, FORMER + 5)
+    expect_gap_and_go_on_behind_it(copy, r"Could not read records in offset \[30, 105\)")
+
+
+def test_added_partition_whose_beginning_was_deleted_is_a_gap_until_a_person_skips_it(
+    copy: OnePartition,
+) -> None:
+    """Spark finds it while it plans the batch, so the sink is never called."""
+    copy.give(FORMER, "former")
+    copy.job()
+    add_partition(copy)
+    records = [PlainRecord(b"new%d" % n, b"k%d" % n, 1) for n in range(NEW)]
+    produce_plain(copy.bootstrap, copy.source, records)
+    delete_head(copy, 1, 5)
+    expect_gap_and_go_on_behind_it(copy, "Added partition .*-1 starts from 5 instead of 0")
 
 
 def test_topic_that_was_created_anew_between_two_starts_is_refused_until_a_person_decides(
