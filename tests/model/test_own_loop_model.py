@@ -168,7 +168,7 @@ class _LongWalks(OwnLoopMachine):
 
 
 _LongWalks.TestCase.settings = settings(OwnLoopMachine.TestCase.settings, max_examples=20_000)
-TestOwnLoopForLong = pytest.mark.slow(_LongWalks.TestCase)
+TestOwnLoopForLong = pytest.mark.timeout(3600)(pytest.mark.slow(_LongWalks.TestCase))
 
 
 def test_seek_that_a_former_membership_refused_does_not_count_against_the_next_one() -> None:
