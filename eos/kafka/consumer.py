@@ -32,6 +32,10 @@ _REFUSED_S = 15.0
 _FIRST_ANSWER_S = 1.0
 # To leave a group takes a round trip, and an instance goes in milliseconds. One that has a record locked in it never goes.
 _CLOSE_S = 15.0
+# Before a callback that is served inside close() calls the client. librdkafka's thread drops the calls that wait for it when it
+# is done with the group, without an answer; the caller waits for ever, with Python's lock held (measured with 2.16: a static
+# member that was closed with a rebalance queued, 2 of 3 processes within 10 s). Once it is done, calls are refused at once.
+_CLOSING_CALLBACK_S = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -125,12 +129,13 @@ class ConsumerClient:
         def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
             def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
                 self._rebalanced = False
+                if self._closing is not None:
+                    time.sleep(_CLOSING_CALLBACK_S)
                 try:
                     callback(_partitions(partitions))
                 finally:
                     # A callback that takes or gives up nothing leaves that to confluent-kafka: it assigns all partitions, from
-                    # offsets that eos has not read. And inside close() its question for the protocol may wait without end,
-                    # with Python's lock held (seen once: rd_kafka_rebalance_protocol in Consumer_rebalance_cb).
+                    # offsets that eos has not read.
                     if not self._rebalanced:
                         with suppress(KafkaException, RuntimeError):
                             if assigned:
