@@ -6,6 +6,7 @@ It holds no policy: which offsets to start from, what to do in a rebalance and w
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -20,7 +21,7 @@ from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
-from eos.kafka.librdkafka import LogLines, require_sound_librdkafka
+from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -95,6 +96,7 @@ class ConsumerClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         require_sound_librdkafka()
         self.group_id = str(config["group.id"])
+        self._pid = os.getpid()
         self._access = Access(config)
         self._reads = False  # whether it fetches records, or may be called back
         self._rebalanced = (
@@ -318,6 +320,7 @@ class ConsumerClient:
         """
         if self._closing is not None:
             return
+        end_if_forked(self._pid)
         self._closing = threading.Thread(target=self._close, name="eos-close-consumer", daemon=True)
         self._closing.start()
         self._closing.join(_CLOSE_S)
