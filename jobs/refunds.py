@@ -7,7 +7,8 @@ clock's, the same input would give another output when it is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -53,6 +54,13 @@ def refunds(settings: RefundSettings) -> Callable[[InputRecord], list[OutputReco
         ]
 
     return transform
+
+
+def sample_input(seed: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Settlements without end, one in a hundred of them poison: what `eos prove` feeds the job with."""
+    from jobs.settlements import settlements
+
+    return settlements(sys.maxsize, seed)
 
 
 job = Job(

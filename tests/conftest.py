@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import structlog
 
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support import observer
-from tests.support.hold_proxy import HoldProxy
 
 if TYPE_CHECKING:
     from eos.local import LocalKafka
@@ -87,7 +87,7 @@ def kafka(
         heap_mb=HEAP_MB,
         jars=kept,
         jvm_options=QUICK_START,
-        proxy_port=proxy_port,
+        proxy_ports=[proxy_port],
     ) as cluster:
         yield cluster
 
@@ -110,7 +110,7 @@ def bootstrap(eos_cluster: KafkaCluster) -> str:
 @pytest.fixture
 def proxy(kafka: LocalKafka, proxy_port: int) -> Iterator[HoldProxy]:
     """A proxy without rules; clients that bootstrap from it stay behind it."""
-    with HoldProxy(proxy_port, kafka.proxied_listener_address) as running:
+    with HoldProxy(proxy_port, kafka.proxied_listeners[proxy_port]) as running:
         yield running
 
 

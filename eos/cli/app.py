@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import acl, config, local, local_spark, run, shard_id, spark, verify
+from eos.cli import acl, config, local, local_spark, prove, run, shard_id, spark, verify
 from eos.cli.ending import Errors
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
@@ -58,7 +58,7 @@ def _main(
         Errors.with_traceback = True
 
 
-for one in (run, verify, shard_id):
+for one in (run, verify, prove, shard_id):
     app.add_typer(one.commands)
 for group, name in ((spark, "spark"), (local, "local"), (acl, "acl"), (config, "config")):
     app.add_typer(group.commands, name=name)

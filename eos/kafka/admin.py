@@ -94,19 +94,35 @@ _SPECS = {
 }
 
 
+_OTHER_LEADER = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+
+
 class AskedOffsets:
     """Offsets that were asked for; see `Admin.ask_offsets_at`."""
 
-    def __init__(self, futures: Mapping[TopicPartition, Future[Any]]) -> None:
+    def __init__(
+        self, futures: Mapping[TopicPartition, Future[Any]], failed: Callable[[str, BaseException], None]
+    ) -> None:
         self._futures = futures
+        self._failed = failed
 
     def answers(self) -> dict[Partition, int]:
         """Those that have come; a partition whose leader has not answered, or has refused, is left out."""
-        answered = {
-            Partition(p.topic, p.partition): future.result().offset
-            for p, future in self._futures.items()
-            if future.done() and future.exception() is None
-        }
+        answered: dict[Partition, int] = {}
+        for p, future in self._futures.items():
+            if not future.done():
+                continue
+            if (error := future.exception()) is not None:
+                self._failed(p.topic, error)
+            else:
+                answered[Partition(p.topic, p.partition)] = future.result().offset
         return {partition: offset for partition, offset in answered.items() if offset >= 0}
 
 
@@ -232,7 +248,7 @@ class Admin:
 
     def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
         """As `offsets_at`, without waiting for the answers."""
-        return AskedOffsets(self._ask_offsets(mark, partitions, timeout_s))
+        return AskedOffsets(self._ask_offsets(mark, partitions, timeout_s), self._renew_leaders)
 
     def _ask_offsets(
         self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
@@ -311,11 +327,22 @@ class Admin:
                 try:
                     found[key] = future.result(deadline.left_s)
                 except KafkaException as error:
+                    self._renew_leaders(topic(key), error)
                     if error.args[0].code() not in absent:
                         raise
                     found[key] = None
         self._event = self._refused = None  # what was refused before is not any more
         return found
+
+    def _renew_leaders(self, topic: str, error: BaseException) -> None:
+        """So that the next question goes to the leader of now, with its epoch.
+
+        librdkafka keeps what it knows of a leader when that refuses to tell an offset, and asks for ever with the former epoch
+        (measured with 2.16, tests/faults/test_broker_outage.py). Asking about the topic renews it.
+        """
+        if topic and isinstance(error, KafkaException) and error.args[0].code() in _OTHER_LEADER:
+            with contextlib.suppress(KafkaException):
+                self._client.describe_topics(TopicCollection([topic]), request_timeout=_GRACE_S)
 
     @contextlib.contextmanager
     def _classified(self, topic: str = "", group: str = "") -> Iterator[None]:

@@ -62,8 +62,8 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         heap_mb: the heap of each broker in MiB; default 512, with three brokers 384.
         jvm_options: further options of each broker's Java machine, QUICK_START for example.
         port: the first client port, the others follow it; default: ports that are free.
-        proxy_port: for a proxy between clients and the one broker: a second listener is bound at a free port
-            (``proxied_listener_address``), but the broker advertises this port to its clients.
+        proxy_ports: for a proxy between clients and each broker: a second listener is bound at a free port
+            (``proxied_listeners``), but the broker advertises its one of these ports to its clients.
         listeners: further listeners for clients, each at a free port: name (capitals) to security protocol. What
             they need beside it goes into ``properties``, as ``listener.name.<name in small letters>.…``.
         owned: whether the brokers are killed when this process ends, however it ends, or drops this object
@@ -84,15 +84,17 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         heap_mb: int | None = None,
         jvm_options: Sequence[str] = (),
         port: int | None = None,
-        proxy_port: int | None = None,
+        proxy_ports: Sequence[int] = (),
         listeners: Mapping[str, str] | None = None,
         owned: bool = True,
         progress: Callable[[str], None] = ignore,
     ) -> None:
         if brokers not in (1, 3):
             raise ConfigError(f"brokers = {brokers}: a local cluster has 1 broker, or 3")
-        if proxy_port is not None and brokers != 1:
-            raise ConfigError("proxy_port: one proxy stands before one broker. Fix: brokers = 1")
+        if proxy_ports and len(proxy_ports) != brokers:
+            raise ConfigError(
+                f"proxy_ports: one proxy stands before one broker. Fix: {brokers} ports, not {len(proxy_ports)}"
+            )
         layout = Layout(Path(directory).absolute())
         super().__init__(layout, ClusterState, brokers, owned=owned, progress=progress)
         self._properties = dict(properties or {})
@@ -105,7 +107,7 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         heap = f"-Xmx{heap_mb or heap_mb_for(brokers)}m"
         self._jvm_options = (heap, "-XX:+ExitOnOutOfMemoryError", *jvm_options)
         self._port = port
-        self._proxy_port = proxy_port
+        self._proxy_ports = tuple(proxy_ports)
         self._listeners = dict(listeners or {})
         self._guards: dict[int, Guard] = {}
 
@@ -121,8 +123,10 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         state = state_file.load(Layout(Path(directory).absolute()).state, ClusterState)
         if state is None or not state.running:
             return None
-        first = state.nodes[min(state.nodes)].ports
-        return cls(directory, state.size, proxy_port=first.proxy, owned=False, progress=progress)
+        proxies = [
+            node.ports.proxy for _, node in sorted(state.nodes.items()) if node.ports.proxy is not None
+        ]
+        return cls(directory, state.size, proxy_ports=proxies, owned=False, progress=progress)
 
     # -- the life of the cluster
 
@@ -198,16 +202,10 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         ]
 
     @property
-    def proxied_listener_address(self) -> tuple[str, int]:
-        """Where a proxy that listens on ``proxy_port`` must forward to.
-
-        Raises:
-            UsageError: there is no such listener.
-        """
-        proxied = self._started().nodes[1].ports.proxied
-        if proxied is None:
-            raise UsageError("there is no listener for a proxy: give LocalKafka a proxy_port")
-        return HOST, proxied
+    def proxied_listeners(self) -> dict[int, tuple[str, int]]:
+        """Per port of ``proxy_ports``, where the proxy that listens there must forward to."""
+        ports = [node.ports for node in self._started().nodes.values()]
+        return {one.proxy: (HOST, one.proxied) for one in ports if one.proxy and one.proxied}
 
     def servers_at(self, listener: str) -> str:
         """The addresses of all brokers at one of the further ``listeners``.
@@ -296,7 +294,7 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
                 self._node_ids,
                 last=last_ports,
                 first=self._port,
-                proxy=self._proxy_port,
+                proxies=self._proxy_ports,
                 listeners=self._listeners,
             )
             state = ClusterState(

@@ -68,7 +68,7 @@ def choose_ports(
     *,
     last: Mapping[int, NodePorts],
     first: int | None = None,
-    proxy: int | None = None,
+    proxies: Sequence[int] = (),
     listeners: Iterable[str] = (),
 ) -> dict[int, NodePorts]:
     """The ports of every node, by node id.
@@ -77,13 +77,13 @@ def choose_ports(
         node_ids: the nodes.
         last: their ports of the last time; kept if they are free, so that clients' settings go on working.
         first: the client port of the first node, the others' follow it; default: free ones.
-        proxy: where a proxy listens, or will.
+        proxies: where each node's proxy listens, or will; or none.
         listeners: the names of further listeners.
 
     Raises:
         ConfigError: a port that was asked for is occupied, or no port is free.
     """
-    taken: set[int] = set() if proxy is None else {proxy}
+    taken: set[int] = set(proxies)
 
     def choose(wanted: int | None) -> int:
         port = wanted if wanted and wanted not in taken and is_free(wanted) else free_port(taken)
@@ -99,7 +99,8 @@ def choose_ports(
                 f"port {first + index} is occupied on {HOST}. Fix: end what listens there, or choose another port."
             )
         controller = choose(before.controller)
-        proxied = choose(before.proxied) if proxy is not None else None
+        proxy = proxies[index] if proxies else None
+        proxied = choose(before.proxied) if proxies else None
         others = {name: choose(before.others.get(name)) for name in listeners}
         chosen[node_id] = NodePorts(client, controller, proxied, proxy, others)
     return chosen

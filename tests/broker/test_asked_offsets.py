@@ -11,9 +11,9 @@ import pytest
 from eos.errors import RetriableError
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.conftest import NewTopic
-from tests.support.hold_proxy import HoldProxy
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import PlainRecord, produce_plain
 
 pytestmark = pytest.mark.broker

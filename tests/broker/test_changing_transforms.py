@@ -13,10 +13,10 @@ from eos.events import RecordDeadLettered, TransactionCommitted
 from eos.headers import Header
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.exactly_once import Output, SeenRecord
-from tests.support.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, settings_for
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import (
     PlainRecord,
     assert_exactly_once,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.hold_proxy import Hold, HoldProxy, Outcome, ends_with
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Hold, HoldProxy, Outcome, ends_with
 from tests.support.observer import committed_offsets, read_committed, unique
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
-from tests.support.hold_proxy import HoldProxy
+from eos.testing.proxy.hold_proxy import HoldProxy
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -44,7 +44,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, advertised_port: int) -> It
     """One broker for all tests that leave a directory that can be started again."""
     directory = tmp_path_factory.mktemp("kafka")
     with LocalKafka(
-        directory, jars=_JARS, heap_mb=256, jvm_options=QUICK_START, proxy_port=advertised_port
+        directory, jars=_JARS, heap_mb=256, jvm_options=QUICK_START, proxy_ports=[advertised_port]
     ) as cluster:
         yield cluster
 
@@ -181,8 +181,8 @@ def test_wiped_cluster_has_no_topics_and_another_id(kafka: LocalKafka, topic: st
 
 def test_proxied_listener_is_advertised_at_the_proxys_port(kafka: LocalKafka, advertised_port: int) -> None:
     direct = brokers.ask(HOST, kafka.brokers[0].port, 5)
-    with HoldProxy(advertised_port, kafka.proxied_listener_address):
-        proxied = brokers.ask(*kafka.proxied_listener_address, 5)
+    with HoldProxy(advertised_port, kafka.proxied_listeners[advertised_port]):
+        proxied = brokers.ask(*kafka.proxied_listeners[advertised_port], 5)
     assert direct is not None
     assert direct.ports == {1: kafka.brokers[0].port}
     assert proxied is not None

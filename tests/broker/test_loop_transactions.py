@@ -19,9 +19,9 @@ from eos.events import (
 )
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
-from tests.support.hold_proxy import HoldProxy
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,

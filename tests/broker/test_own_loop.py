@@ -27,10 +27,10 @@ from eos import (
 from eos.producer.producer import ShardProducer
 from eos.session.consumer import ShardConsumer
 from eos.shards import OrdinalShard
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.exactly_once import Output, SeenRecord
-from tests.support.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.jobs_for_faults import settings_for
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import (
     PlainRecord,
     assert_exactly_once,

@@ -23,8 +23,8 @@ from eos.producer.last_commit import Outcome
 from eos.producer.producer import ProducerState, ShardProducer
 from eos.producer.transaction import TransactionState
 from eos.shards import OrdinalShard, Shard
-from tests.support.hold_proxy import Edge, HoldProxy, ends_with
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.observer import create_topics, read_committed, unique
 from tests.support.one_shard import OneShard
 

@@ -19,9 +19,9 @@ from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.session import start_policy
 from eos.session.start_policy import apply_start_policy
-from tests.support.hold_proxy import Edge, HoldProxy
+from eos.testing.proxy.frames import ApiKey, Frame
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
-from tests.support.kafka_frames import ApiKey, Frame
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
 
 pytestmark = pytest.mark.broker

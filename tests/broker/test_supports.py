@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.support.dump_log import EntryKind, dump_log
 from tests.support.exactly_once import Output, SeenRecord
-from tests.support.hold_proxy import Edge, HoldProxy
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import (
     PlainRecord,
     assert_exactly_once,

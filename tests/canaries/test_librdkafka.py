@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # the package only lacks __all__
 
-from tests.support.hold_proxy import HoldProxy
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import create_topics, lso, read_committed, unique
 from tests.support.processes import running
 from tests.support.raw_headers import produce_with_names

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUITE = """
 import pytest
 
@@ -22,6 +24,7 @@ def test_who(number, worker_id):
 """
 
 
+@pytest.mark.slow
 def test_tests_of_a_group_run_in_one_process(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]

@@ -25,6 +25,7 @@ from tests.support.processes import running
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.broker,
+    pytest.mark.slow,
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("containers"),
 ]
@@ -60,7 +61,7 @@ def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
     return admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader
 
 
-@pytest.mark.parametrize("accident", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("accident", ["kill", "pause"])
 def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_once(
     cluster: KafkaCluster, accident: str
 ) -> None:
@@ -110,9 +111,9 @@ def left_over(label: str) -> list[str]:
     ("number", "brokers", "things"),
     [
         (signal.SIGINT, 1, 1),
-        pytest.param(signal.SIGTERM, 1, 1, marks=pytest.mark.slow),
+        (signal.SIGTERM, 1, 1),
         (signal.SIGKILL, 1, 1),
-        pytest.param(signal.SIGKILL, 3, 4, marks=pytest.mark.slow),  # three containers and their network
+        (signal.SIGKILL, 3, 4),  # three containers and their network
     ],
 )
 def test_nothing_is_left_when_the_process_that_started_them_ends(

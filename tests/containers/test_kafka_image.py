@@ -98,6 +98,7 @@ def test_tools_are_where_the_official_image_has_them(node: Node) -> None:
         assert "usage" in run_anyway(node.container, f"/opt/kafka/bin/{tool}.sh", "--help").lower(), tool
 
 
+@pytest.mark.slow
 def test_stopped_broker_turns_unhealthy_and_recovers(node: Node) -> None:
     """The check asks the broker itself: its port still takes connections while it is stopped."""
     port = int(node.bootstrap.rpartition(":")[2])
@@ -110,6 +111,7 @@ def test_stopped_broker_turns_unhealthy_and_recovers(node: Node) -> None:
     node.container.wait_healthy(_HEALTHY_S)
 
 
+@pytest.mark.slow
 def test_records_survive_a_new_container_on_the_same_volume(volume: str) -> None:
     """Formatted once; SIGTERM is a controlled shutdown, so the next start has nothing to recover."""
     topic = observer.unique("kept")
@@ -174,6 +176,7 @@ def test_log_levels_are_set_by_variables_and_keep_the_output() -> None:
         assert all("KafkaRaftServer" in line for line in said)
 
 
+@pytest.mark.slow
 def test_secured_listener_is_asked_through_tls(volume: str) -> None:
     """With no plain listener for clients the check speaks TLS; stores and passwords come from files."""
     secrets = ("--volume", f"{volume}:/etc/kafka/secrets")

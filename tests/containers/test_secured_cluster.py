@@ -44,6 +44,7 @@ from tests.support.processes import Child, running_module
 _WHY_NOT = missing(KAFKA_IMAGE)
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.slow,  # three secured brokers take a minute and a half to come up
     pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT),
     pytest.mark.xdist_group("secured cluster"),  # it is brought up once, by one process
     pytest.mark.timeout(900),

@@ -104,6 +104,7 @@ def _workers(of_master: Container) -> int:
     return len([worker for worker in known if worker["state"] == "ALIVE"])
 
 
+@pytest.mark.slow
 def test_batch_runs_on_a_cluster_of_this_image_exactly_once(
     kafka_container: Broker, master: str, bridge: str
 ) -> None:

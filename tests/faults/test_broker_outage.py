@@ -7,13 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from eos import retry
+from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.events import LoopTurned
 from eos.exits import ExitCode
 from eos.group.committed import committed_offsets, fresh_reader
+from eos.kafka.admin import Admin, Mark
 from eos.local import QUICK_START, LocalKafka
 from eos.local.ports import free_port
 from eos.offsets import Partition
@@ -67,6 +74,37 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, 
         run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
+
+
+def test_offsets_are_told_by_the_client_that_was_there_before_the_leader_changed(own: LocalKafka) -> None:
+    """librdkafka's own client is refused for ever; when that is not so any more, `Admin` need not ask for the topic."""
+    config: dict[str, Any] = {"bootstrap.servers": own.bootstrap_servers}
+    topic = unique("leader")
+    create_topics(own.bootstrap_servers, {topic: 2})
+    produce_plain(own.bootstrap_servers, topic, [PlainRecord(b"x", partition=i) for i in (0, 1, 1)])
+    partitions = [Partition(topic, 0), Partition(topic, 1)]
+    upstream, admin, watching = AdminClient(config), Admin(config), Admin(config)
+    wanted: dict[TopicPartition, Any] = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+
+    def refused() -> str:
+        (future,) = upstream.list_offsets(wanted, request_timeout=5).values()
+        error = future.exception(10)
+        return str(error.args[0].name()) if isinstance(error, KafkaException) else ""
+
+    def told_in_the_background() -> bool:
+        asked = watching.ask_offsets_at(Mark.HIGH_WATERMARK, partitions, 2)
+        time.sleep(0.3)
+        return len(asked.answers()) == 2
+
+    assert refused() == ""
+    assert told_in_the_background()
+    assert list(admin.offsets_at(Mark.HIGH_WATERMARK, partitions, 5).values()) == [1, 2]
+    own.kill_broker(BROKER)
+    own.restart_broker(BROKER)
+    found = retry.ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, partitions, s), within_s=10)
+    assert list(found.values()) == [1, 2]
+    assert Deadline(10).wait_for(told_in_the_background)
+    assert [refused() for _ in range(5)] == ["FENCED_LEADER_EPOCH"] * 5, "the canary"
 
 
 @pytest.mark.slow

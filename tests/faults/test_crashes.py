@@ -14,7 +14,8 @@ import pytest
 
 from eos.events import PartitionsAssigned, ProducerOpened, TransactionAborted
 from eos.exits import ExitCode
-from tests.support.hold_proxy import Edge, Frame, HoldProxy
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, Frame, HoldProxy
 from tests.support.jobs_for_faults import (
     FaultJob,
     fault_job,
@@ -24,7 +25,6 @@ from tests.support.jobs_for_faults import (
     settings_for,
     told_at,
 )
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import PlainRecord, produce_plain, read_committed
 from tests.support.process_ends import MARK
 from tests.support.processes import Child

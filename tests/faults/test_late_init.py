@@ -21,9 +21,9 @@ from eos.kafka.producer import TransactionalClient
 from eos.producer.producer import ShardProducer
 from eos.runner.loop import Loop
 from eos.shards import OrdinalShard, PartitionShard, Shard
+from eos.testing.proxy.frames import ApiKey, Frame
+from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy
 from tests.faults.test_late_packet_session import commit, fill
-from tests.support.hold_proxy import Edge, Hold, HoldProxy
-from tests.support.kafka_frames import ApiKey, Frame
 from tests.support.observer import SeenRecord, assert_exactly_once, produce_plain, unique
 from tests.support.one_shard import OneShard
 from tests.support.sessions import session_for

@@ -22,8 +22,8 @@ from eos.kafka.consumer import GroupMetadata
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
-from tests.support.hold_proxy import Edge, HoldProxy, ends_with
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.observer import broker_config, committed_offsets, read_committed, unique
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from eos import DeliveryError, OutputRecord, Partition, Settings
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard, PartitionShard, Shard
-from tests.support.hold_proxy import Hold, HoldProxy, ends_with
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Hold, HoldProxy, ends_with
 from tests.support.observer import SeenRecord, assert_exactly_once, produce_plain, unique
 from tests.support.sessions import session_for
 

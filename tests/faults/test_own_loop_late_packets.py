@@ -10,10 +10,10 @@ import pytest
 from eos import AbortTransaction, Session, Transaction
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.offsets import Partition
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Hold, HoldProxy, ends_with
 from tests.support.exactly_once import Output, SeenRecord
-from tests.support.hold_proxy import Hold, HoldProxy, ends_with
 from tests.support.jobs_for_faults import settings_for
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import PlainRecord, assert_exactly_once, produce_plain, unique
 
 if TYPE_CHECKING:

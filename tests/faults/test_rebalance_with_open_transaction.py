@@ -21,9 +21,9 @@ from eos.events import (
 )
 from eos.exits import ExitCode
 from eos.offsets import Partition
-from tests.support.hold_proxy import HoldProxy
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_process, in_thread, settings_for
-from tests.support.kafka_frames import ApiKey
 from tests.support.observer import (
     PlainRecord,
     produce_plain,

@@ -14,7 +14,7 @@ from eos.errors import UnavailableError
 from eos.events import CallRetried, PartitionsAssigned, PartitionStalled, TransactionCommitted
 from eos.exits import ExitCode
 from eos.offsets import Partition
-from tests.support.hold_proxy import ApiKey, Frame, HoldProxy
+from eos.testing.proxy.hold_proxy import ApiKey, Frame, HoldProxy
 from tests.support.jobs_for_faults import (
     FaultJob,
     Running,

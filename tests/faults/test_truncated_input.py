@@ -76,7 +76,7 @@ class Truncated:
         self._broker.restart_broker(1)
 
 
-@pytest.mark.parametrize("mode", ["group", "partition"])
+@pytest.mark.parametrize("mode", ["group", pytest.param("partition", marks=pytest.mark.slow)])
 def test_start_over_a_log_that_was_truncated_below_the_committed_offset_is_refused(
     own_broker: LocalKafka, tmp_path: Path, mode: str
 ) -> None:
@@ -170,7 +170,7 @@ def test_start_before_a_backlog_in_every_partition_is_not_held_up(bootstrap: str
     assert job.check(bootstrap).processed == 60_000
 
 
-@pytest.mark.parametrize("ending", ["commit", "abort"])
+@pytest.mark.parametrize("ending", ["commit", pytest.param("abort", marks=pytest.mark.slow)])
 def test_leader_that_changes_inside_a_transaction_of_the_input_is_no_truncation(
     own_broker: LocalKafka, ending: str
 ) -> None:
@@ -198,6 +198,7 @@ def test_leader_that_changes_inside_a_transaction_of_the_input_is_no_truncation(
     assert job.check(bootstrap).processed == committed + AFTER
 
 
+@pytest.mark.slow
 def test_rewind_over_a_change_of_leader_is_no_truncation(own_broker: LocalKafka) -> None:
     """A seek carries the epoch of the last commit, which is older than the leader's."""
     bootstrap = own_broker.bootstrap_servers
@@ -234,7 +235,7 @@ def test_rewind_over_a_change_of_leader_is_no_truncation(own_broker: LocalKafka)
     assert len(read_committed(bootstrap, out)) == 3 * KEPT
 
 
-@pytest.mark.parametrize("commit", ["partition", "batch"])
+@pytest.mark.parametrize("commit", ["partition", pytest.param("batch", marks=pytest.mark.slow)])
 def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
     own_broker: LocalKafka, tmp_path: Path, commit: Commit
 ) -> None:

@@ -44,9 +44,9 @@ def processed(bootstrap: str, job: FaultJob) -> int:
     [
         (b"os._exit(0)", ExitCode.UNEXPECTED, True),
         (b"os._exit(0)", ExitCode.UNEXPECTED, False),
-        (b"os._exit(3)", ExitCode.UNEXPECTED, True),
+        pytest.param(b"os._exit(3)", ExitCode.UNEXPECTED, True, marks=pytest.mark.slow),
         (b"C exit(0)", ExitCode.UNEXPECTED, True),
-        (b"atexit 0", ExitCode.POISON, True),
+        pytest.param(b"atexit 0", ExitCode.POISON, True, marks=pytest.mark.slow),
         (b"atexit 3", ExitCode.POISON, True),
     ],
 )

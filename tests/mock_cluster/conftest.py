@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
 from tests.support.mock_cluster import MockCluster
 from tests.support.mock_shard import MockShard
 

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from eos.errors import EosError
+from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
-from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
 
 _GONE_WITHIN_S = 5.0

@@ -22,8 +22,8 @@ from eos.errors import (
 )
 from eos.producer.producer import ProducerState
 from eos.producer.transaction import TransactionState
+from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
-from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
 
 E = KafkaError

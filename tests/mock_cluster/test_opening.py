@@ -12,8 +12,8 @@ from eos.errors import ConfigError, EosError, FencedError, UnavailableError
 from eos.events import CallRetried, Fenced, ProducerOpened
 from eos.producer.producer import ProducerState
 from eos.settings import Settings
+from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
-from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
 
 E = KafkaError

@@ -25,8 +25,8 @@ from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionAborted,
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ProducerState
 from eos.producer.transaction import Transaction, TransactionState
+from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
-from tests.support.kafka_frames import ApiKey
 from tests.support.mock_cluster import MockCluster
 from tests.support.mock_shard import MockShard
 

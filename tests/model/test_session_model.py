@@ -450,7 +450,7 @@ class SessionMachine(RuleBasedStateMachine):
         patch.setattr("eos.session.pipeline.wait", self.world.wait)
         for module in (
             "producer.producer",
-            "group.committed",
+            "deadline",
             "retry",
             "producer.transaction",
             "session.consumer",
@@ -460,7 +460,6 @@ class SessionMachine(RuleBasedStateMachine):
             "group.metadata",
             "group.expiry",
             "kafka.late_copies",
-            "group.topic_ids",
             "session.overtime",
         ):
             patch.setattr(f"eos.{module}.time", self.world)

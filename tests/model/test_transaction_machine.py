@@ -283,9 +283,8 @@ class ShardMachine(RuleBasedStateMachine):
         patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
         for module in (
             "eos.producer.producer",
-            "eos.group.committed",
+            "eos.deadline",
             "eos.retry",
-            "eos.group.topic_ids",
             "eos.producer.transaction",
             "tenacity.nap",
         ):

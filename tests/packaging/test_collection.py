@@ -24,6 +24,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_process_with_another_clock_and_other_hashes_collects_the_same_tests(
     request: pytest.FixtureRequest,
 ) -> None:

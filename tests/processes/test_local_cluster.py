@@ -81,8 +81,8 @@ def test_number_of_brokers_is_one_or_three(tmp_path: Path, brokers: int) -> None
 
 
 def test_proxy_needs_a_single_broker(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="proxy_port"):
-        LocalKafka(tmp_path, 3, proxy_port=20001)
+    with pytest.raises(ConfigError, match="proxy_ports"):
+        LocalKafka(tmp_path, 3, proxy_ports=[20001])
 
 
 def test_use_before_start_says_so(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_ports_of_the_last_time_are_kept_if_free() -> None:
 
 
 def test_chosen_ports_differ_and_avoid_the_proxys() -> None:
-    ports = choose_ports([1], last={}, proxy=20001)[1]
+    ports = choose_ports([1], last={}, proxies=[20001])[1]
     assert len({ports.client, ports.controller, ports.proxied, 20001}) == 4
     assert ports.proxy == 20001
 

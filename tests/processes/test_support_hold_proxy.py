@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
-from tests.support.hold_proxy import Edge, HoldProxy, Outcome, ends_with
-from tests.support.kafka_frames import ApiKey, Frame
+from eos.testing.proxy.frames import ApiKey, Frame
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy, Outcome, ends_with
 
 WAIT_S = 5.0
 SHORT_S = 0.2

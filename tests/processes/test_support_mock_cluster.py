@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
 from tests.support.mock_cluster import MockCluster, MockError
 
 TXN_ID = "mock-test"

@@ -134,7 +134,7 @@ def test_an_exception_of_the_jvm_is_named_by_its_class(runs: BatchRuns) -> None:
     assert "collectToPython" not in str(error)
 
 
-@pytest.mark.parametrize("missing", ["eos", "pyarrow"])
+@pytest.mark.parametrize("missing", ["eos", pytest.param("pyarrow", marks=pytest.mark.slow)])
 def test_executors_without_a_package_are_told_how_it_gets_there(
     bootstrap: str, connector_jars: list[Path], tmp_path: Path, missing: str
 ) -> None:

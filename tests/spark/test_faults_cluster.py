@@ -153,6 +153,7 @@ def test_executor_killed_with_its_transaction_open_is_replaced_and_the_run_is_ex
     run.expect_exactly_once(_PARTITIONS * _RECORDS)
 
 
+@pytest.mark.slow
 def test_driver_killed_between_partition_commits_and_the_next_run_does_only_the_rest(run: Run) -> None:
     run.load()
     with run.driver(stalls=[(3, ["go"])], after=_AFTER) as child:
@@ -186,6 +187,7 @@ def test_worker_killed_with_its_executor_and_the_other_worker_ends_the_run(run: 
     run.expect_exactly_once(_PARTITIONS * _RECORDS)
 
 
+@pytest.mark.slow
 def test_slow_task_is_fenced_by_its_speculative_copy_and_waits_for_it(run: Run) -> None:
     """The slow one goes on when the copy is in its transaction, which is then slow in turn: nobody fights back."""
     run.load()

@@ -73,6 +73,7 @@ def is_open(runs: BatchRuns) -> bool:
 # --- a transaction that outlives its timeout ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_batch_that_outlives_the_transactions_timeout_says_by_how_much_to_split_and_then_passes(
     spark: SparkSession, bootstrap: str
 ) -> None:
@@ -130,6 +131,7 @@ def test_task_that_stood_still_while_another_run_committed_is_fenced_and_skips(
     expect_exactly_once(runs, 2 * RECORDS)
 
 
+@pytest.mark.slow
 def test_zombie_of_a_killed_run_that_wakes_up_with_all_its_rows_cannot_commit(
     spark: SparkSession, bootstrap: str, connector_jars: list[Path], tmp_path: Path
 ) -> None:

@@ -128,7 +128,8 @@ def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
         assert "it has: copying, streaming, suffixed" in ended(child, ExitCode.CONFIGURATION)
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
     eos: Eos, bootstrap: str, source: str, stop: signal.Signals, spark: SparkSession, settled: Settled
 ) -> None:

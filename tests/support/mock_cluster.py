@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.support.kafka_frames import ApiKey
+from eos.testing.proxy.frames import ApiKey
 
 _RD_KAFKA_PRODUCER = 0
 _CONF_OK = 0

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.support.kafka_frames import ApiKey, Frame, TxnOffsetCommit
+from eos.testing.proxy.frames import ApiKey, Frame, TxnOffsetCommit
 
 # Client id "rdkafka", transactional id "i", producer id 5, epoch 3, commit.
 END_TXN_V1 = bytes.fromhex("001a 0001 00000007 0007 72646b61666b61 0001 69 0000000000000005 0003 01")

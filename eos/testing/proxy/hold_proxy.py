@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeVar
 
-from tests.support.kafka_frames import ApiKey, Frame
-from tests.support.proxy_connection import Connection, reset
-from tests.support.proxy_rules import Edge, Edit, Hold, Outcome, Rule, Then, Where, ends_with
+from eos.testing.proxy.connection import Connection, reset
+from eos.testing.proxy.frames import ApiKey, Frame
+from eos.testing.proxy.rules import Edge, Edit, Hold, Outcome, Rule, Then, Where, ends_with
 
 __all__ = ["ApiKey", "Edge", "Frame", "Hold", "HoldProxy", "Outcome", "Seen", "ends_with"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.support.kafka_frames import ApiKey, Frame
+from eos.testing.proxy.frames import ApiKey, Frame
 
 Where = Callable[[Frame], bool]
 Then = Callable[[Frame], object]
@@ -55,6 +55,11 @@ class Hold:
         self._answered = threading.Event()
         self._frame: Frame | None = None
         self._answer = b""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the request has come."""
+        return self._caught.is_set()
 
     def wait_held(self, timeout_s: float) -> Frame:
         """Wait until the request has come and is held. Raises TimeoutError."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from tests.support.kafka_frames import Frame
-from tests.support.proxy_rules import Edge, Outcome, Rule
+from eos.testing.proxy.frames import Frame
+from eos.testing.proxy.rules import Edge, Outcome, Rule
 
 _DRAIN_S = 5.0  # how long answers to requests of a client that is gone are awaited, so that they take effect
 _CONNECT_S = 5.0

@@ -1,0 +1,104 @@
+"""Faults: a sequence of accidents that a seed decides, each with all that it needs to be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from random import Random
+
+from eos.testing.proxy import ApiKey, Edge
+
+
+class Kind(StrEnum):
+    """What happens to the job or its cluster."""
+
+    KILL = "kill"  # a worker gets SIGKILL, at the edge of a request or between two
+    PAUSE = (
+        "pause"  # a worker gets SIGSTOP, and SIGCONT later: a zombie, if its group has given it up meanwhile
+    )
+    LATE = "late"  # a request is held back, sent again by the client, and arrives in a later transaction
+    DROP = "drop"  # a request or its answer is lost, doubled, or its connection is reset
+    BROKER = "broker"  # a broker is killed, stopped in order, or paused
+    REBALANCE = "rebalance"  # further workers join the group and leave it
+    EXPIRY = "expiry"  # a worker is paused inside a transaction until the coordinator has aborted it
+
+
+# A session's requests about its transaction, which name it: so a fault knows whose process stands behind them.
+TRANSACTIONAL = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.PRODUCE,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+)
+_KILLED_AT_AN_EDGE = 2 / 3
+_QUIET_S = (0.5, 3.0)
+_LONG_QUIET_S = 8.0  # every fourth time: the job comes to rest, as it would between real accidents
+_LONG_QUIET = 1 / 4
+_SECONDS = {
+    Kind.PAUSE: (0.5, 9.0),  # below and above the session timeout of the group
+    Kind.LATE: (0.05, 4.0),
+    Kind.BROKER: (0.5, 6.0),
+    Kind.REBALANCE: (2.0, 8.0),
+    Kind.EXPIRY: (1.0, 4.0),  # beyond the transaction's timeout
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One accident.
+
+    Attributes:
+        number: its place in the sequence, from 1.
+        kind: what happens.
+        quiet_s: seconds without a fault before it.
+        seconds: how long it lasts, where that means anything.
+        share: which of the workers or brokers, from 0 to 1.
+        api: the request at which it happens; None: between requests.
+        edge: before the broker has seen that request, or when it has done it and the client does not know.
+        way: which of the kind's ways.
+    """
+
+    number: int
+    kind: Kind
+    quiet_s: float
+    seconds: float
+    share: float
+    api: ApiKey | None
+    edge: Edge
+    way: str
+
+    def __str__(self) -> str:
+        at = f" at {self.api.name} ({self.edge.value})" if self.api is not None else ""
+        way = f", {self.way}" if self.way else ""
+        return f"{self.kind}{way}{at}"
+
+
+_WAYS = {
+    Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
+    Kind.BROKER: ("killed", "stopped", "paused"),
+    Kind.REBALANCE: ("leave in order", "killed"),
+}
+_AT_A_REQUEST = {Kind.LATE, Kind.DROP}
+
+
+def faults(seed: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
+    """The faults of a seed, without end. Each depends on the seed, its number and the kinds alone."""
+    for number in count(1):
+        random = Random(f"{seed}/{number}")  # noqa: S311 - reproducible, no secret
+        kind = random.choice(kinds)
+        quiet_s = _LONG_QUIET_S if random.random() < _LONG_QUIET else random.uniform(*_QUIET_S)
+        at_a_request = kind in _AT_A_REQUEST or (kind is Kind.KILL and random.random() < _KILLED_AT_AN_EDGE)
+        yield Fault(
+            number,
+            kind,
+            quiet_s,
+            random.uniform(*_SECONDS.get(kind, (0.0, 0.0))),
+            random.random(),
+            random.choice(TRANSACTIONAL) if at_a_request else None,
+            random.choice(list(Edge)),
+            random.choice(_WAYS.get(kind, ("",))),
+        )

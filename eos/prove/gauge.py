@@ -1,0 +1,96 @@
+"""Gauge: how far the job is, as the cluster shows it: high watermarks, last stable offsets, committed offsets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.group.committed import committed_offsets, fresh_reader
+from eos.kafka.admin import Admin, Mark
+from eos.kafka.config import client_config
+from eos.offsets import Partition
+from eos.settings import Settings
+
+_EVERY_S = 1.0
+_CALL_S = 3.0
+_END_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look. ``at_s``: seconds since the trial began. The others count offsets, over all partitions."""
+
+    at_s: float
+    lag: int  # input: high watermark less committed offset
+    input_held_back: int  # input: high watermark less last stable offset
+    output_held_back: int  # outputs: the same, so records that no reader of committed records sees yet
+    output: int  # outputs: high watermark
+
+
+class Gauge:
+    """Looks every second, in a thread; a cluster that does not answer is looked at again later."""
+
+    def __init__(
+        self, settings: Settings, group: str, inputs: Sequence[Partition], outputs: Sequence[Partition]
+    ) -> None:
+        self.samples: list[Sample] = []
+        self._settings = settings
+        self._group = group
+        self._inputs = inputs
+        self._outputs = outputs
+        self._admin = Admin(client_config(settings))
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="eos-prove-gauge", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join(_END_S)
+
+    def caught_up(self, deadline: Deadline) -> bool:
+        """Whether, before the deadline, all input was committed and no transaction was open any more."""
+
+        def settled() -> bool:
+            try:
+                now = self.look()
+            except EosError:
+                return False
+            return not (now.lag or now.input_held_back or now.output_held_back)
+
+        return deadline.wait_for(settled)
+
+    def look(self) -> Sample:
+        """One look, now.
+
+        Raises:
+            EosError: the cluster did not answer in time.
+        """
+        both = [*self._inputs, *self._outputs]
+        with fresh_reader(self._settings, self._group, stable=False) as reader:
+            stored = committed_offsets(reader, self._inputs, timeout_s=_CALL_S)
+        # The high watermarks are asked last: nothing seems to be done that is not.
+        lsos = self._admin.offsets_at(Mark.LAST_STABLE, both, _CALL_S)
+        ends = self._admin.offsets_at(Mark.HIGH_WATERMARK, both, _CALL_S)
+        return Sample(
+            time.monotonic() - self._began,
+            sum(ends[p] - (stored[p].offset if p in stored else 0) for p in self._inputs),
+            sum(ends[p] - lsos[p] for p in self._inputs),
+            sum(ends[p] - lsos[p] for p in self._outputs),
+            sum(ends[p] for p in self._outputs),
+        )
+
+    def _look_on(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            try:
+                self.samples.append(self.look())
+            except EosError:
+                continue

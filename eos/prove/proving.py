@@ -1,0 +1,325 @@
+"""Proving: one trial of a job, from an empty cluster to the verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from eos.deadline import Deadline
+from eos.errors import ConfigError, EosError, UsageError
+from eos.job import Job
+from eos.kafka.config import client_config
+from eos.kafka.topics import create_topics, produce_plain
+from eos.local import QUICK_START, LocalKafka
+from eos.local.ports import HOST, free_port
+from eos.offsets import Partition
+from eos.prove.faults import Kind, faults
+from eos.prove.fleet import Fleet, command_of
+from eos.prove.gauge import Gauge, Sample
+from eos.prove.history import History, read_history
+from eos.prove.judge import Verdict, judge
+from eos.prove.nemesis import Injected, Nemesis
+from eos.records import OutputRecord
+from eos.settings import Settings
+from eos.testing.proxy import HoldProxy
+
+Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | OutputRecord"]]
+Progress = Callable[[str, int, int], None]
+
+# What a trial needs to be short, and its processes to be read. What the user gave goes over it.
+TRIAL_SETTINGS: dict[str, object] = {
+    "transaction.timeout_ms": 10_000,
+    "ownership.session_timeout_ms": 6_000,
+    "workers.count": 2,
+    "workers.max_restarts": 1_000,
+    "workers.restart_backoff_ms": 100,
+    "observe.http_port": 0,
+    "observe.log_format": "json",
+    "observe.log_level": "debug",
+}
+_STARTED_S = 60.0
+_HEALED_S = 120.0  # beyond the transaction's timeout
+_FEED_S = 120.0
+_CHUNK = 200
+_POLL_S = 0.2
+_NOT_HAPPENED = 10  # faults in a row: then something else is wrong
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What is to be tried.
+
+    Attributes:
+        reference: the job, as ``package.module:name``.
+        app_dir: where that is imported from.
+        options: of every ``eos run``: its configuration file and assignments.
+        seed: of input and faults.
+        faults: how many happen; None: as many as fit ``minutes``.
+        minutes: how long faults happen; None: until there were as many as ``faults``.
+        kinds: which ones.
+        brokers: 1 or 3.
+        partitions: of each input topic, and of each output topic.
+        rate: input records per second.
+        directory: where logs and the cluster are kept; new or empty.
+        jars: where Kafka's jars are kept.
+    """
+
+    reference: str
+    app_dir: Path
+    options: Sequence[str]
+    seed: int
+    faults: int | None
+    minutes: float | None
+    kinds: Sequence[Kind]
+    brokers: int
+    partitions: int
+    rate: int
+    directory: Path
+    jars: Path | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a trial has shown.
+
+    Attributes:
+        trial: what was tried.
+        began: in seconds since the epoch.
+        seconds: how long it took, without the start of the cluster.
+        injected: every fault, also those that did not happen.
+        samples: lag and what was held back, each second.
+        history: what the workers were told.
+        records: input records fed.
+        verdict: the judgement.
+        recoveries: per fault, seconds from its end to the next confirmed commit.
+    """
+
+    trial: Trial
+    began: float
+    seconds: float
+    injected: Sequence[Injected]
+    samples: Sequence[Sample]
+    history: History
+    records: int
+    verdict: Verdict
+    recoveries: Sequence[float] = field(default=())
+
+    @property
+    def happened(self) -> Counter[Kind]:
+        """Faults that happened, by kind."""
+        return Counter(one.fault.kind for one in self.injected if one.happened)
+
+
+def prove(
+    trial: Trial, job: Job, settings: Settings, feed: Feed, progress: Progress = lambda *_: None
+) -> Proof:
+    """Run a job on a cluster of its own, let accidents happen, and judge what it wrote.
+
+    Args:
+        trial: what is tried.
+        job: what ``trial.reference`` names.
+        settings: the job's, without a cluster. `TRIAL_SETTINGS` are part of them.
+        feed: makes the input from a seed: values, (key, value) pairs, or records of the input topics.
+        progress: called with a stage, how much of it is done, and of how much.
+
+    Raises:
+        ConfigError: the machine, the job or the settings do not fit. The message names the fix.
+        UnavailableError: the cluster or the job did not start.
+    """
+    if settings.ownership.mode != "group":
+        raise ConfigError(
+            f"ownership.mode = {settings.ownership.mode!r}: a proof knows only workers that share the input as a group, so far. "
+            "Fix: --set ownership.mode=group"
+        )
+    trial.directory.mkdir(parents=True, exist_ok=True)
+    if any(trial.directory.iterdir()):
+        raise ConfigError(f"{trial.directory} is not empty. Fix: another directory for this proof")
+    with ExitStack() as stack:
+        progress("starting Kafka", 0, 0)
+        cluster, proxies = stack.enter_context(_arena(trial))
+        direct = settings.model_copy(
+            update={
+                "kafka": settings.kafka.model_copy(update={"bootstrap_servers": cluster.bootstrap_servers})
+            }
+        )
+        config = client_config(direct)
+        topics = dict.fromkeys((*job.read_topics, *job.written_topics), trial.partitions)
+        create_topics(config, topics, replicas=trial.brokers)
+        fleet = Fleet(
+            command_of(trial.reference, _options(trial, settings, proxies), trial.app_dir),
+            trial.directory,
+            {},
+        )
+        stack.callback(fleet.kill)
+        nemesis = Nemesis(cluster, proxies, fleet, settings.transaction.timeout_s)
+        gauge = Gauge(direct, settings.group_for(job.name), *_partitions(job, trial.partitions))
+        feeder = _Feeder(direct, job, feed(trial.seed), trial.rate)
+        began, began_at = time.time(), time.monotonic()
+        fleet.start(0)
+        feeder.start()
+        stack.callback(feeder.stop)
+        gauge.start()
+        stack.callback(gauge.stop)
+        progress("starting the job", 0, 0)
+        _wait_for_workers(fleet, settings.workers.count)
+        injected = _torment(trial, nemesis, fleet, progress)
+        progress("catching up", 0, 0)
+        against = list(feeder.stop())
+        caught_up = _drained(gauge, fleet, settings)
+        gauge.stop()
+        against += [] if caught_up else ["the job did not catch up after the last fault"]
+        against += fleet.ended_for_good
+        codes = fleet.end(settings.shutdown.grace_s + _STARTED_S)
+        against += [f"an instance ended with exit code {code} after SIGTERM" for code in codes if code]
+        progress("judging", 0, 0)
+        history = read_history(sorted(trial.directory.glob("instance-*.log")))
+        verdict = judge(job, direct, history, against)
+        return Proof(
+            trial,
+            began,
+            time.monotonic() - began_at,
+            injected,
+            gauge.samples,
+            history,
+            feeder.records,
+            verdict,
+            _recoveries(injected, history, began),
+        )
+
+
+@contextmanager
+def _arena(trial: Trial) -> Iterator[tuple[LocalKafka, list[HoldProxy]]]:
+    """A cluster that nobody else uses, with a proxy before each broker."""
+    ports: list[int] = []
+    for _ in range(trial.brokers):
+        ports.append(free_port(set(ports)))
+    cluster = LocalKafka(
+        trial.directory / "kafka", trial.brokers, jars=trial.jars, jvm_options=QUICK_START, proxy_ports=ports
+    )
+    with ExitStack() as stack:
+        stack.enter_context(cluster)
+        upstream = cluster.proxied_listeners
+        yield cluster, [stack.enter_context(HoldProxy(port, upstream[port])) for port in ports]
+
+
+def _options(trial: Trial, settings: Settings, proxies: Sequence[HoldProxy]) -> list[str]:
+    servers = ",".join(f"{HOST}:{proxy.port}" for proxy in proxies)
+    given = {"kafka.bootstrap_servers": servers, **TRIAL_SETTINGS, "workers.count": settings.workers.count}
+    named = {option.partition("=")[0] for option in trial.options}
+    added = [f"{name}={value}" for name, value in given.items() if name not in named]
+    return [*trial.options, "--start", "earliest", *(word for one in added for word in ("--set", one))]
+
+
+def _partitions(job: Job, count: int) -> tuple[list[Partition], list[Partition]]:
+    return (
+        [Partition(topic, number) for topic in sorted(job.inputs) for number in range(count)],
+        [Partition(topic, number) for topic in sorted(job.written_topics) for number in range(count)],
+    )
+
+
+def _wait_for_workers(fleet: Fleet, count: int) -> None:
+    def ready() -> bool:
+        fleet.keep_up()
+        return len(fleet.workers()) >= count or bool(fleet.ended_for_good)
+
+    if not Deadline(_STARTED_S).wait_for(ready) or fleet.ended_for_good:
+        log = fleet.ended_for_good or ["its workers did not start in time"]
+        raise ConfigError(
+            f"the job does not run: {log[0]}. Fix: what its log says; try `eos run` by itself first"
+        )
+
+
+def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -> list[Injected]:
+    """Faults and quiet in turn; a fault that does not happen is not counted."""
+    injected: list[Injected] = []
+    happened = in_vain = 0
+    over = Deadline((trial.minutes or 0) * 60)
+    for fault in faults(trial.seed, trial.kinds):
+        if (trial.faults is not None and happened >= trial.faults) or (trial.faults is None and over.passed):
+            return injected
+        progress(str(fault), happened, trial.faults or 0)
+        quiet = Deadline(fault.quiet_s)
+        while not quiet.passed:
+            fleet.keep_up()
+            time.sleep(min(_POLL_S, quiet.left_s))
+        if not fleet.instances:
+            return injected
+        injected.append(nemesis.inject(fault))
+        happened += injected[-1].happened
+        in_vain = 0 if injected[-1].happened else in_vain + 1
+        if in_vain >= _NOT_HAPPENED:
+            raise UsageError(
+                f"{in_vain} faults in a row did not happen ({injected[-1].fault}: {injected[-1].detail}): the job does not "
+                f"write. Fix: look at its log in {trial.directory}"
+            )
+    return injected
+
+
+def _drained(gauge: Gauge, fleet: Fleet, settings: Settings) -> bool:
+    deadline = Deadline(settings.transaction.timeout_s + _HEALED_S)
+    while not deadline.passed and fleet.instances:
+        fleet.keep_up()
+        if gauge.caught_up(Deadline(1.0)):
+            return True
+    return False
+
+
+def _recoveries(injected: Sequence[Injected], history: History, began: float) -> list[float]:
+    """Seconds from a fault's end to the next confirmed commit of any worker."""
+    commits = [one.at - began for one in history.ended if one.outcome == "committed"]
+    after = (next((at for at in commits if at >= one.ended_s), None) for one in injected if one.happened)
+    return [
+        at - one.ended_s for one, at in zip((i for i in injected if i.happened), after, strict=True) if at
+    ]
+
+
+class _Feeder:
+    """Writes the input at a steady rate, past the proxies, until it is stopped or there is no more."""
+
+    def __init__(self, settings: Settings, job: Job, source: Iterable[object], rate: int) -> None:
+        self.records = 0
+        self._config = client_config(settings)
+        self._topics = sorted(job.inputs)
+        self._source = iter(source)
+        self._rate = rate
+        self._over = threading.Event()
+        self._failed: list[str] = []
+        self._thread = threading.Thread(target=self._feed, name="eos-prove-feeder", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> Sequence[str]:
+        """No more input; returns what went wrong."""
+        self._over.set()
+        self._thread.join(_FEED_S + 1)
+        return self._failed
+
+    def _feed(self) -> None:
+        began = time.monotonic()
+        try:
+            while not self._over.is_set() and (chunk := list(islice(self._source, _CHUNK))):
+                produce_plain(self._config, (self._record(one) for one in chunk), timeout_s=_FEED_S)
+                self.records += len(chunk)
+                self._over.wait(max(0.0, began + self.records / self._rate - time.monotonic()))
+        except EosError as error:
+            self._failed.append(f"the input could not be written: {error}")
+        except Exception as error:  # noqa: BLE001 - of the user's generator
+            self._failed.append(f"the input's generator raised {type(error).__name__}: {error}")
+
+    def _record(self, one: object) -> OutputRecord:
+        if isinstance(one, OutputRecord):
+            return one
+        key, value = one if isinstance(one, tuple) else (None, one)
+        topic = self._topics[self.records % len(self._topics)]
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
+            raise UsageError(
+                f"the input's generator gave {type(one).__name__}. Fix: bytes, (key, value) pairs of bytes, or eos.OutputRecord"
+            )
+        return OutputRecord(topic, value, key)

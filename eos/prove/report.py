@@ -1,0 +1,202 @@
+"""Report: one HTML file that opens anywhere: what was done to the job, and what came of it."""
+
+from __future__ import annotations
+
+import html
+import io
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import quantiles
+
+from eos.errors import ConfigError
+from eos.exits import ExitCode
+from eos.local.versions import KAFKA_VERSION
+from eos.prove.proving import Proof
+
+_COLOURS = {
+    "committed": "#2e7d32",
+    "aborted": "#f9a825",
+    "expired": "#ef6c00",
+    "unresolved": "#6a1b9a",
+    "fenced": "#c62828",
+}
+_FAULT_COLOUR = "#c62828"
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
+.yes { color: #2e7d32 } .no { color: #c62828 }
+table { border-collapse: collapse; margin: .5em 0 } td, th { padding: .2em .9em .2em 0; text-align: left; vertical-align: top }
+td.n { text-align: right; font-variant-numeric: tabular-nums }
+svg { width: 100%; height: auto } code { background: #f3f3f3; padding: .1em .3em }
+"""
+
+
+def bound(faults: int) -> str:
+    """What no failure in so many faults says, honestly (the rule of three)."""
+    return (
+        f"at most {min(1.0, 3 / faults):.1%} of such faults break it, at 95 % confidence"
+        if faults
+        else "nothing"
+    )
+
+
+def rows(proof: Proof) -> list[tuple[str, str]]:
+    """The figures, as pairs of name and value."""
+    happened = proof.happened
+    transactions = proof.history.counts()
+    report = proof.verdict.report
+    shown = [
+        ("faults that happened", _counted({str(kind): count for kind, count in happened.items()})),
+        ("faults that did not", str(sum(not one.happened for one in proof.injected))),
+        ("transactions, as workers were told", _counted(transactions)),
+        ("input offsets committed, no worker told", f"{proof.verdict.unknown:,}"),
+    ]
+    if report is not None:
+        shown += [
+            ("input records processed", f"{report.records:,} of {proof.records:,}"),
+            ("output records", f"{report.found:,} found, {report.expected:,} expected"),
+        ]
+    if len(proof.recoveries) > 1:
+        cuts = quantiles(proof.recoveries, n=100, method="inclusive")
+        shown.append(("recovery, to the next commit", f"p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s"))
+    shown.append(("time", f"{proof.seconds:.0f} s"))
+    if proof.verdict.exactly_once:
+        shown.append(("what this shows", bound(happened.total())))
+    shown.append(("exactly once", "yes" if proof.verdict.exactly_once else "NO"))
+    return shown
+
+
+def replay_line(proof: Proof) -> str:
+    """The command that makes the same faults again."""
+    trial = proof.trial
+    length = f"--faults {trial.faults}" if trial.faults is not None else f"--minutes {trial.minutes:g}"
+    words = ["eos prove", trial.reference, *trial.options, "--seed", str(trial.seed), length]
+    words += ["--only", ",".join(trial.kinds), "--brokers", str(trial.brokers)]
+    words += ["--partitions", str(trial.partitions), "--rate", str(trial.rate)]
+    return " ".join(words)
+
+
+def require_plots() -> None:
+    """Raises ConfigError where matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ConfigError(
+            "the report is drawn with matplotlib, which is not installed. Fix: pip install 'eos-kafka[prove]'"
+        )
+
+
+def write_report(proof: Proof, path: Path) -> None:
+    """Write the HTML file."""
+    yes = proof.verdict.exactly_once
+    verdict = "exactly once" if yes else f"not exactly once (exit code {int(ExitCode.NOT_EXACTLY_ONCE)})"
+    began = datetime.fromtimestamp(proof.began, UTC)
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        f"<title>{_text(proof.trial.reference)}: {verdict}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{_text(proof.trial.reference)}: <span class='{'yes' if yes else 'no'}'>{verdict}</span></h1>",
+        f"<p>{began:%Y-%m-%d %H:%M} UTC. Again: <code>{_text(replay_line(proof))}</code></p>",
+        _table(rows(proof)),
+    ]
+    if proof.verdict.against:
+        parts += ["<h2>What speaks against it</h2>", _table([(one,) for one in proof.verdict.against])]
+    parts += [
+        "<h2>What happened</h2>",
+        _timeline(proof),
+        "<h2>Faults</h2>",
+        _table(
+            [
+                (
+                    str(one.fault.number),
+                    f"{one.began_s:.1f} s",
+                    str(one.fault),
+                    one.detail if one.happened else "did not happen: " + one.detail,
+                )
+                for one in proof.injected
+            ],
+            ("", "at", "fault", ""),
+        ),
+        "<h2>Versions</h2>",
+        _table(
+            [
+                ("eos", version("eos-kafka")),
+                ("Apache Kafka", f"{KAFKA_VERSION}, {proof.trial.brokers} broker(s)"),
+                ("confluent-kafka", version("confluent-kafka")),
+                ("Python", sys.version.split()[0]),
+                ("system", platform.platform()),
+            ]
+        ),
+        "</body></html>",
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(parts))
+
+
+def _timeline(proof: Proof) -> str:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    FigureCanvasSVG(figure)
+    top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
+    shards = sorted({one.shard for one in proof.history.ended})
+    for outcome, colour in _COLOURS.items():
+        ends = [one for one in proof.history.ended if one.outcome == outcome]
+        if ends:
+            top.scatter(
+                [one.at - proof.began for one in ends],
+                [shards.index(one.shard) for one in ends],
+                s=10 if outcome == "committed" else 50,
+                marker="|" if outcome == "committed" else "o",
+                color=colour,
+                label=f"{outcome} ({len(ends)})",
+            )
+    top.set_yticks(range(len(shards)), shards)
+    top.set_title("Ends of transactions, by worker; shaded: faults", loc="left")
+    if shards:
+        top.legend(loc="upper right", fontsize="small", ncols=len(_COLOURS))
+    at = [one.at_s for one in proof.samples]
+    middle.plot(at, [one.lag for one in proof.samples], label="lag (input not committed)")
+    middle.plot(
+        at, [one.output_held_back for one in proof.samples], label="output behind the last stable offset"
+    )
+    middle.set_title("Offsets", loc="left")
+    middle.legend(loc="upper right", fontsize="small")
+    kinds = sorted({one.fault.kind for one in proof.injected})
+    for one in proof.injected:
+        bottom.barh(
+            kinds.index(one.fault.kind),
+            max(0.2, one.ended_s - one.began_s),
+            left=one.began_s,
+            color=_FAULT_COLOUR if one.happened else "#bbb",
+        )
+        if one.happened:
+            for axes in (top, middle):
+                axes.axvspan(
+                    one.began_s, max(one.ended_s, one.began_s + 0.2), color=_FAULT_COLOUR, alpha=0.08, lw=0
+                )
+    bottom.set_yticks(range(len(kinds)), list(kinds))
+    bottom.set_title("Faults (grey: did not happen)", loc="left")
+    bottom.set_xlabel("seconds since the job was started")
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _table(lines: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
+    head = "<tr>" + "".join(f"<th>{_text(one)}</th>" for one in heads) + "</tr>" if heads else ""
+    body = "".join("<tr>" + "".join(f"<td>{_text(one)}</td>" for one in line) + "</tr>" for line in lines)
+    return f"<table>{head}{body}</table>"
+
+
+def _text(text: str) -> str:
+    return html.escape(text)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    each = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+    return f"{sum(counts.values()):,}" + (f" ({each})" if each else "")
