@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from eos.errors import ConfigError, EosError, OffsetGapError
+from eos.errors import EosError, OffsetGapError
 from eos.events import Listener, PartitionsAssigned, PartitionsRevoked
 from eos.group.committed import committed_offsets, offsets_at, partitions_of, refuse_truncated
 from eos.group.expiry import refuse_expired
@@ -199,14 +199,6 @@ class Assignment:
             client, partitions_of(client, sorted(topics), timeout_s=within_s), timeout_s=within_s
         )
         refuse_expired(self._settings, missing, stored, client)
-        if gone := topics - {
-            partition.topic for partition in stored
-        }:  # they had some when the consumer was opened
-            raise ConfigError(
-                f"the group {self._group!r} has no offsets for {', '.join(sorted(gone))} any more: they were deleted while "
-                "the job runs. Where it would go on is not known. Fix: stop every instance, find the last processed records "
-                "in the output, and set the offsets with kafka-consumer-groups.sh --reset-offsets"
-            )
         return committed | {p: stored[p] for p in missing if p in stored}
 
     def _refuse_deleted(self, new: Sequence[Partition]) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.hold_proxy import HoldProxy
+from tests.support.kafka_frames import ApiKey, Frame
 
 from eos import ConfigError, FencedError, UnavailableError
-from tests.support.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
-from tests.support.kafka_frames import ApiKey, Frame
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain
 
 if TYPE_CHECKING:
@@ -80,20 +80,6 @@ def test_offset_that_is_gone_when_a_partition_is_taken_over_is_refused(
     with pytest.raises(ConfigError, match="no committed offset there, though it has for other partitions"):
         run_to_end(job, again(proxy, {}))
     assert job.check(bootstrap).processed == 20
-
-
-def test_all_offsets_gone_when_a_partition_is_taken_over_are_refused(
-    bootstrap: str, proxy: HoldProxy
-) -> None:
-    """A topic of one partition: no other offset shows that there was one."""
-    job = fault_job(bootstrap, partitions=1)
-    (source,) = job.inputs
-    produce_plain(bootstrap, source, [b"a", b"b"])
-    run_to_end(job, settings_for(bootstrap))
-    proxy.edit_reply(ApiKey.OFFSET_FETCH, without_offset, nth=2, times=ALWAYS)
-    with pytest.raises(ConfigError, match=rf"no offsets for {source} any more"):
-        run_to_end(job, again(proxy, {}))
-    assert job.check(bootstrap).processed == 2
 
 
 def test_own_offset_that_is_gone_ends_the_wait_for_the_end_of_the_input(
