@@ -6,6 +6,7 @@ It holds no policy: which offsets to start from, what to do in a rebalance and w
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -20,7 +21,7 @@ from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
-from eos.kafka.librdkafka import LogLines, require_sound_librdkafka
+from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -32,6 +33,10 @@ _REFUSED_S = 15.0
 _FIRST_ANSWER_S = 1.0
 # To leave a group takes a round trip, and an instance goes in milliseconds. One that has a record locked in it never goes.
 _CLOSE_S = 15.0
+# Before a callback that is served inside close() calls the client. librdkafka's thread drops the calls that wait for it when it
+# is done with the group, without an answer; the caller waits for ever, with Python's lock held (measured with 2.16: a static
+# member that was closed with a rebalance queued, 2 of 3 processes within 10 s). Once it is done, calls are refused at once.
+_CLOSING_CALLBACK_S = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +96,7 @@ class ConsumerClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         require_sound_librdkafka()
         self.group_id = str(config["group.id"])
+        self._pid = os.getpid()
         self._access = Access(config)
         self._reads = False  # whether it fetches records, or may be called back
         self._rebalanced = (
@@ -125,12 +131,13 @@ class ConsumerClient:
         def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
             def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
                 self._rebalanced = False
+                if self._closing is not None:
+                    time.sleep(_CLOSING_CALLBACK_S)
                 try:
                     callback(_partitions(partitions))
                 finally:
                     # A callback that takes or gives up nothing leaves that to confluent-kafka: it assigns all partitions, from
-                    # offsets that eos has not read. And inside close() its question for the protocol may wait without end,
-                    # with Python's lock held (seen once: rd_kafka_rebalance_protocol in Consumer_rebalance_cb).
+                    # offsets that eos has not read.
                     if not self._rebalanced:
                         with suppress(KafkaException, RuntimeError):
                             if assigned:
@@ -313,6 +320,7 @@ class ConsumerClient:
         """
         if self._closing is not None:
             return
+        end_if_forked(self._pid)
         self._closing = threading.Thread(target=self._close, name="eos-close-consumer", daemon=True)
         self._closing.start()
         self._closing.join(_CLOSE_S)

@@ -27,7 +27,7 @@ from eos.kafka.classify import classify, classify_delivery, refused_connection, 
 from eos.kafka.config import QUICKLY
 from eos.kafka.consumer import Committed, GroupMetadata, epoch_or_none
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
-from eos.kafka.librdkafka import require_sound_librdkafka
+from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
 from eos.offsets import Partition
 from eos.records import fingerprint, not_writable
 
@@ -267,6 +267,7 @@ class TransactionalClient:
         """Let go of the instance without waiting for records; an open transaction is the caller's to abort."""
         if self._closed:
             return
+        end_if_forked(self._pid)
         self._closed = True
         with suppress(KafkaException):
             self._producer.purge()

@@ -191,7 +191,14 @@ def run(
         stop_s=settings.shutdown.grace_s + _METADATA_S,
         listener=listener,
     )
-    if by_partition and not until_caught_up:
-        loops.run(shards, _AddedPartitions(job, settings, existing), _LOOK_EVERY_S)
-    else:
+    if not by_partition:
         loops.run(shards)
+        return
+    added = _AddedPartitions(job, settings, existing)
+    if not until_caught_up:
+        loops.run(shards, added, _LOOK_EVERY_S)
+        return
+    # Then those that were added meanwhile, or that the broker which was asked first did not know yet.
+    loops.run(shards)
+    while not stop.is_set() and (more := added()):
+        loops.run(more)

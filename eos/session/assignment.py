@@ -8,7 +8,8 @@ from typing import Protocol
 
 from eos.errors import EosError, OffsetGapError
 from eos.events import Listener, PartitionsAssigned, PartitionsRevoked
-from eos.group.committed import committed_offsets, offsets_at, refuse_truncated
+from eos.group.committed import committed_offsets, offsets_at, partitions_of, refuse_truncated
+from eos.group.expiry import refuse_expired
 from eos.group.guards import refuse_foreign
 from eos.group.metadata import OwnershipMode
 from eos.group.topic_ids import refuse_recreated, stored_topic_ids
@@ -129,7 +130,7 @@ class Assignment:
 
         # First the ids: see eos.group.topic_ids. An offset that is read later belongs to that topic, or its commit is refused.
         topic_ids = self._topics.ids_of({partition.topic for partition in partitions})
-        committed = committed_offsets(self._client(), partitions, timeout_s=self._settings.open_deadline_s)
+        committed = self._committed(partitions)
         refuse_recreated({*stored_topic_ids(committed), *self.known_topic_ids()}, topic_ids)
         self.refuse_foreign(committed)
         stored = {p: committed.get(p) for p in partitions}
@@ -186,6 +187,19 @@ class Assignment:
                 client.incremental_unassign(sorted(read))
         except EosError as error:
             self._error = self._error or error
+
+    def _committed(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
+        """The committed offsets; one without an offset is new to its topic, by what is stored for the topic's others."""
+        client, within_s = self._client(), self._settings.open_deadline_s
+        committed = committed_offsets(client, partitions, timeout_s=within_s)
+        if not (missing := [p for p in partitions if p not in committed]):
+            return committed
+        topics = {partition.topic for partition in missing}
+        stored = committed_offsets(
+            client, partitions_of(client, sorted(topics), timeout_s=within_s), timeout_s=within_s
+        )
+        refuse_expired(self._settings, missing, stored, client)
+        return committed | {p: stored[p] for p in missing if p in stored}
 
     def _refuse_deleted(self, new: Sequence[Partition]) -> None:
         """A partition without an offset in a topic that was started before is new: it is read from offset 0."""

@@ -112,22 +112,22 @@ class CatchUp:
             except RetriableError:
                 return False  # asked again; also while a transaction is pending on the offsets
             self._reached = not behind
-            self._refuse_set_back({p: stored[p].offset for p in behind if p in stored}, mine)
+            self._refuse_set_back({p: stored[p].offset if p in stored else None for p in behind}, mine)
             self._look_for_what_is_held_back(stable)
         return self._reached
 
-    def _refuse_set_back(self, behind: Mapping[Partition, int], mine: OffsetVector) -> None:
+    def _refuse_set_back(self, behind: Mapping[Partition, int | None], mine: OffsetVector) -> None:
         """The caller reads on from its own commit, so input before that would never be processed."""
         now = time.monotonic()
         # A commit is answered before it is visible, so this is so for a moment after each.
-        set_back = {p: offset for p, offset in behind.items() if p in mine and offset < mine[p]}
+        set_back = {p: offset for p, offset in behind.items() if p in mine and (offset or 0) < mine[p]}
         self._set_back_at = {p: self._set_back_at.get(p, now) for p in set_back}
         for partition, since in self._set_back_at.items():
             if now - since > _SET_BACK_S:
                 raise FencedError(
-                    f"{partition}: the group has stored offset {set_back[partition]}, and this instance has committed "
-                    f"{mine[partition]}: the offset was set back while the job runs. Fix: stop every instance before offsets are "
-                    "set"
+                    f"{partition}: the group has stored {_shown(set_back[partition])}, and this instance has committed "
+                    f"{mine[partition]}: the offset was set back, or deleted, while the job runs. Fix: stop every instance before "
+                    "offsets are set"
                 )
 
     def _look_for_what_is_held_back(self, stable: Mapping[Partition, int]) -> None:
@@ -151,3 +151,7 @@ class CatchUp:
                     "writer commit or abort it (docs/RUNBOOK.md, 'The LSO is stuck', says how to find it) and run again, "
                     "or wait for longer (input.held_back_deadline_ms)"
                 )
+
+
+def _shown(offset: int | None) -> str:
+    return "no offset" if offset is None else f"offset {offset}"

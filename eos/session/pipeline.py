@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from eos.errors import AbortableError, Action, EosError, RebalancedError, ReopenError, UsageError
+from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
 from eos.producer.transaction import Transaction
 from eos.records import InputBatch, OutputBatch, OutputRecord
@@ -132,7 +133,8 @@ class PipelinedSession(Session):
         """
         transaction = self._transaction
         if transaction is None:
-            yield
+            with self._in_this_process():
+                yield
             return
         # Read here, where polls happen, and not when it is late: a member that its group has dropped meanwhile would get
         # metadata without a generation, which a classic group accepts from any client.
@@ -143,8 +145,15 @@ class PipelinedSession(Session):
             self._transaction = None
             self._hand_over(transaction)
 
-        with self._overtime.block(at, commit_beside):
+        with self._overtime.block(at, commit_beside), self._in_this_process():
             yield
+
+    @contextmanager
+    def _in_this_process(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            end_if_forked(self._pid)
 
     def commit_done(self) -> bool:
         """Whether a commit is in flight and has come back, well or not."""

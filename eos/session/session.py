@@ -6,6 +6,7 @@ succeed; it raises what the caller has to decide.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from eos.group.fenced_member import FENCED_MEMBER, FencedMember
 from eos.group.metadata import OwnershipMode
 from eos.job import check_topics
 from eos.kafka.consumer import Committed, stored_positions
+from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ProducerState, ShardProducer
@@ -121,6 +123,7 @@ class Session:
             lambda call, attempt, error: listener(CallRetried(self._name, call, attempt, str(error)))
         )
         self._is_open = False
+        self._pid = os.getpid()
         self._transaction: Transaction | None = None  # the one that is being filled
         self._unsettled: Transaction | None = None  # until what became of it is known here too
         self._to_renew: set[Partition] = set()  # whose offsets are to be committed again where they stand
@@ -244,6 +247,7 @@ class Session:
                     raise
                 failure = failure or error
             finally:
+                end_if_forked(self._pid)
                 transaction.in_block = False
             if failure is None:
                 failure = self._commit(transaction, batch)
@@ -406,6 +410,7 @@ class Session:
         self._listener(CallRetried(self._name, Call.CONSUME, attempt, str(error)))
 
     def _refuse_inside_block(self, what: str) -> None:
+        end_if_forked(self._pid)
         if not self._is_open:
             raise UsageError(f"{what}(): the session is not open. Fix: with Session(…) as session:")
         if self._transaction is not None:

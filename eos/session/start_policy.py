@@ -19,7 +19,7 @@ from eos.errors import (
     RetriableError,
 )
 from eos.group.committed import committed_offsets, offsets_at, partitions_of
-from eos.group.expiry import refuse_expired
+from eos.group.expiry import count_started, refuse_expired
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
 from eos.kafka.admin import Mark
@@ -181,6 +181,13 @@ def _stored(
     stored = committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
     if expected := stored_topic_ids(stored):
         refuse_recreated(expected, TopicIds(settings).of(set(topics), within_s=settings.open_deadline_s))
+    listed = Counter(partition.topic for partition in partitions)
+    for topic, started in count_started(stored).items():
+        if listed[topic] < started:  # a broker whose metadata are behind; the rest would never be read
+            raise RetriableError(
+                f"topic {topic!r}: the broker that was asked knows {listed[topic]} partitions, and the group "
+                f"{reader.group_id!r} has had offsets of {started}"
+            )
     return partitions, stored
 
 

@@ -42,7 +42,7 @@ def test_flexible_end_txn_with_a_tagged_field_in_the_header() -> None:
 
 
 def test_flexible_offsets() -> None:
-    member = struct.pack(">i", 4) + compact("member") + compact(None)
+    member = struct.pack(">i", 4) + compact("member") + NO_RACK
     partition = struct.pack(">iqi", 7, 10, -1) + compact("token") + b"\0"
     topic = compact("t") + b"\2" + partition + b"\0"
     body = compact("id") + compact("g") + struct.pack(">qh", 1, 2) + member + b"\2" + topic + b"\0"
@@ -65,7 +65,7 @@ def test_produce_of_a_plain_producer_has_no_transactional_id(version: int, text:
 
 
 def test_other_requests_are_frames_without_a_known_body() -> None:
-    frame = Frame.parse(header(ApiKey.METADATA, 12))
+    frame = Frame.parse(header(ApiKey.HEARTBEAT, 3))
     assert (frame.transactional_id, frame.end_txn(), frame.txn_offset_commit()) == (None, None, None)
 
 
@@ -83,7 +83,7 @@ def test_error_of_an_answer(api_key: ApiKey, version: int, tags: bytes) -> None:
 
 def test_answer_of_another_layout_is_refused() -> None:
     with pytest.raises(ValueError, match="not known here"):
-        Frame.parse(header(ApiKey.METADATA, 12)).error_in(b"")
+        Frame.parse(header(ApiKey.HEARTBEAT, 3)).error_in(b"")
 
 
 @pytest.mark.parametrize("version", [11, 12, 16])
@@ -110,3 +110,41 @@ def test_fetch_answer_gets_an_error_for_one_partition_and_stays_as_it_is_otherwi
 
     frame = Frame.parse(header(ApiKey.FETCH, version, tags=tags))
     assert frame.with_fetch_error(answer(0, 5), 1, 56) == answer(56, -1)
+
+
+NO_RACK = b"\0"
+
+
+def test_offset_fetch_answer_loses_the_offset_of_one_partition_and_stays_as_it_is_otherwise() -> None:
+    def answer(*, offset: int, epoch: int) -> bytes:
+        def one(number: int, offset: int, epoch: int) -> bytes:
+            return struct.pack(">iqi", number, offset, epoch) + compact("eos1") + struct.pack(">h", 0) + b"\0"
+
+        partitions = b"\3" + one(0, offset, epoch) + one(1, 20, 5)
+        topics = b"\2" + compact("in") + partitions + b"\0"
+        groups = b"\2" + compact("group") + topics + struct.pack(">h", 0) + b"\0"
+        return struct.pack(">i", 42) + b"\0" + struct.pack(">i", 0) + groups + b"\0"
+
+    frame = Frame.parse(header(ApiKey.OFFSET_FETCH, 9, tags=b"\0"))
+    assert frame.with_no_offset(answer(offset=10, epoch=5), 0) == answer(offset=-1, epoch=-1)
+
+
+def test_metadata_answer_loses_the_last_partition_of_one_topic_and_stays_as_it_is_otherwise() -> None:
+    def answer(*, listed: int) -> bytes:
+        def topic(name: str, count: int) -> bytes:
+            one = b"\2" + struct.pack(">i", 1)
+            partitions = b"".join(
+                struct.pack(">hiii", 0, n, 1, 7) + one + one + b"\1\0" for n in range(count)
+            )
+            body = struct.pack(">16s?", b"id", False) + bytes([count + 1]) + partitions
+            return struct.pack(">h", 0) + compact(name) + body + struct.pack(">i", 0) + b"\0"
+
+        broker = struct.pack(">i", 1) + compact("host") + struct.pack(">i", 9092) + NO_RACK + b"\0"
+        topics = b"\3" + topic("other", 2) + topic("in", listed)
+        cluster = compact("cluster") + struct.pack(">i", 1)
+        body = struct.pack(">i", 0) + b"\2" + broker + cluster + topics + struct.pack(">h", 0) + b"\0"
+        return struct.pack(">i", 42) + b"\0" + body
+
+    frame = Frame.parse(header(ApiKey.METADATA, 13, tags=b"\0"))
+    assert frame.with_fewer_partitions(answer(listed=2), "in") == answer(listed=1)
+    assert frame.with_fewer_partitions(answer(listed=2), "unknown") == answer(listed=2)

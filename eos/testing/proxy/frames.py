@@ -45,7 +45,13 @@ _TRANSACTIONAL = {
     ApiKey.END_TXN: 3,
     ApiKey.TXN_OFFSET_COMMIT: 3,
 }
-_FLEXIBLE_FROM = {**_TRANSACTIONAL, ApiKey.FETCH: 12, ApiKey.LIST_OFFSETS: 6}
+_FLEXIBLE_FROM = {
+    **_TRANSACTIONAL,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 6,
+    ApiKey.METADATA: 9,
+    ApiKey.OFFSET_FETCH: 6,
+}
 _TOPIC_IDS_FROM = 13  # of Fetch: from there on it names no topic
 _ANSWERED_WITH_THROTTLE_AND_ERROR = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
 
@@ -198,6 +204,73 @@ class Frame:
                 fields.skip_tags()
             fields.skip_tags()
         return bytes(edited)
+
+    def with_no_offset(self, answer: bytes, partition: int) -> bytes:
+        """The broker's answer to this OffsetFetch (version 8 or newer), as if the group had no offset of a partition.
+
+        In every topic; an offset counts as none if it is -1, whatever metadata comes with it.
+        """
+        if self.api_key != ApiKey.OFFSET_FETCH:
+            msg = f"the answer to api key {self.api_key} is not known here"
+            raise ValueError(msg)
+        fields = _Fields(answer, flexible=self.flexible)
+        edited = bytearray(answer)
+        fields.unpack(">i")  # correlation id
+        fields.skip_tags()
+        fields.unpack(">i")  # throttle
+        for _ in range(fields.array_length()):
+            fields.string()  # group
+            for _ in range(fields.array_length()):
+                fields.string()  # topic
+                for _ in range(fields.array_length()):
+                    at = fields.at
+                    (number,) = fields.unpack(">i")
+                    fields.unpack(">qi")  # offset, leader epoch
+                    fields.string()  # metadata
+                    fields.unpack(">h")  # error
+                    fields.skip_tags()
+                    if number == partition:
+                        struct.pack_into(">qi", edited, at + 4, -1, -1)
+                fields.skip_tags()
+            fields.unpack(">h")  # error
+            fields.skip_tags()
+        return bytes(edited)
+
+    def with_fewer_partitions(self, answer: bytes, topic: str) -> bytes:
+        """The broker's answer to this Metadata (version 12 or newer), without the last listed partition of a topic."""
+        if self.api_key != ApiKey.METADATA:
+            msg = f"the answer to api key {self.api_key} is not known here"
+            raise ValueError(msg)
+        fields = _Fields(answer, flexible=self.flexible)
+        fields.unpack(">i")  # correlation id
+        fields.skip_tags()
+        fields.unpack(">i")  # throttle
+        for _ in range(fields.array_length()):
+            fields.unpack(">i")  # broker
+            fields.string()
+            fields.unpack(">i")
+            fields.string()
+            fields.skip_tags()
+        fields.string()  # cluster
+        fields.unpack(">i")  # controller
+        for _ in range(fields.array_length()):
+            fields.unpack(">h")  # error
+            name = fields.string()
+            fields.unpack(">16s?")  # id, internal
+            at = last = fields.at
+            count = fields.array_length()
+            for _ in range(count):
+                last = fields.at
+                fields.unpack(">hiii")  # error, number, leader, leader epoch
+                for _ in range(3):  # replicas, in sync, offline
+                    fields.skip(4 * fields.array_length())
+                fields.skip_tags()
+            if name == topic and count > 0:  # lengths are those plus one; this many need one byte
+                shorter = answer[at + 1 : last]
+                return answer[:at] + bytes([count]) + shorter + answer[fields.at :]
+            fields.unpack(">i")  # operations
+            fields.skip_tags()
+        return answer
 
     def _body(self) -> _Fields:
         return _Fields(self.payload, flexible=self.flexible, at=self.body_at)

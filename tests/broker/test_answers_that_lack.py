@@ -1,0 +1,123 @@
+"""A broker's answer lacks what the group or the topic has: an offset, a partition.
+
+A broker whose metadata are behind, or a coordinator that lost offsets, gives such answers without an error. Each took input
+for new, or for complete.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eos import ConfigError, FencedError, UnavailableError
+from eos.testing.proxy import ApiKey, Frame, HoldProxy
+from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+
+if TYPE_CHECKING:
+    from eos import Settings
+
+pytestmark = pytest.mark.broker
+
+ALWAYS = 1_000_000
+PARTITION = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
+MODES = pytest.mark.parametrize("owned", [{}, PARTITION], ids=["group", "partition"])
+
+
+@pytest.fixture
+def job(bootstrap: str) -> FaultJob:
+    """It has processed ten records of each partition, and has ten more to process."""
+    return fault_job(bootstrap)
+
+
+def load(bootstrap: str, job: FaultJob, prefix: str) -> None:
+    (source,) = job.inputs
+    produce_plain(
+        bootstrap, source, [PlainRecord(f"{prefix}{n}".encode(), partition=n % 2) for n in range(20)]
+    )
+
+
+def process_twenty_of_forty(bootstrap: str, job: FaultJob, owned: dict[str, object]) -> None:
+    load(bootstrap, job, "a")
+    run_to_end(job, settings_for(bootstrap, **owned))
+    load(bootstrap, job, "b")
+
+
+def again(proxy: HoldProxy, owned: dict[str, object]) -> Settings:
+    # The short timeout bounds how long an answer is asked for again.
+    times = {"transaction__timeout_ms": 2_000, "transaction__commit_deadline_ms": 1_500}
+    return settings_for(proxy.bootstrap_servers, input__start="fail", **times, **owned)
+
+
+def without_offset(frame: Frame, answer: bytes) -> bytes:
+    return frame.with_no_offset(answer, partition=0)
+
+
+def without_last_partition(topic: str) -> Callable[[Frame, bytes], bytes]:
+    return lambda frame, answer: frame.with_fewer_partitions(answer, topic)
+
+
+@MODES
+@pytest.mark.parametrize("nth", [2, 3, 4])
+def test_one_answer_without_the_offset_of_a_partition_that_is_taken_over_repeats_nothing(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object], nth: int
+) -> None:
+    process_twenty_of_forty(bootstrap, job, owned)
+    proxy.edit_reply(ApiKey.OFFSET_FETCH, without_offset, nth=nth)
+    run_to_end(job, again(proxy, owned))
+    assert job.check(bootstrap).processed == 40
+
+
+def test_offset_that_is_gone_when_a_partition_is_taken_over_is_refused(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob
+) -> None:
+    process_twenty_of_forty(bootstrap, job, {})
+    proxy.edit_reply(ApiKey.OFFSET_FETCH, without_offset, nth=2, times=ALWAYS)
+    with pytest.raises(ConfigError, match="no committed offset there, though it has for other partitions"):
+        run_to_end(job, again(proxy, {}))
+    assert job.check(bootstrap).processed == 20
+
+
+def test_own_offset_that_is_gone_ends_the_wait_for_the_end_of_the_input(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob
+) -> None:
+    """It waited for an offset that does not come, without a deadline."""
+    process_twenty_of_forty(bootstrap, job, {})
+    proxy.edit_reply(ApiKey.OFFSET_FETCH, without_offset, nth=3, times=ALWAYS)
+    began = time.monotonic()
+    with pytest.raises(FencedError, match="the group has stored no offset"):
+        run_to_end(job, again(proxy, {}), timeout_s=30)
+    assert time.monotonic() - began < 30
+    assert job.check(bootstrap).processed == 40
+
+
+@MODES
+def test_broker_that_knows_fewer_partitions_than_the_group_has_offsets_of_is_refused(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
+) -> None:
+    """It ended with 0, and the partition was not read."""
+    process_twenty_of_forty(bootstrap, job, owned)
+    (source,) = job.inputs
+    proxy.edit_reply(ApiKey.METADATA, without_last_partition(source), times=ALWAYS)
+    with pytest.raises(UnavailableError, match=r"knows 1 partitions, and the group .* has had offsets of 2"):
+        run_to_end(job, again(proxy, owned))
+    assert job.check(bootstrap).processed == 20
+
+
+def test_partition_that_the_first_broker_asked_does_not_know_is_processed_by_the_run_that_catches_up(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob
+) -> None:
+    process_twenty_of_forty(bootstrap, job, PARTITION)
+    (source,) = job.inputs
+    first = without_last_partition(source)
+    # Until the first init: the worker's own question, not those of the shards' sessions.
+    proxy.edit_reply(
+        ApiKey.METADATA, first, times=ALWAYS, where=lambda _: not proxy.requests(ApiKey.INIT_PRODUCER_ID)
+    )
+    run_to_end(job, again(proxy, PARTITION))
+    assert job.check(bootstrap).processed == 40
+    offsets = committed_offsets(bootstrap, job.group, [(source, 0), (source, 1)])
+    assert [offset for offset, _ in offsets.values()] == [20, 20]
