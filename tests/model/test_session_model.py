@@ -85,6 +85,14 @@ class World:
     living: frozenset[str] = frozenset()
     member: FakeConsumer | None = None  # the one that has joined
 
+    def start(self) -> tuple[list[Partition], dict[Partition, Committed]]:
+        """What the start policy does at the group's first start: every partition has an offset from then on."""
+        metadata = OffsetMetadata(
+            OwnershipMode.GROUP, "start", started_partitions=len(PARTITIONS), app=SHARD.app, topic="id"
+        )
+        self.stored = {p: Committed(0, str(metadata)) for p in PARTITIONS} | self.stored
+        return PARTITIONS, dict(self.stored)
+
     def committed(self, partition: Partition) -> int:
         return self.stored[partition].offset if partition in self.stored else 0
 
@@ -435,9 +443,7 @@ class SessionMachine(RuleBasedStateMachine):
             "eos.group.committed.offsets_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
         patch.setattr("eos.session.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
-        patch.setattr(
-            "eos.session.consumer.apply_start_policy", lambda *_, **__: (PARTITIONS, dict(self.world.stored))
-        )
+        patch.setattr("eos.session.consumer.apply_start_policy", lambda *_, **__: self.world.start())
         patch.setattr("eos.group.fenced_member.Admin", lambda *_: self.world)
         patch.setattr("eos.group.expiry.Admin", lambda *_: self.world)
         patch.setattr("eos.group.committed.shared_admin", lambda *_: self.world)
