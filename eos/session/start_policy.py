@@ -179,7 +179,9 @@ def _stored(
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
     partitions = partitions_of(reader, topics, timeout_s=settings.open_deadline_s)
     stored = committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
-    if stored and (missing := [p for p in partitions if p not in stored]):  # one answer may lack what the next has
+    if stored and (
+        missing := [p for p in partitions if p not in stored]
+    ):  # one answer may lack what the next has
         stored |= committed_offsets(reader, missing, timeout_s=settings.open_deadline_s)
     if expected := stored_topic_ids(stored):
         refuse_recreated(expected, TopicIds(settings).of(set(topics), within_s=settings.open_deadline_s))
