@@ -6,10 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.documents import blocks
+
+if TYPE_CHECKING:
+    from tests.support.command_line import Eos
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
@@ -37,11 +41,17 @@ job = Job(name="copy", inputs=["originals"], outputs=["copies"], transform=lambd
 """
 
 
-def prove(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    """Where the jobs' modules are."""
     (tmp_path / "copying.py").write_text(MODULE)
     (tmp_path / "silent.py").write_text(NO_INPUT)
     (tmp_path / "shout.py").write_text(blocks("README.md")["A job"])
     (tmp_path / "shout_input.py").write_text(blocks("docs/TESTING.md")["Under fire"])
+    return tmp_path
+
+
+def prove(jobs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             sys.executable,
@@ -52,7 +62,7 @@ def prove(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             "--set",
             f"local.jars={REPOSITORY / '.eos/jars'}",
         ],
-        cwd=tmp_path,
+        cwd=jobs,
         capture_output=True,
         text=True,
         timeout=300,
@@ -60,9 +70,9 @@ def prove(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_documents_job_stays_exactly_once_under_kills_and_late_and_lost_requests(tmp_path: Path) -> None:
+def test_the_documents_job_stays_exactly_once_under_kills_and_late_and_lost_requests(jobs: Path) -> None:
     arguments = ["shout:job", "--input", "shout_input:whispers", "--seed", "4"]
-    ended = prove(tmp_path, *arguments, "--faults", "4", "--only", "kill,late,drop")
+    ended = prove(jobs, *arguments, "--faults", "4", "--only", "kill,late,drop")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"faults that happened +4 \(", ended.stdout)
     assert re.search(r"exactly once +yes", ended.stdout)
@@ -72,24 +82,24 @@ def test_the_documents_job_stays_exactly_once_under_kills_and_late_and_lost_requ
 
 @pytest.mark.slow
 def test_a_job_whose_output_is_no_function_of_its_input_is_convicted_and_the_report_says_so(
-    tmp_path: Path,
+    jobs: Path,
 ) -> None:
     ended = prove(
-        tmp_path, "copying:unfit", "--seed", "4", "--faults", "1", "--only", "kill", "--report", "proof"
+        jobs, "copying:unfit", "--seed", "4", "--faults", "1", "--only", "kill", "--report", "proof"
     )
     assert ended.returncode == 7, ended.stdout + ended.stderr
     assert "unexpected" in ended.stdout
     assert "Again: eos prove copying:unfit" in ended.stderr
     assert "--seed 4 --faults 1 --only kill" in ended.stderr
-    page = (tmp_path / "proof" / "report.html").read_text()
+    page = (jobs / "proof" / "report.html").read_text()
     assert "not exactly once" in page
     assert "<svg" in page
     assert not re.search(r"(src|href)=", page.replace("xlink:href", "")), "it opens anywhere"
 
 
 @pytest.mark.slow
-def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(tmp_path: Path) -> None:
-    ended = prove(tmp_path, "copying:job", "--seed", "6", "--faults", "12", "--brokers", "3")
+def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(jobs: Path) -> None:
+    ended = prove(jobs, "copying:job", "--seed", "6", "--faults", "12", "--brokers", "3")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -105,10 +115,12 @@ def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(tmp_pa
     ],
 )
 def test_what_cannot_be_tried_is_said_before_anything_starts(
-    tmp_path: Path, arguments: list[str], named: str
+    eos: Eos, jobs: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], named: str
 ) -> None:
-    ended = prove(tmp_path, *arguments)
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert named in ended.stderr
-    assert "Fix: " in ended.stderr
-    assert "Traceback" not in ended.stderr
+    monkeypatch.chdir(jobs)
+    monkeypatch.syspath_prepend(jobs)
+    ended = eos("prove", *arguments)
+    assert ended.code == 2
+    assert named in ended.err
+    assert "Fix: " in ended.err
+    assert "Traceback" not in ended.err
