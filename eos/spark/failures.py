@@ -102,15 +102,16 @@ def from_spark(error: Exception) -> EosError:
     return _from_jvm(list(_thrown(error)), error)
 
 
-def input_gone(error: Exception) -> OffsetGapError | None:
-    """The OffsetGapError of records that were to be read and are not in their log; None if the error is another one.
+class InputGoneError(OffsetGapError):
+    """Records that were to be read are not in their log. It says no way out: a batch has another one than a stream."""
 
-    It says no way out, which differs: for a batch it is the group's offsets, for a stream the checkpoint.
-    """
+
+def input_gone(error: Exception) -> InputGoneError | None:
+    """The error of records that are gone; None if the error is another one."""
     for one in _thrown(error):
         if one.condition.startswith(_GONE):
             reason = " ".join(one.text.partition("Reason: ")[2].split()) or one.condition
-            return OffsetGapError(
+            return InputGoneError(
                 f"input is gone (retention, DeleteRecords, or a topic that was deleted): {reason} Nothing is skipped silently."
             )
     return None

@@ -13,6 +13,7 @@ from eos.events import LedgerRefreshed, Listener, ignore_event
 from eos.offsets import OffsetVector
 from eos.settings import Settings
 from eos.spark.checkpoint import RunningQuery, running_query
+from eos.spark.failures import InputGoneError
 from eos.spark.ledger import BatchPlan
 from eos.spark.ledger_driver import LedgerDriver
 from eos.spark.ledger_entry import LedgerEntry
@@ -182,8 +183,8 @@ class ExactlyOnceSink:
             if plan.entries or not plan.unchecked:
                 write_batch(self._ledger, plan, frame, columns, marks, listener=self._listener)
         except OffsetGapError as error:
-            what, other_log, _ = str(error).partition(" Fix:")
-            fix = _way_out(plan, self._store) if other_log else PAST_DELETED
+            what = str(error).partition(" Fix:")[0]
+            fix = PAST_DELETED if isinstance(error, InputGoneError) else _way_out(plan, self._store)
             raise OffsetGapError(f"{self._store}: {what} {fix}") from error
         return plan
 
