@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,14 @@ class Instance:
     What it writes goes straight to a file, so that what a process was told before kill -9 is not lost with it.
     """
 
-    def __init__(
-        self, command: Sequence[str], ordinal: int, log: Path, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, command: Sequence[str], ordinal: int, log: Path) -> None:
         self.ordinal = ordinal
         self.log = log
         self.restarts = 0
         self._command = list(command)
-        self._environment = {**os.environ, **environment, "EOS_ORDINAL": str(ordinal)}
-        self._read_to = 0
+        self._environment = {**os.environ, "EOS_ORDINAL": str(ordinal)}
+        # What one of this ordinal that was there before has written proves nothing of this one.
+        self._read_to = log.stat().st_size if log.exists() else 0
         self._workers: dict[int, Identity] = {}
         self.entries: list[dict[str, Any]] = []
         self._process = self._started()
@@ -116,20 +115,18 @@ class Fleet:
     Args:
         command: of one instance.
         directory: where the logs go.
-        environment: variables of the instances.
     """
 
-    def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], directory: Path) -> None:
         self._command = command
         self._directory = directory
-        self._environment = environment
         self.instances: list[Instance] = []
         self.ended_for_good: list[str] = []  # instances that no restart helps, in words
 
     def start(self, ordinal: int) -> Instance:
         """Start one more instance. One of that ordinal may have been there before: its log goes on."""
         log = self._directory / f"instance-{ordinal}.log"
-        instance = Instance(self._command, ordinal, log, self._environment)
+        instance = Instance(self._command, ordinal, log)
         self.instances.append(instance)
         return instance
 

@@ -154,7 +154,6 @@ def prove(
         fleet = Fleet(
             command_of(trial.reference, _options(trial, settings, proxies), trial.app_dir),
             trial.directory,
-            {},
         )
         stack.callback(fleet.kill)
         nemesis = Nemesis(cluster, proxies, fleet, settings.transaction.timeout_s)
@@ -265,18 +264,18 @@ def _drained(gauge: Gauge, fleet: Fleet, settings: Settings) -> bool:
     deadline = Deadline(settings.transaction.timeout_s + _HEALED_S)
     while not deadline.passed and fleet.instances:
         fleet.keep_up()
-        if gauge.caught_up(Deadline(1.0)):
+        if gauge.caught_up():
             return True
+        time.sleep(_POLL_S)
     return False
 
 
 def _recoveries(injected: Sequence[Injected], history: History, began: float) -> list[float]:
     """Seconds from a fault's end to the next confirmed commit of any worker."""
     commits = [one.at - began for one in history.ended if one.outcome == "committed"]
-    after = (next((at for at in commits if at >= one.ended_s), None) for one in injected if one.happened)
-    return [
-        at - one.ended_s for one, at in zip((i for i in injected if i.happened), after, strict=True) if at
-    ]
+    ends = [one.ended_s for one in injected if one.happened]
+    after = [(end, next((at for at in commits if at >= end), None)) for end in ends]
+    return [at - end for end, at in after if at is not None]
 
 
 class _Feeder:

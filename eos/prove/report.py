@@ -31,7 +31,6 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; 
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 .yes { color: #2e7d32 } .no { color: #c62828 }
 table { border-collapse: collapse; margin: .5em 0 } td, th { padding: .2em .9em .2em 0; text-align: left; vertical-align: top }
-td.n { text-align: right; font-variant-numeric: tabular-nums }
 svg { width: 100%; height: auto } code { background: #f3f3f3; padding: .1em .3em }
 """
 
