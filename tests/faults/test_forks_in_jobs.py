@@ -72,6 +72,17 @@ def load(bootstrap: str, job: FaultJob) -> None:
     produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(COUNT)])
 
 
+def like(faults: FaultJob, transform: Callable[[InputRecord], list[OutputRecord]]) -> Job:
+    """The job with another transform."""
+    return Job(
+        name=faults.name,
+        inputs=faults.inputs,
+        outputs=faults.outputs,
+        transform=transform,
+        dead_letters=faults.dead,
+    )
+
+
 @WAYS
 @pytest.mark.parametrize("mode", ["group", "partition"])
 def test_child_that_comes_back_from_a_transform_ends_and_the_job_is_exact(
@@ -88,13 +99,7 @@ def test_child_that_comes_back_from_a_transform_ends_and_the_job_is_exact(
             fork()
         return faults._of_record(record)
 
-    job = Job(
-        name=faults.name,
-        inputs=faults.inputs,
-        outputs=faults.outputs,
-        transform=transform,
-        dead_letters=faults.dead,
-    )
+    job = like(faults, transform)
     owned = {"ownership__mode": "partition", "ownership__instances": 1} if mode == "partition" else {}
     run(job, settings_for(bootstrap, ownership__ordinal=0, **owned), until_caught_up=True)
     assert fork.end_of_child() == 1
@@ -149,12 +154,6 @@ def test_children_of_multiprocessing_meet_nothing_of_it(bootstrap: str) -> None:
                 assert process.exitcode == 0
             return faults._of_record(record)
 
-        job = Job(
-            name=faults.name,
-            inputs=faults.inputs,
-            outputs=faults.outputs,
-            transform=transform,
-            dead_letters=faults.dead,
-        )
+        job = like(faults, transform)
         run(job, settings_for(bootstrap), until_caught_up=True)
     assert faults.check(bootstrap).processed == COUNT

@@ -148,24 +148,13 @@ class Frame:
 
     def error_in(self, answer: bytes) -> int:
         """The error code that the broker's answer to this InitProducerId, AddOffsetsToTxn or EndTxn holds."""
-        if self.api_key not in _ANSWERED_WITH_THROTTLE_AND_ERROR:
-            msg = f"the answer to api key {self.api_key} is not known here"
-            raise ValueError(msg)
-        fields = _Fields(answer, flexible=self.flexible)
-        fields.unpack(">i")  # correlation id
-        fields.skip_tags()
+        fields = self._answer(answer, *_ANSWERED_WITH_THROTTLE_AND_ERROR)
         _throttle_ms, error = fields.unpack(">ih")
         return int(error)
 
     def with_fetch_error(self, answer: bytes, partition: int, error: int) -> bytes:
         """The broker's answer to this Fetch, with an error in place of the records of one partition, in every topic."""
-        if self.api_key != ApiKey.FETCH:
-            msg = f"the answer to api key {self.api_key} is not known here"
-            raise ValueError(msg)
-        fields = _Fields(answer, flexible=self.flexible)
-        edited = bytearray(answer)
-        fields.unpack(">i")  # correlation id
-        fields.skip_tags()
+        fields, edited = self._answer(answer, ApiKey.FETCH), bytearray(answer)
         fields.unpack(">ihi")  # throttle, error, session
         for _ in range(fields.array_length()):
             fields.unpack(">16s") if self.api_version >= _TOPIC_IDS_FROM else fields.string()
@@ -187,13 +176,7 @@ class Frame:
 
     def with_offsets_error(self, answer: bytes, error: int) -> bytes:
         """The broker's answer to this ListOffsets (version 4 or newer), with an error in place of every offset."""
-        if self.api_key != ApiKey.LIST_OFFSETS:
-            msg = f"the answer to api key {self.api_key} is not known here"
-            raise ValueError(msg)
-        fields = _Fields(answer, flexible=self.flexible)
-        edited = bytearray(answer)
-        fields.unpack(">i")  # correlation id
-        fields.skip_tags()
+        fields, edited = self._answer(answer, ApiKey.LIST_OFFSETS), bytearray(answer)
         fields.unpack(">i")  # throttle
         for _ in range(fields.array_length()):
             fields.string()
@@ -210,13 +193,7 @@ class Frame:
 
         In every topic; an offset counts as none if it is -1, whatever metadata comes with it.
         """
-        if self.api_key != ApiKey.OFFSET_FETCH:
-            msg = f"the answer to api key {self.api_key} is not known here"
-            raise ValueError(msg)
-        fields = _Fields(answer, flexible=self.flexible)
-        edited = bytearray(answer)
-        fields.unpack(">i")  # correlation id
-        fields.skip_tags()
+        fields, edited = self._answer(answer, ApiKey.OFFSET_FETCH), bytearray(answer)
         fields.unpack(">i")  # throttle
         for _ in range(fields.array_length()):
             fields.string()  # group
@@ -238,12 +215,7 @@ class Frame:
 
     def with_fewer_partitions(self, answer: bytes, topic: str) -> bytes:
         """The broker's answer to this Metadata (version 12 or newer), without the last listed partition of a topic."""
-        if self.api_key != ApiKey.METADATA:
-            msg = f"the answer to api key {self.api_key} is not known here"
-            raise ValueError(msg)
-        fields = _Fields(answer, flexible=self.flexible)
-        fields.unpack(">i")  # correlation id
-        fields.skip_tags()
+        fields = self._answer(answer, ApiKey.METADATA)
         fields.unpack(">i")  # throttle
         for _ in range(fields.array_length()):
             fields.unpack(">i")  # broker
@@ -271,6 +243,16 @@ class Frame:
             fields.unpack(">i")  # operations
             fields.skip_tags()
         return answer
+
+    def _answer(self, answer: bytes, *known: ApiKey) -> _Fields:
+        """The fields behind the header of the answer to this request, which has to be one of these."""
+        if self.api_key not in known:
+            msg = f"the answer to api key {self.api_key} is not known here"
+            raise ValueError(msg)
+        fields = _Fields(answer, flexible=self.flexible)
+        fields.unpack(">i")  # correlation id
+        fields.skip_tags()
+        return fields
 
     def _body(self) -> _Fields:
         return _Fields(self.payload, flexible=self.flexible, at=self.body_at)
