@@ -100,6 +100,7 @@ _OTHER_LEADER = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._NOENT,  # no leader at the moment it asked for the topic
     }
 )
 
@@ -338,7 +339,8 @@ class Admin:
         """So that the next question goes to the leader of now, with its epoch.
 
         librdkafka keeps what it knows of a leader when that refuses to tell an offset, and asks for ever with the former epoch
-        (measured with 2.16, tests/faults/test_broker_outage.py). Asking about the topic renews it.
+        (measured with 2.16, tests/faults/test_broker_outage.py), or asks nobody (tests/broker/test_answers_that_lack.py).
+        Asking about the topic renews it.
         """
         if topic and isinstance(error, KafkaException) and error.args[0].code() in _OTHER_LEADER:
             with contextlib.suppress(KafkaException):

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from eos import ConfigError, FencedError, UnavailableError
+from eos import ConfigError, FencedError, UnavailableError, retry
+from eos.kafka.admin import Admin, Mark
+from eos.offsets import Partition
 from eos.testing.proxy import ApiKey, Frame, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 
 if TYPE_CHECKING:
     from eos import Settings
@@ -121,3 +126,28 @@ def test_partition_that_the_first_broker_asked_does_not_know_is_processed_by_the
     assert job.check(bootstrap).processed == 40
     offsets = committed_offsets(bootstrap, job.group, [(source, 0), (source, 1)])
     assert [offset for offset, _ in offsets.values()] == [20, 20]
+
+
+def test_partition_without_a_leader_for_a_moment_is_asked_for_again(bootstrap: str, proxy: HoldProxy) -> None:
+    """librdkafka's own client keeps that answer, and asks nobody for ever (`_NOENT`); the canary is the last line."""
+    topic = unique("leaderless")
+    create_topics(bootstrap, {topic: 1})
+    produce_plain(bootstrap, topic, [PlainRecord(b"x")])
+    config = {"bootstrap.servers": proxy.bootstrap_servers}
+    partition = Partition(topic, 0)
+
+    def without_leader(frame: Frame, answer: bytes) -> bytes:
+        return frame.with_no_leader(answer, topic)
+
+    proxy.edit_reply(ApiKey.METADATA, without_leader, times=5, client_id="waiting")
+    waiting = Admin({**config, "client.id": "waiting"})
+    found = retry.ask(lambda s: waiting.offsets_at(Mark.HIGH_WATERMARK, [partition], s), within_s=10)
+    assert found == {partition: 1}
+
+    proxy.edit_reply(ApiKey.METADATA, without_leader, times=5, client_id="upstream")
+    upstream = AdminClient({**config, "client.id": "upstream"})
+    wanted: dict[TopicPartition, Any] = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    for _ in range(20):
+        (future,) = upstream.list_offsets(wanted, request_timeout=5).values()
+        assert "_NOENT" in str(future.exception(10)), "the canary"
+        time.sleep(0.1)

@@ -104,7 +104,8 @@ def test_offsets_are_told_by_the_client_that_was_there_before_the_leader_changed
     found = retry.ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, partitions, s), within_s=10)
     assert list(found.values()) == [1, 2]
     assert Deadline(10).wait_for(told_in_the_background)
-    assert [refused() for _ in range(5)] == ["FENCED_LEADER_EPOCH"] * 5, "the canary"
+    # `_NOENT` if it asked for the topic while this had no leader; it is kept as well.
+    assert {refused() for _ in range(5)} <= {"FENCED_LEADER_EPOCH", "_NOENT"}, "the canary"
 
 
 @pytest.mark.slow

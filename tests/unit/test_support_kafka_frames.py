@@ -129,18 +129,18 @@ def test_offset_fetch_answer_loses_the_offset_of_one_partition_and_stays_as_it_i
     assert frame.with_no_offset(answer(offset=10, epoch=5), 0) == answer(offset=-1, epoch=-1)
 
 
-def test_metadata_answer_loses_the_last_partition_of_one_topic_and_stays_as_it_is_otherwise() -> None:
-    def answer(*, listed: int) -> bytes:
-        def topic(name: str, count: int) -> bytes:
+def test_metadata_answer_loses_partitions_or_leaders_of_one_topic_and_stays_as_it_is_otherwise() -> None:
+    def answer(*, listed: int, error: int = 0, leader: int = 1) -> bytes:
+        def topic(name: str, count: int, error: int = 0, leader: int = 1) -> bytes:
             one = b"\2" + struct.pack(">i", 1)
             partitions = b"".join(
-                struct.pack(">hiii", 0, n, 1, 7) + one + one + b"\1\0" for n in range(count)
+                struct.pack(">hiii", error, n, leader, 7) + one + one + b"\1\0" for n in range(count)
             )
             body = struct.pack(">16s?", b"id", False) + bytes([count + 1]) + partitions
             return struct.pack(">h", 0) + compact(name) + body + struct.pack(">i", 0) + b"\0"
 
         broker = struct.pack(">i", 1) + compact("host") + struct.pack(">i", 9092) + NO_RACK + b"\0"
-        topics = b"\3" + topic("other", 2) + topic("in", listed)
+        topics = b"\3" + topic("other", 2) + topic("in", listed, error, leader)
         cluster = compact("cluster") + struct.pack(">i", 1)
         body = struct.pack(">i", 0) + b"\2" + broker + cluster + topics + struct.pack(">h", 0) + b"\0"
         return struct.pack(">i", 42) + b"\0" + body
@@ -148,3 +148,4 @@ def test_metadata_answer_loses_the_last_partition_of_one_topic_and_stays_as_it_i
     frame = Frame.parse(header(ApiKey.METADATA, 13, tags=b"\0"))
     assert frame.with_fewer_partitions(answer(listed=2), "in") == answer(listed=1)
     assert frame.with_fewer_partitions(answer(listed=2), "unknown") == answer(listed=2)
+    assert frame.with_no_leader(answer(listed=2), "in") == answer(listed=2, error=5, leader=-1)

@@ -53,6 +53,7 @@ _FLEXIBLE_FROM = {
     ApiKey.OFFSET_FETCH: 6,
 }
 _TOPIC_IDS_FROM = 13  # of Fetch: from there on it names no topic
+_LEADER_NOT_AVAILABLE = 5
 _ANSWERED_WITH_THROTTLE_AND_ERROR = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
 
 
@@ -215,6 +216,22 @@ class Frame:
 
     def with_fewer_partitions(self, answer: bytes, topic: str) -> bytes:
         """The broker's answer to this Metadata (version 12 or newer), without the last listed partition of a topic."""
+        listed = self._listed_partitions(answer, topic)
+        if len(listed) < 2:
+            return answer
+        start, last, end = listed[0], listed[-2], listed[-1]
+        return answer[: start - 1] + bytes([len(listed) - 1]) + answer[start:last] + answer[end:]
+
+    def with_no_leader(self, answer: bytes, topic: str) -> bytes:
+        """The broker's answer to this Metadata (version 12 or newer), as if no partition of a topic had a leader now."""
+        edited = bytearray(answer)
+        for at in self._listed_partitions(answer, topic)[:-1]:
+            struct.pack_into(">h", edited, at, _LEADER_NOT_AVAILABLE)
+            struct.pack_into(">i", edited, at + 6, -1)
+        return bytes(edited)
+
+    def _listed_partitions(self, answer: bytes, topic: str) -> list[int]:
+        """Where the partitions of a topic start in the answer to a Metadata, and where the last one ends."""
         fields = self._answer(answer, ApiKey.METADATA)
         fields.unpack(">i")  # throttle
         for _ in range(fields.array_length()):
@@ -229,20 +246,19 @@ class Frame:
             fields.unpack(">h")  # error
             name = fields.string()
             fields.unpack(">16s?")  # id, internal
-            at = last = fields.at
             count = fields.array_length()
+            listed = [fields.at]
             for _ in range(count):
-                last = fields.at
                 fields.unpack(">hiii")  # error, number, leader, leader epoch
                 for _ in range(3):  # replicas, in sync, offline
                     fields.skip(4 * fields.array_length())
                 fields.skip_tags()
-            if name == topic and count > 0:  # lengths are those plus one; this many need one byte
-                shorter = answer[at + 1 : last]
-                return answer[:at] + bytes([count]) + shorter + answer[fields.at :]
+                listed.append(fields.at)
+            if name == topic:
+                return listed
             fields.unpack(">i")  # operations
             fields.skip_tags()
-        return answer
+        return []
 
     def _answer(self, answer: bytes, *known: ApiKey) -> _Fields:
         """The fields behind the header of the answer to this request, which has to be one of these."""
