@@ -9,6 +9,8 @@ REAPED := $(BIN)/python .ci/reap.py
 
 MAKEFLAGS += --no-print-directory
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Nothing that uv installs is compiled yet: with this variable, every process would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow release-check bench check lint types arch wheel images up down lock audit licences clean
