@@ -189,6 +189,11 @@ def test_proxied_listener_is_advertised_at_the_proxys_port(kafka: LocalKafka, ad
     assert proxied.ports == {1: advertised_port}
 
 
+def test_broker_of_a_quick_start_has_its_classes_from_the_archive(kafka: LocalKafka) -> None:
+    (broker,) = kafka.brokers
+    assert ".jsa" in Path(f"/proc/{broker.pid}/maps").read_text()
+
+
 def test_tools_of_kafka_run_on_the_same_jars(kafka: LocalKafka, topic: str) -> None:
     _create(kafka, topic)
     _produce(kafka, topic, "a", "b")
