@@ -29,7 +29,7 @@ from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
 from eos.testing.proxy.hold_proxy import HoldProxy
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300), pytest.mark.xdist_group("local-kafka")]
 
 _JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
 
