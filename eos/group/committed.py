@@ -10,7 +10,6 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import RetriableError, UnavailableError
 from eos.kafka.admin import Admin, Mark, shared_admin
-from eos.kafka.config import client_config
 from eos.kafka.consumer import Committed, ConsumerClient, Fetched, log_prober, offsets_reader
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -27,7 +26,7 @@ def fresh_reader(settings: Settings, group: str, *, stable: bool) -> Iterator[Co
     Each decision needs a new client: a client looks up the group's coordinator only every 10 minutes, and a coordinator that was
     paused meanwhile answers with offsets from before another broker took over (a stable read is served from memory).
     """
-    reader = offsets_reader(client_config(settings), group, stable=stable)
+    reader = offsets_reader(settings, group, stable=stable)
     try:
         yield reader
     finally:
@@ -70,7 +69,7 @@ def offsets_at(
     wanted = tuple(partitions)
     if not wanted:
         return OffsetVector()
-    asked = admin or shared_admin(client_config(settings))
+    asked = admin or shared_admin(settings)
     within_s = settings.open_deadline_s if timeout_s is None else timeout_s
     return retry.ask(lambda slice_s: asked.offsets_at(mark, wanted, slice_s), within_s=within_s)
 
@@ -90,7 +89,7 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
     waiting = {partition for partition in positions if positions.epoch_of(partition) is not None}
     if not waiting:
         return
-    prober = log_prober(client_config(settings), group)
+    prober = log_prober(settings, group)
     try:
         prober.incremental_assign(positions.only(waiting))
         deadline = Deadline(timeout_s)

@@ -19,12 +19,13 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify_consumer, refused_connection, refused_options
-from eos.kafka.config import QUICKLY
+from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
+from eos.kafka.config import QUICKLY, client_config
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
+from eos.settings import Settings
 
 _MAX_EVENTS = 100  # that may wait before the one that is looked for
 # How long every broker may refuse the connection before it counts: a broker that has just started may not know the
@@ -76,7 +77,7 @@ class Fetched(NamedTuple):
 
 
 class RebalanceListener(Protocol):
-    """Told about partitions that come and go, from inside :meth:`ConsumerClient.consume`. Must not raise."""
+    """Called when partitions come and go, from inside :meth:`ConsumerClient.consume`. Must not raise."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition]) -> None: ...
@@ -306,9 +307,7 @@ class ConsumerClient:
             metadata = self._guard(Call.METADATA, self._consumer.list_topics, topic, timeout_s).topics[topic]
             if metadata.error is not None and metadata.error.code() != KafkaError.LEADER_NOT_AVAILABLE:
                 if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise ConfigError(
-                        f"topic {topic!r} does not exist. Fix: create it; eos never creates topics"
-                    )
+                    raise no_topic(topic)
                 raise self._classified(Call.METADATA, metadata.error, [topic])
             result.extend(Partition(topic, number) for number in sorted(metadata.partitions))
         return result
@@ -400,18 +399,18 @@ def _placed(error: KafkaError, message: Message) -> KafkaError:
     return KafkaError(error.code(), f"{where}: {error.str()}", error.fatal(), error.retriable())
 
 
-def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) -> ConsumerClient:
+def offsets_reader(settings: Settings, group_id: str, *, stable: bool) -> ConsumerClient:
     """A client that only reads what a group has stored, without joining it.
 
     Args:
-        config: librdkafka's options for reaching the cluster.
+        settings: how to reach the cluster.
         group_id: the group.
         stable: wait for transactions that are pending on the offsets; OffsetFetch asks so only under read_committed.
     """
     return ConsumerClient(
         {
             **QUICKLY,
-            **config,
+            **client_config(settings),
             "group.id": group_id,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
@@ -420,17 +419,17 @@ def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) ->
     )
 
 
-def log_prober(config: Mapping[str, Any], group_id: str) -> ConsumerClient:
+def log_prober(settings: Settings, group_id: str) -> ConsumerClient:
     """A client that reads a record or the end of each partition it is assigned, of any transaction, and joins no group.
 
     Args:
-        config: librdkafka's options for reaching the cluster.
+        settings: how to reach the cluster.
         group_id: a group that may be read: librdkafka looks for its coordinator, though nothing of it is asked.
     """
     return ConsumerClient(
         {
             **QUICKLY,
-            **config,
+            **client_config(settings),
             "group.id": group_id,
             "enable.auto.commit": False,
             "enable.partition.eof": True,

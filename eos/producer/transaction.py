@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from eos import retry
@@ -96,6 +95,21 @@ class Transaction:
         CommitOutcomeUnknownError: the commit stayed without an answer.
     """
 
+    topics: Collection[str] | None = None  # those that may be written to; None: any
+    in_block = False  # of a session, which alone begins and ends it, with the offsets
+    records_in = 0  # only reported
+    records_out = 0
+    commit_sent = False
+    seconds = 0.0
+    commit_seconds = 0.0
+    _state = TransactionState.NEW
+    _offsets: OffsetVector | None = None
+    _group: GroupMetadata | None = None
+    _begun_at = 0.0
+    _raised: EosError | None = None
+    _errors: tuple[BaseException, ...] = ()  # that led to its end
+    _end_noted = False  # by the owner
+
     def __init__(
         self,
         client: TransactionalClient,
@@ -108,20 +122,6 @@ class Transaction:
         self._owner = owner
         self._deadlines = deadlines
         self._on_retry = on_retry
-        self._state = TransactionState.NEW
-        self._offsets: OffsetVector | None = None
-        self._group: GroupMetadata | None = None
-        self._begun_at = 0.0
-        self._raised: EosError | None = None
-        self._errors: tuple[BaseException, ...] = ()  # that led to its end
-        self._end_noted = False  # by the owner
-        self.topics: Collection[str] | None = None  # those that may be written to; None: any
-        self.in_block = False  # of a session, which alone begins and ends it, with the offsets
-        self.records_in = 0  # only reported
-        self.records_out = 0
-        self.commit_sent = False
-        self.seconds = 0.0
-        self.commit_seconds = 0.0
 
     @property
     def state(self) -> TransactionState:
@@ -150,9 +150,7 @@ class Transaction:
         self.begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if error is None:
             self.commit()
             return False
@@ -439,18 +437,11 @@ class VoidTransaction(Transaction):
     """Stands for a transaction that could not begin: each produce raises the reason. It is never committed."""
 
     def __init__(self, reason: EosError) -> None:
-        self._raised = reason
+        self._raised = self._reason = reason
         self._state = TransactionState.ABORTED
-        self._offsets = None
-        self.topics = None
-        self.in_block = False
-        self.records_in = self.records_out = 0
-        self.commit_sent = False
-        self.seconds = self.commit_seconds = 0.0
 
     def _require_open(self, what: str) -> None:  # noqa: ARG002 - as in the class above
-        if self._raised is not None:
-            raise self._raised
+        raise self._reason
 
 
 def _as_columns(topic: str, messages: Iterable[Mapping[str, Any]]) -> OutputBatch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from eos.errors import RebalancedError, RetriableError, UsageError
@@ -19,7 +18,7 @@ from eos.group.guards import refuse_members
 from eos.group.metadata import OwnershipMode
 from eos.job import checked_topics
 from eos.kafka.admin import Admin
-from eos.kafka.config import client_config, consumer_config
+from eos.kafka.config import consumer_config
 from eos.kafka.consumer import ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
@@ -109,9 +108,7 @@ class ShardConsumer:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -119,7 +116,7 @@ class ShardConsumer:
         client = ConsumerClient(consumer_config(self._settings, self._group, None))
         try:
             if self._given is not None:
-                admin = Admin(client_config(self._settings))
+                admin = Admin.of(self._settings)
                 refuse_members(admin, self._group, self._mode, within_s=self._settings.open_deadline_s)
             partitions, stored = apply_start_policy(
                 self._settings,

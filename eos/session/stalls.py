@@ -21,7 +21,6 @@ from eos.calls import Call
 from eos.errors import EosError, UnavailableError
 from eos.events import CallRetried, Listener, PartitionStalled
 from eos.kafka.admin import Admin, AskedOffsets, Mark, shared_admin
-from eos.kafka.config import client_config
 from eos.kafka.statistics import FetchState
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -127,7 +126,7 @@ class StallWatch:
 
     def _ask(self, partitions: list[Partition]) -> AskedOffsets:
         if self._admin is None:
-            self._admin = shared_admin(client_config(self._settings))
+            self._admin = shared_admin(self._settings)
         return self._admin.ask_offsets_at(Mark.LAST_STABLE, partitions, self._every_s)
 
     def _moved(self, partition: Partition, progress: tuple[int, FetchState]) -> bool:

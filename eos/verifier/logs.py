@@ -47,12 +47,11 @@ class LogReader:
     """
 
     def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
-        config = client_config(settings)
         self._deadline = deadline
-        self._admin = Admin(config)
+        self._admin = Admin.of(settings)
         self._consumer = ConsumerClient(
             {
-                **config,
+                **client_config(settings),
                 "group.id": group,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
