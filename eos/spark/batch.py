@@ -54,7 +54,7 @@ class ExactlyOnceBatch:
     >>> batch = ExactlyOnceBatch(spark, settings, name="totals", inputs=["in"], outputs=["out"])  # doctest: +SKIP
     >>> batch.run(lambda df: df.select("shard", "key", "value"))  # doctest: +SKIP
 
-    Safe under task retries, speculation, lost executors, a killed driver and a second driver: whoever comes second
+    Safe under task retries, speculation, lost executors, a killed driver and a second driver: the one that comes second
     finds the offsets committed and skips. The transform must be deterministic, because what is tried again must
     come out the same: no rand(), uuid(), current_timestamp(), no limit() without an order.
 
@@ -64,7 +64,7 @@ class ExactlyOnceBatch:
         name: letters, digits, '_' and '-'; the first part of the transactional.ids, and the group if none is set.
         inputs: the topics read.
         outputs: every topic that rows may go to.
-        listener: told what happens, on the driver, when a run's results are in.
+        listener: called with each event (``eos.events``), on the driver; with those of the tasks when the run's results are in.
 
     Raises:
         ConfigError: the session is one in which a run cannot keep its promise.
@@ -220,7 +220,7 @@ class ExactlyOnceBatch:
                 at = "nowhere" if found is None else f"at offset {found.offset}"
                 raise FencedError(
                     f"{one.partition}: every task has ended, and the group {plan.group!r} stands {at} instead of "
-                    f"{one.end}: somebody else has set its offsets"
+                    f"{one.end}: its offsets were set from outside"
                 )
 
     def _explained(self, error: Exception, plan: InputPlan) -> EosError:

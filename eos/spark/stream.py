@@ -72,7 +72,7 @@ def exactly_once_sink(
         shards: transactions that a batch is divided into; ``spark.sink_shards`` if not given. A change takes effect
             with the first batch that is not begun.
         adopt: what a refusal said to pass; it decides for one batch of one query and has no effect afterwards.
-        listener: told what happens, on the driver.
+        listener: called with each event (``eos.events``), on the driver.
 
     Raises:
         ConfigError: a setting, name or topic is wrong.
@@ -253,6 +253,6 @@ def _way_out(plan: BatchPlan, store: LedgerStore) -> str:
     return (
         "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
         "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
-        f"processed, pass once: adopt={plan.token!r}; if the id of the former topic still stands in the ledger, take it "
+        f"processed, pass once: adopt={plan.token!r}; if the id of the deleted topic still stands in the ledger, take it "
         f"away before: kafka-consumer-groups.sh --delete-offsets --group {store.group_of(0)} --topic … (the input)"
     )

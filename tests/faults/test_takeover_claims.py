@@ -32,8 +32,8 @@ def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
 def owner_of(bootstrap: str, job: FaultJob) -> str:
     (source,) = job.inputs
     metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0][1]
-    stamp = OffsetMetadata.parse(metadata)
-    return "" if stamp is None else stamp.owner
+    parsed = OffsetMetadata.parse(metadata)
+    return "" if parsed is None else parsed.owner
 
 
 def process(session: PipelinedSession, job: FaultJob, count: int) -> None:
