@@ -14,7 +14,6 @@ from eos import (
     FencedError,
     RecordRefusedError,
     ReopenError,
-    Settings,
     UnavailableError,
     UsageError,
 )
@@ -27,6 +26,7 @@ from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.observer import create_topics, read_committed, unique
 from tests.support.one_shard import OneShard
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -199,9 +199,8 @@ def test_asked_reopen_of_an_undisturbed_producer_changes_nothing(world: OneShard
 
 
 def test_producer_that_was_never_open_cannot_be_reopened(bootstrap: str, shard: Shard) -> None:
-    settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
     with pytest.raises(UsageError, match="not open"):
-        ShardProducer(settings, shard).reopen()
+        ShardProducer(settings_of(bootstrap), shard).reopen()
 
 
 def test_fenced_producer_cannot_be_reopened_over_the_new_owner(world: OneShard) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer
 
-from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Settings, Transaction
+from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Transaction
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.kafka.consumer import GroupMetadata
 from eos.producer.last_commit import Outcome
@@ -25,6 +25,8 @@ from eos.shards import PartitionShard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.observer import broker_config, committed_offsets, read_committed, unique
+from tests.support.sessions import wait_delivered
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -39,33 +41,24 @@ class Owner:
     """A producer behind the proxy, and what an outside reader sees of it."""
 
     def __init__(self, proxy: HoldProxy, bootstrap: str, source: str, out: str, timeout_ms: int) -> None:
-        overrides: dict[str, Any] = {
-            "kafka.bootstrap_servers": proxy.bootstrap_servers,
-            "transaction.timeout_ms": timeout_ms,
-            "transaction.commit_deadline_ms": 15_000,
-        }
         self._bootstrap = bootstrap
         self._source = source
         self.out = out
         self.told: list[Event] = []
         self.group = unique("late")
         shard = PartitionShard(unique("late"), self.group, Partition(source, 0))
-        settings = Settings.load(overrides=overrides, environ={})
-        self.producer = ShardProducer(settings, shard, listener=self._tell)
+        settings = settings_of(
+            proxy.bootstrap_servers,
+            transaction__timeout_ms=timeout_ms,
+            transaction__commit_deadline_ms=15_000,
+        )
+        self.producer = ShardProducer(settings, shard, listener=self.told.append)
         self.member = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group, "log_level": 0})
-
-    def _tell(self, event: Event) -> None:
-        self.told.append(event)
 
     def write(self, txn: Transaction, partition: int, value: bytes) -> None:
         """Produce one record, and wait until the broker has it."""
         txn.produce(self.out, value, partition=partition)
-        client = self.producer._client
-        assert client is not None
-        deadline = time.monotonic() + WAIT_S
-        while len(client._producer) and time.monotonic() < deadline:
-            client.poll()
-            time.sleep(0.005)
+        wait_delivered(self.producer._client)
 
     def add_offset(self, txn: Transaction, offset: int) -> None:
         metadata = GroupMetadata(self.group, self.member.consumer_group_metadata())

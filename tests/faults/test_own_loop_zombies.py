@@ -26,6 +26,7 @@ from tests.support.observer import (
     unique,
 )
 from tests.support.processes import Child, running
+from tests.support.sessions import wait_delivered
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -78,7 +79,7 @@ def be_an_owner(bootstrap: str, group: str, source: str, out: str, mode: str, go
                     for record in batch:
                         txn.produce(out, record.value, key=record.key)
                     if nth == 2:
-                        assert not txn._client._producer.flush(WAIT_S)
+                        wait_delivered(txn._client)
                         say("filled")
                         wait_for(Path(go_on))
                 say("committed" if txn.committed else "not committed")

@@ -39,6 +39,7 @@ from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import assert_exactly_once, create_topics, unique
 from tests.support.process_ends import end_process
 from tests.support.processes import Child, running_module
+from tests.support.settings import settings_of
 
 _MODULE = "tests.support.jobs_for_faults"
 _VARIABLE = "FAULTS_JOB"
@@ -181,7 +182,7 @@ def fault_job(
 
 def settings_for(bootstrap: str, **changes: object) -> Settings:
     """Settings with short times; changes by dotted name, with ``__`` for the dot."""
-    return Settings.load(overrides=_overrides(bootstrap, changes), environ={})
+    return settings_of(**_overrides(bootstrap, changes))
 
 
 def _overrides(bootstrap: str, changes: Mapping[str, object]) -> dict[str, object]:
@@ -352,7 +353,7 @@ def _main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO)
     kind, text = arguments
     told = json.loads(text)
-    settings = Settings.load(overrides=told["overrides"], environ={})
+    settings = settings_of(**told["overrides"])
     run = {"shards": _run_process, "workers": _run_workers}[kind]
     return int(run(settings, until_caught_up=told["until_caught_up"]))
 
