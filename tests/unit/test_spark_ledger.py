@@ -318,10 +318,7 @@ def _reshard(
     kafka.set(0, begun, plan.rewritten)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_drivers_that_want_different_numbers_of_shards_never_divide_a_batch_in_two_ways(seed: int) -> None:
-    """Whatever the interleaving: each batch is written once, whole, as one number of shards."""
-    rng = random.Random(seed)
+def _run_drivers(rng: random.Random) -> None:
     kafka = _Kafka()
     batches = 5
     alive = [_driver(kafka, rng.randint(1, _MOST), batches, rng) for _ in range(rng.randint(1, 3))]
@@ -339,3 +336,13 @@ def test_drivers_that_want_different_numbers_of_shards_never_divide_a_batch_in_t
         whole = batch + 1 in kafka.written  # Spark goes on only from a batch that is done
         assert written == list(range(shards)) if whole else len(written) == len(set(written)), (batch, writes)
     assert kafka.finished > 1
+
+
+def test_drivers_that_want_different_numbers_of_shards_never_divide_a_batch_in_two_ways() -> None:
+    """Whatever the interleaving: each batch is written once, whole, as one number of shards."""
+    for seed in range(300):
+        try:
+            _run_drivers(random.Random(seed))
+        except Exception as error:
+            error.add_note(f"with the seed {seed}")
+            raise
