@@ -399,13 +399,18 @@ def _placed(error: KafkaError, message: Message) -> KafkaError:
     return KafkaError(error.code(), f"{where}: {error.str()}", error.fatal(), error.retriable())
 
 
-def offsets_reader(settings: Settings, group_id: str, *, stable: bool) -> ConsumerClient:
-    """A client that only reads what a group has stored, without joining it.
+def lone_reader(
+    settings: Settings, group_id: str, *, stable: bool, options: Mapping[str, Any] | None = None
+) -> ConsumerClient:
+    """A client that only reads: it joins no group, and commits nothing.
 
     Args:
         settings: how to reach the cluster.
-        group_id: the group.
-        stable: wait for transactions that are pending on the offsets; OffsetFetch asks so only under read_committed.
+        group_id: whose offsets are read. It must be a group that may be read, also where none are: librdkafka looks for its
+            coordinator.
+        stable: read committed records only, and wait for transactions that are pending on the offsets: OffsetFetch asks so
+            only under read_committed.
+        options: librdkafka's, for a reader of records.
     """
     return ConsumerClient(
         {
@@ -415,33 +420,7 @@ def offsets_reader(settings: Settings, group_id: str, *, stable: bool) -> Consum
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
             "log_level": 0,  # what goes wrong is raised; a refused login would be logged twenty times a second
-        }
-    )
-
-
-def log_prober(settings: Settings, group_id: str) -> ConsumerClient:
-    """A client that reads a record or the end of each partition it is assigned, of any transaction, and joins no group.
-
-    Args:
-        settings: how to reach the cluster.
-        group_id: a group that may be read: librdkafka looks for its coordinator, though nothing of it is asked.
-    """
-    return ConsumerClient(
-        {
-            **QUICKLY,
-            **client_config(settings),
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted",
-            "fetch.message.max.bytes": 1,  # the broker sends one batch all the same
-            "fetch.wait.max.ms": 10,
-            "queued.min.messages": 1,
-            # A queue of one is full by any event in it, and a full one postpones the next fetch by 1,000 ms if not said
-            # otherwise: members that took partitions over answered 1 to 3 s later (measured with 2.16).
-            "fetch.queue.backoff.ms": 2,
-            "log_level": 0,
+            **(options or {}),
         }
     )
 

@@ -10,7 +10,7 @@ from eos.deadline import Deadline
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.committed import offsets_at, partitions_of
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import offsets_reader
+from eos.kafka.consumer import lone_reader
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -51,7 +51,7 @@ class CatchUp:
         self._deadline_s = settings.held_back_deadline_s
         self._admin = Admin.of(settings)
         # A client of its own: on the loop's, the questions would wait behind its fetches.
-        self._client = offsets_reader(settings, group, stable=True)
+        self._client = lone_reader(settings, group, stable=True)
         deadline = Deadline(settings.open_deadline_s)
         try:
             if only is None:

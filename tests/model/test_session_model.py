@@ -433,7 +433,7 @@ class SessionMachine(RuleBasedStateMachine):
             lambda *_, doubt, **__: FakeProducer(self.world, doubt),
         )
         patch.setattr(
-            "eos.group.committed.offsets_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
+            "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
         patch.setattr("eos.session.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
         patch.setattr("eos.session.consumer.apply_start_policy", lambda *_, **__: self.world.start())

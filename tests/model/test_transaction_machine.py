@@ -277,7 +277,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
-        patch.setattr("eos.group.committed.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr("eos.group.committed.lone_reader", lambda *_, **__: FakeReader(self.world))
         patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
         for module in (
             "eos.producer.producer",
