@@ -77,12 +77,8 @@ class ProducerState(StrEnum):
 class ShardProducer:
     """The one producer of a shard.
 
-    >>> with ShardProducer(settings, shard) as producer:       # doctest: +SKIP
-    ...     with producer.transaction() as txn:
-    ...         txn.produce("payments", b"...", key=b"merchant-7")
-
     The transactional.id comes from the shard, so another process that opens the same shard fences this producer,
-    and aborts at once what it left open.
+    and aborts at once what it left open. Errors are those of :class:`eos.TransactionalProducer`.
 
     Args:
         settings: how to reach the cluster, and the transaction's limits.
@@ -94,11 +90,6 @@ class ShardProducer:
         compare_when_fenced: a fence is an UnprovenFenceError, at most three times in ten minutes: the reopen after it looks
             for another owner's commit. For owners that commit soon after open, or are members of a group. An owner that may
             wait before its first commit would be fenced by the older owner.
-
-    Raises:
-        ConfigError: librdkafka or the cluster refuses a setting (from open on).
-        FencedError: another owner has the shard; also at every later use.
-        UnavailableError: the cluster did not answer in time.
     """
 
     def __init__(

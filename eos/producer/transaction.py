@@ -86,7 +86,7 @@ class Deadlines(Protocol):
 class Transaction:
     """A block: entering begins, leaving commits, an exception aborts and goes on untouched.
 
-    Made by :meth:`eos.ShardProducer.transaction`; single use.
+    Made by a session or a :class:`eos.TransactionalProducer`; single use.
 
     Raises (from the block's end):
         AbortableError: the transaction was aborted; rewind and begin anew.
