@@ -23,7 +23,7 @@ from eos.producer.last_commit import Outcome
 from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
 from eos.testing.proxy.frames import ApiKey
-from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
+from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy, ends_with
 from tests.support.observer import broker_config, committed_offsets, read_committed, unique
 from tests.support.sessions import wait_delivered
 from tests.support.settings import settings_of
@@ -80,6 +80,24 @@ class Owner:
                 return
         pytest.fail("five tries were not enough")
 
+    def end_one(self, value: bytes, offset: int, *, committed: bool) -> None:
+        """Commit a record and an offset, or abort another record."""
+        if committed:
+            self.commit_one(value, offset)
+            return
+        with self.producer.transaction() as txn:
+            self.write(txn, 0, b"aborted")
+            raise AbortTransaction
+
+    def commit_around(self, late: Hold, offset: int) -> int | None:
+        """Commit two records and an offset. A held request arrives between the records; returns the error it gets."""
+        with self.producer.transaction() as txn:
+            self.write(txn, 0, b"a")
+            error = late.deliver(WAIT_S)
+            self.write(txn, 1, b"b")
+            self.add_offset(txn, offset)
+        return error
+
     def count(self, kind: type[Event]) -> int:
         return sum(isinstance(event, kind) for event in self.told)
 
@@ -125,14 +143,8 @@ def test_late_abort_loses_no_record_of_the_next_transaction(
 ) -> None:
     owner.commit_one(b"before", 1)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=False), reset_client=True)
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"aborted")
-        raise AbortTransaction
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"a")
-        error = late.deliver(WAIT_S)
-        owner.write(txn, 1, b"b")
-        owner.add_offset(txn, 2)
+    owner.end_one(b"", 0, committed=False)
+    error = owner.commit_around(late, 2)
     seen, offset = owner.seen()
     if rebuilt:
         assert error == INVALID_PRODUCER_EPOCH
@@ -228,17 +240,8 @@ def test_end_that_was_sent_again_after_a_request_timeout_is_noticed(
     """A client waits transaction.timeout.ms - 100 ms for the answer, so the transaction may expire as well."""
     owner.commit_one(b"before", 1)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=committed))
-    if committed:
-        owner.commit_one(b"first", 2)
-    else:
-        with owner.producer.transaction() as txn:
-            owner.write(txn, 0, b"aborted")
-            raise AbortTransaction
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"a")
-        assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
-        owner.write(txn, 1, b"b")
-        owner.add_offset(txn, 3)
+    owner.end_one(b"first", 2, committed=committed)
+    assert owner.commit_around(late, 3) == INVALID_PRODUCER_EPOCH
     assert owner.count(ProducerOpened) >= 2
     first = [(0, b"first")] if committed else []
     assert owner.seen() == ([(0, b"before"), *first, (0, b"a"), (1, b"b")], 3)
@@ -255,17 +258,8 @@ def test_fourth_disconnect_within_30_s_is_noticed_although_its_log_line_may_be_s
         time.sleep(0.2)
     rebuilds = owner.count(ProducerOpened)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=committed), reset_client=True)
-    if committed:
-        owner.commit_one(b"3", 4)
-    else:
-        with owner.producer.transaction() as txn:
-            owner.write(txn, 0, b"aborted")
-            raise AbortTransaction
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"a")
-        assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
-        owner.write(txn, 1, b"b")
-        owner.add_offset(txn, 5)
+    owner.end_one(b"3", 4, committed=committed)
+    assert owner.commit_around(late, 5) == INVALID_PRODUCER_EPOCH
     assert owner.count(ProducerOpened) > rebuilds
     third = [(0, b"3")] if committed else []
     assert owner.seen() == ([(0, b"0"), (0, b"1"), (0, b"2"), *third, (0, b"a"), (1, b"b")], 5)
