@@ -202,7 +202,7 @@ class ShardProducer:
                 f"{self!r}: the last commit got no answer, and it has happened: its records must not be produced again. "
                 "Fix: call reopen() after a CommitOutcomeUnknownError; it returns the outcome of the commit"
             )
-        transaction = Transaction(self._require_client(), self, self, on_retry=self._on_retry)
+        transaction = Transaction(self._require_client(), self)
         self._open_transaction = transaction
         return transaction
 
@@ -352,7 +352,7 @@ class ShardProducer:
                 Call.INIT,
                 client.init,
                 deadline=Deadline(self._settings.open_deadline_s),
-                on_retry=self._on_retry,
+                on_retry=self.on_retry,
             )
         except BaseException as error:
             client.close()
@@ -428,7 +428,7 @@ class ShardProducer:
         """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
         with fresh_reader(self._settings, group_id, stable=stable) as reader:
             return committed_offsets(
-                reader, partitions, timeout_s=self._settings.open_deadline_s, on_retry=self._on_retry
+                reader, partitions, timeout_s=self._settings.open_deadline_s, on_retry=self.on_retry
             )
 
     def _settle(self, outcome: Outcome) -> None:
@@ -472,7 +472,7 @@ class ShardProducer:
             raise UsageError(f"{self!r}: it is not open")
         return self._client
 
-    def _on_retry(self, call: Call, attempt: int, error: EosError) -> None:
+    def on_retry(self, call: Call, attempt: int, error: EosError) -> None:
         self._listener(CallRetried(self.transactional_id, call, attempt, str(error)))
 
 

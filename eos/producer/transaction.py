@@ -68,10 +68,11 @@ class TransactionOwner(Protocol):
         """The transaction reached a final state, with the errors that led there."""
         ...
 
+    def on_retry(self, call: Call, attempt: int, error: EosError) -> None:
+        """A call is made again."""
+        ...
 
-class Deadlines(Protocol):
-    """How long a transaction's steps may take, in seconds."""
-
+    # How long the steps may take.
     @property
     def timeout_s(self) -> float: ...
     @property
@@ -110,18 +111,9 @@ class Transaction:
     _errors: tuple[BaseException, ...] = ()  # that led to its end
     _end_noted = False  # by the owner
 
-    def __init__(
-        self,
-        client: TransactionalClient,
-        owner: TransactionOwner,
-        deadlines: Deadlines,
-        *,
-        on_retry: retry.OnRetry | None = None,
-    ) -> None:
+    def __init__(self, client: TransactionalClient, owner: TransactionOwner) -> None:
         self._client = client
         self._owner = owner
-        self._deadlines = deadlines
-        self._on_retry = on_retry
 
     @property
     def state(self) -> TransactionState:
@@ -163,7 +155,7 @@ class Transaction:
         self._refuse_in_block("begin")
         self._require(TransactionState.NEW, "begin")
         self._begun_at = time.monotonic()
-        self._expires = Deadline(self._deadlines.timeout_s)
+        self._expires = Deadline(self._owner.timeout_s)
         try:
             self._client.begin()
         except BaseException as error:
@@ -319,7 +311,7 @@ class Transaction:
         self.commit_sent = True
         self._move(TransactionState.COMMITTING)
         try:
-            self._resume_commit(self._deadlines.commit_deadline_s)
+            self._resume_commit(self._owner.commit_deadline_s)
         except (AbortableError, RecordError) as error:
             self.abort(error)
             if self.state is TransactionState.UNRESOLVED:
@@ -334,7 +326,7 @@ class Transaction:
         except BaseException as error:
             # A signal handler raised. After a sent commit no abort is allowed: the same commit is tried once more, for a short time.
             try:
-                self._resume_commit(self._deadlines.abort_deadline_s)
+                self._resume_commit(self._owner.abort_deadline_s)
             except BaseException as unanswered:
                 self._end(TransactionState.UNRESOLVED, unanswered)
                 raise error from unanswered
@@ -352,7 +344,7 @@ class Transaction:
         self._move(TransactionState.ABORTING)
         reasons = () if reason is None else (reason,)
         try:
-            self._resume(Call.ABORT, self._client.abort, self._deadlines.abort_deadline_s)
+            self._resume(Call.ABORT, self._client.abort, self._owner.abort_deadline_s)
         except BaseException as error:
             if reason is not None:
                 reason.add_note(f"the abort that followed failed too: {error}")
@@ -395,8 +387,8 @@ class Transaction:
             call,
             function,
             deadline=Deadline(seconds),
-            on_retry=self._on_retry,
-            given_up=self._deadlines.given_up,
+            on_retry=self._owner.on_retry,
+            given_up=self._owner.given_up,
         )
 
     def _committed(self, began: float) -> None:
