@@ -96,10 +96,9 @@ class Session:
         stop: threading.Event | None = None,
         listener: Listener = ignore_event,
     ) -> None:
-        check_topics(app, inputs, outputs)
+        self._inputs, written = check_topics(app, inputs, outputs)
         self.shard = _shard(settings, app, partition)
-        self._inputs = tuple(inputs)
-        self._outputs = frozenset(outputs)
+        self._outputs = frozenset(written)
         self._settings = settings
         self.until_caught_up = until_caught_up
         self._stop = stop or threading.Event()

@@ -13,6 +13,7 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 from eos.errors import EosError, FencedError, OffsetGapError, UsageError
 from eos.events import Listener, ProducerOpened, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
+from eos.job import check_topics
 from eos.settings import Settings
 from eos.spark.declared import FrameTransform
 from eos.spark.done_ranges import WHOLE_INPUT, DoneRanges
@@ -81,16 +82,11 @@ class ExactlyOnceBatch:
         outputs: Sequence[str],
         listener: Listener = ignore_event,
     ) -> None:
-        if isinstance(inputs, str) or isinstance(outputs, str) or not inputs or not outputs:
-            raise UsageError("inputs and outputs are lists of at least one topic each")
-        if loop := sorted(set(inputs) & set(outputs)):
-            raise UsageError(f"{loop} is input and output; the job would feed itself forever")
+        self._inputs, self._outputs = check_topics(name, inputs, outputs)
         warn_of_session(spark, settings)
         self._spark = spark
         self._settings = settings
         self._name = name
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
         self._listener = listener
 
     def plan(self, commit: Commit = "partition") -> InputPlan:
