@@ -37,6 +37,7 @@ from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
+from eos.kafka.positions import as_partitions, bare, positions_of
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -253,18 +254,13 @@ class Admin:
             absent=(),
             topic=lambda partition: partition.topic,
         )
-        found = {Partition(p.topic, p.partition): answer for p, answer in answers.items()}
+        found = dict(zip(as_partitions(answers), answers.values(), strict=True))
         # A question that timed out is answered by -1001, without an error (tests/canaries).
         if unanswered := [p for p, at in found.items() if at.offset < 0]:
             raise RetriableError(
                 f"{Call.METADATA}: no answer in time about {unanswered[0]}", code="_TIMED_OUT"
             )
-        epochs = {
-            p: at.leader_epoch
-            for p, at in found.items()
-            if at.leader_epoch is not None and at.leader_epoch >= 0
-        }
-        return OffsetVector({p: at.offset for p, at in found.items()}, epochs)
+        return positions_of(found)
 
     def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
         """As `offsets_at`, without waiting for the answers."""
@@ -274,7 +270,7 @@ class Admin:
         self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
     ) -> Mapping[TopicPartition, Future[Any]]:
         spec, isolation = _SPECS[mark]
-        wanted = {TopicPartition(p.topic, p.number): spec for p in partitions}
+        wanted = dict.fromkeys(bare(partitions), spec)
         timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
         with self._classified():
             return self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)

@@ -22,6 +22,7 @@ from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
+from eos.kafka.positions import as_partitions, bare, epoch_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -135,7 +136,7 @@ class ConsumerClient:
                 if self._closing is not None:
                     time.sleep(_CLOSING_CALLBACK_S)
                 try:
-                    callback(_partitions(partitions))
+                    callback(as_partitions(partitions))
                 finally:
                     # A callback that takes or gives up nothing leaves that to confluent-kafka: it assigns all partitions, from
                     # offsets that eos has not read.
@@ -162,17 +163,17 @@ class ConsumerClient:
         what was before the offset (KIP-320); if not, consume() raises an OffsetGapError. See `eos.group.committed.refuse_truncated`.
         """
         self._reads = True
-        self._guard(Call.CONSUME, self._consumer.assign, _offsets(positions))
+        self._guard(Call.CONSUME, self._consumer.assign, with_offsets(positions))
 
     def incremental_assign(self, positions: OffsetVector) -> None:
         """Take over partitions in a cooperative rebalance; leader epochs count as in :meth:`assign`."""
         self._reads = True
-        self._guard(Call.CONSUME, self._consumer.incremental_assign, _offsets(positions))
+        self._guard(Call.CONSUME, self._consumer.incremental_assign, with_offsets(positions))
         self._rebalanced = True
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
         """Give partitions up in a cooperative rebalance."""
-        self._guard(Call.CONSUME, self._consumer.incremental_unassign, _bare(partitions))
+        self._guard(Call.CONSUME, self._consumer.incremental_unassign, bare(partitions))
         self._rebalanced = True
 
     def consume(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> Fetched:
@@ -230,7 +231,7 @@ class ConsumerClient:
 
     def assignment(self) -> frozenset[Partition]:
         """The partitions that are read."""
-        return frozenset(_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
+        return frozenset(as_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
 
     def positions(
         self, partitions: Iterable[Partition], topic_ids: Mapping[str, str] | None = None
@@ -241,20 +242,13 @@ class ConsumerClient:
             partitions: which to ask for.
             topic_ids: the ids of their topics, as far as they are known.
         """
-        offsets: dict[Partition, int] = {}
-        epochs: dict[Partition, int] = {}
         wanted = list(partitions)
-        found = self._guard(Call.CONSUME, self._consumer.position, _bare(wanted))
-        for partition, at in zip(wanted, found, strict=True):
-            if (offset := at.offset) >= 0:
-                offsets[partition] = offset
-                if (epoch := at.leader_epoch) is not None and epoch >= 0:
-                    epochs[partition] = epoch
-        return OffsetVector(offsets, epochs, topic_ids)
+        found = self._guard(Call.CONSUME, self._consumer.position, bare(wanted))
+        return positions_of(dict(zip(wanted, found, strict=True)), topic_ids)
 
     def seek(self, positions: OffsetVector) -> None:
         """Go to these offsets, if the log still holds what was before them; what was fetched ahead is dropped."""
-        for position in _offsets(positions):
+        for position in with_offsets(positions):
             self._guard(Call.CONSUME, self._consumer.seek, position)
 
     def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
@@ -263,7 +257,7 @@ class ConsumerClient:
         Raises:
             RetriableError: no answer, or another transaction is pending on the offsets (KIP-447, require-stable).
         """
-        wanted = _bare(partitions)
+        wanted = bare(partitions)
         if not wanted:
             return {}
         if not self._asked:  # a coordinator that may not be asked is met soon, and the reason is known then
@@ -277,7 +271,7 @@ class ConsumerClient:
             if p.error is not None:
                 raise self._classified(Call.COMMITTED, p.error, [p.topic])
             if p.offset not in (OFFSET_INVALID, -1):
-                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "", _epoch(p))
+                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "", epoch_of(p))
         return result
 
     def group_metadata(self) -> GroupMetadata:
@@ -423,28 +417,3 @@ def lone_reader(
             **(options or {}),
         }
     )
-
-
-def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:
-    return [Partition(p.topic, p.partition) for p in partitions]
-
-
-def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    return [TopicPartition(p.topic, p.number) for p in partitions]
-
-
-def _offsets(positions: OffsetVector) -> list[TopicPartition]:
-    return [
-        TopicPartition(p.topic, p.number, offset, leader_epoch=epoch_or_none(positions.epoch_of(p)))
-        for p, offset in positions.items()
-    ]
-
-
-def epoch_or_none(epoch: int | None) -> int:
-    """A leader epoch as the client takes it: -1 stands for none."""
-    return -1 if epoch is None else epoch
-
-
-def _epoch(found: TopicPartition) -> int | None:
-    epoch = found.leader_epoch
-    return None if epoch is None or epoch < 0 else epoch
