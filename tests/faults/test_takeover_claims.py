@@ -16,17 +16,13 @@ from eos.group.metadata import OffsetMetadata
 from eos.session.pipeline import PipelinedSession
 from eos.shards import PartitionShard
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+from tests.support.observer import committed_offsets, load
 from tests.support.sessions import session_for
 
 pytestmark = pytest.mark.broker
 
 OWNED = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
 WAIT_S = 30.0
-
-
-def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
-    produce_plain(bootstrap, topic, [PlainRecord(f"{prefix}{n}".encode(), partition=0) for n in range(count)])
 
 
 def owner_of(bootstrap: str, job: FaultJob) -> str:

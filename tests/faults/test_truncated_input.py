@@ -23,6 +23,7 @@ from tests.support.observer import (
     PlainRecord,
     committed_offsets,
     create_topics,
+    load,
     produce_plain,
     read_committed,
     unique,
@@ -50,10 +51,6 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
         tmp_path_factory.mktemp("kafka"), heap_mb=384, jars=jars, jvm_options=QUICK_START
     ) as cluster:
         yield cluster
-
-
-def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
-    produce_plain(bootstrap, topic, [PlainRecord(f"{prefix}{n}".encode(), partition=0) for n in range(count)])
 
 
 class Truncated:

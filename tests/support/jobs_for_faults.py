@@ -36,7 +36,7 @@ from eos.runner.worker_process import Plan
 from eos.session.session import Session
 from eos.settings import Settings
 from tests.support.exactly_once import Comparison, Output, SeenRecord
-from tests.support.observer import assert_exactly_once, create_topics, unique
+from tests.support.observer import assert_exactly_once, create_topics, load, unique
 from tests.support.process_ends import end_process
 from tests.support.processes import Child, running_module
 from tests.support.settings import settings_of
@@ -125,6 +125,10 @@ class FaultJob:
     @property
     def drive(self) -> Drive:
         return own_loop if self.own_loop else run
+
+    def load(self, bootstrap: str, count: int, prefix: str = "", partitions: Sequence[int] = (0, 1)) -> None:
+        """Produce so many numbered values to the first input."""
+        load(bootstrap, self.inputs[0], count, prefix, partitions)
 
     def expected(self, record: SeenRecord) -> list[Output]:
         """What the observer must find for an input record."""

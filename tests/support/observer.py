@@ -40,6 +40,7 @@ __all__ = [
     "broker_config",
     "committed_offsets",
     "create_topics",
+    "load",
     "lso",
     "produce_plain",
     "read_committed",
@@ -166,6 +167,14 @@ def produce_plain(
         msg = f"{topic}: {undelivered} records were not delivered in time"
         raise TimeoutError(msg)
     return [delivered[index] for index in sorted(delivered)]
+
+
+def load(bootstrap: str, topic: str, count: int, prefix: str = "", partitions: Sequence[int] = (0,)) -> None:
+    """Produce so many numbered values, in turn to these partitions."""
+    values = [
+        PlainRecord(f"{prefix}{n}".encode(), partition=partitions[n % len(partitions)]) for n in range(count)
+    ]
+    produce_plain(bootstrap, topic, values, timeout_s=60)
 
 
 def read_committed(
