@@ -23,9 +23,9 @@ from eos.runner.loop import Loop
 from eos.shards import OrdinalShard, Shard
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy
-from tests.support.observer import produce_plain, unique
+from tests.support.observer import assert_copied, produce_plain, unique
 from tests.support.one_shard import OneShard
-from tests.support.sessions import assert_copied, commit, fill, session_for, wait_delivered
+from tests.support.sessions import commit, fill, session_for, wait_delivered
 from tests.support.settings import owning, settings_of, shard_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from eos import DeliveryError
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.late import HOLDS
-from tests.support.observer import produce_plain, unique
-from tests.support.sessions import assert_copied, commit, fill, session_for
+from tests.support.observer import assert_copied, produce_plain, unique
+from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import owning, settings_of, shard_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from eos.offsets import Partition
 from eos.testing.proxy.hold_proxy import Hold, HoldProxy
 from tests.support.jobs_for_faults import settings_for
 from tests.support.late import HOLDS
-from tests.support.observer import PlainRecord, produce_plain, unique
-from tests.support.sessions import assert_copied, wait_delivered
+from tests.support.observer import PlainRecord, assert_copied, produce_plain, unique
+from tests.support.sessions import wait_delivered
 from tests.support.settings import owning
 
 if TYPE_CHECKING:

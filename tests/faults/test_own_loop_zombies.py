@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eos import EosError, Partition, Session
-from tests.support.exactly_once import Output, SeenRecord
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
     PlainRecord,
-    assert_exactly_once,
+    assert_copied,
     committed_offsets,
     produce_plain,
     read_uncommitted,
@@ -141,11 +140,7 @@ class World:
                 blocks -= 1
 
     def check(self) -> None:
-        def copied(record: SeenRecord) -> list[Output]:
-            return [(self.out, record.key, record.value)]
-
-        seen = assert_exactly_once(self.bootstrap, self.group, [self.source], [self.out], copied)
-        assert seen.processed == BLOCKS * STEP
+        assert_copied(self.bootstrap, self.group, self.source, self.out, BLOCKS * STEP)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.support.dump_log import EntryKind, dump_log
 from tests.support.observer import (
+    assert_copied,
     committed_offsets,
     lso,
     produce_plain,
@@ -25,7 +26,7 @@ from tests.support.observer import (
     read_uncommitted,
     unique,
 )
-from tests.support.sessions import assert_copied, session_for, wait_delivered
+from tests.support.sessions import session_for, wait_delivered
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import pytest
 from eos import EosError, OutputRecord, Partition, UnprovenFenceError
 from eos.offsets import OffsetVector
 from eos.session.pipeline import PipelinedSession, Work
-from tests.support.observer import committed_offsets, produce_plain, unique
+from tests.support.observer import assert_copied, committed_offsets, produce_plain, unique
 from tests.support.processes import running
-from tests.support.sessions import assert_copied, commit, fill, session_for
+from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import owning, settings_of, shard_of
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ __all__ = [
     "Comparison",
     "PlainRecord",
     "SeenRecord",
+    "assert_copied",
     "assert_exactly_once",
     "broker_config",
     "committed_offsets",
@@ -267,6 +268,15 @@ def assert_exactly_once(
     comparison = compare(seen_inputs, committed, seen_outputs, transform, partitions=counts)
     assert comparison.exact, str(comparison)
     return comparison
+
+
+def assert_copied(
+    bootstrap: str, group: str, source: str, out: str, records: int | None = None
+) -> Comparison:
+    """Assert that what was processed of a topic, so many records if given, is copied exactly once."""
+    seen = assert_exactly_once(bootstrap, group, [source], [out], lambda one: [(out, one.key, one.value)])
+    assert records in (None, seen.processed)
+    return seen
 
 
 def _check(deadline: Deadline, waiting_for: str) -> None:

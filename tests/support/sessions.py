@@ -13,8 +13,6 @@ from eos.records import OutputRecord
 from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.shards import PartitionShard, Shard
-from tests.support.exactly_once import Output, SeenRecord
-from tests.support.observer import assert_exactly_once
 
 _WAIT_S = 30.0
 
@@ -68,12 +66,3 @@ def wait_delivered(client: TransactionalClient | None) -> None:
         assert not deadline.passed
         client.poll()
         time.sleep(0.005)
-
-
-def assert_copied(bootstrap: str, group: str, source: str, out: str, records: int) -> None:
-    """Each of so many records was copied exactly once."""
-
-    def same(record: SeenRecord) -> list[Output]:
-        return [(out, None, record.value)]
-
-    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == records
