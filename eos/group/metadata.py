@@ -77,7 +77,8 @@ class OffsetMetadata:
 
     def is_owner_of(self, text: str) -> bool:
         """Whether the same owner wrote this metadata, also where more stands behind it, as in the ledger of a stream."""
-        return f" owner={self.owner} " in text
+        match = _FORM.match(text)
+        return match is not None and match[3] == self.owner
 
     def fits(self, mode: OwnershipMode) -> bool:
         """Whether an owner of this mode takes the offset over: it has the same mode, or is an older start policy's."""
