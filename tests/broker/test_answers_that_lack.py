@@ -92,7 +92,9 @@ def test_own_offset_that_is_gone_ends_the_wait_for_the_end_of_the_input(
     assert job.check(bootstrap).processed == 40
 
 
-@MODES
+@pytest.mark.parametrize(
+    "owned", [{}, pytest.param(PARTITION, marks=pytest.mark.slow)], ids=["group", "partition"]
+)
 def test_broker_that_knows_fewer_partitions_than_the_group_has_offsets_of_is_refused(
     bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
 ) -> None:

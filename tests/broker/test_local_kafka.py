@@ -29,7 +29,7 @@ from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
 from eos.testing.proxy.hold_proxy import HoldProxy
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300), pytest.mark.xdist_group("local-kafka")]
 
 _JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
 
@@ -187,6 +187,11 @@ def test_proxied_listener_is_advertised_at_the_proxys_port(kafka: LocalKafka, ad
     assert direct.ports == {1: kafka.brokers[0].port}
     assert proxied is not None
     assert proxied.ports == {1: advertised_port}
+
+
+def test_broker_of_a_quick_start_has_its_classes_from_the_archive(kafka: LocalKafka) -> None:
+    (broker,) = kafka.brokers
+    assert ".jsa" in Path(f"/proc/{broker.pid}/maps").read_text()
 
 
 def test_tools_of_kafka_run_on_the_same_jars(kafka: LocalKafka, topic: str) -> None:

@@ -133,6 +133,7 @@ def test_records_survive_a_new_container_on_the_same_volume(volume: str) -> None
         assert [record.value for record in seen] == [b"one", b"two"]
 
 
+@pytest.mark.slow
 def test_mounted_properties_hold_unless_a_variable_says_otherwise(tmp_path: Path) -> None:
     mounted = tmp_path / "config"
     mounted.mkdir()

@@ -36,7 +36,7 @@ from tests.support.jobs_for_faults import (
 )
 from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180), pytest.mark.xdist_group("outage")]
 
 BROKER = 1
 JARS = Path(__file__).parents[2] / ".eos/jars"
@@ -200,6 +200,7 @@ def test_broker_that_is_down_at_the_start_is_named_in_bounded_time(mode: str) ->
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_clients_that_connect_quickly_do_not_storm_a_broker_that_is_gone(own: LocalKafka) -> None:
     """librdkafka's defaults with so short a backoff: 150 connections a second and client, for as long as it takes."""
     settings = settings_for(own.bootstrap_servers)

@@ -154,7 +154,9 @@ def test_loop_of_ones_own_is_refused_a_truncated_log(own_broker: LocalKafka, tmp
     assert len(read_committed(bootstrap, out)) == COMMITTED
 
 
-@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+@pytest.mark.parametrize(
+    "own_loop", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eos.run", "own loop"]
+)
 def test_start_before_a_backlog_in_every_partition_is_not_held_up(bootstrap: str, *, own_loop: bool) -> None:
     """The check of one partition must not wait until all of another's backlog has been read."""
     job = fault_job(bootstrap, partitions=20, batch=True, own_loop=own_loop)

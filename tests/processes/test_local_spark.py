@@ -32,6 +32,7 @@ _BIN = Path(sys.executable).parent
 _START_S = 90.0  # the cluster: 4 s on idle cores
 _JOB_S = 90.0  # 10 s on idle cores
 
+pytestmark = pytest.mark.xdist_group("local-spark")
 needs_spark = pytest.mark.skipif(find_pyspark() is None, reason="PySpark is not installed: eos-kafka[spark]")
 
 # Each task tells its process id and the Python it runs in, and waits until the file exists.
@@ -170,6 +171,7 @@ def test_what_is_no_part_of_the_cluster_is_not_killed(spark: LocalSpark) -> None
 
 
 @needs_spark
+@pytest.mark.slow
 def test_the_cluster_of_the_documentation_starts_and_leaves_nothing(tmp_path: Path) -> None:
     with running(blocks("docs/SPARK.md")["A standalone cluster on this machine"], cwd=tmp_path) as child:
         child.wait_line(r"^spark://127\.0\.0\.1:\d+ \[\d+, \d+\]$", _START_S)

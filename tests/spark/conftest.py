@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +11,14 @@ import pytest
 
 from eos.settings import Settings
 from tests.support.settings import settings_of
+from tests.support.spark_java import set_java_options, spark_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REPOSITORY = Path(__file__).parents[2]
 MASTER = "local[2,4]"  # two tasks at a time, four tries each
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))  # for what tests start, too
+set_java_options()
 
 _OWN_SPARK = {"test_faults_cluster.py", "test_spark_cli.py"}
 
@@ -49,14 +49,17 @@ def connector_jars() -> list[Path]:
         pytest.skip("PySpark is not installed: pip install 'eos-kafka[spark]'")
     from eos.errors import ConfigError
     from eos.local.connector import provide_connector
+    from eos.local.jars import jars_root
     from eos.local.java import find_java
 
     try:
         java = find_java()
     except ConfigError as error:
         pytest.skip(str(error))
-    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos" / "jars"
-    return provide_connector(_REPOSITORY / ".eos", java=java, progress=lambda _: None, jars=kept)
+    kept = jars_root(_REPOSITORY / ".eos", None)
+    connector = provide_connector(_REPOSITORY / ".eos", java=java, progress=lambda _: None, jars=kept)
+    set_java_options(spark_archive(kept))
+    return connector
 
 
 @pytest.fixture(scope="session")

@@ -11,17 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eos.local import QUICK_START
 from tests.support.processes import Child, running
 
 _REPOSITORY = Path(__file__).parents[2]
 _SUBMIT = _REPOSITORY / "tests" / "support" / "spark_submit.py"
 _CHILD = _REPOSITORY / "tests" / "support" / "batch_child.py"
 _OPTIONS = ("--driver-memory", "512m", "--executor-memory", "512m")
-_JAVA_OPTIONS = " ".join(QUICK_START)
 _CONF = {
-    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
-    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

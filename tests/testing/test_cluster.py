@@ -21,7 +21,12 @@ from tests.support import observer
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 PROCESS = pytest.param("process", marks=pytest.mark.xdist_group("testing"))
-DOCKER = pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.xdist_group("containers")])
+IN_DOCKER = [pytest.mark.docker, pytest.mark.xdist_group("containers")]
+DOCKER = pytest.param("docker", marks=IN_DOCKER)
+# For what differs little between the two kinds and takes long.
+slow_in_docker = pytest.mark.parametrize(
+    "cluster", [PROCESS, pytest.param("docker", marks=[*IN_DOCKER, pytest.mark.slow])], indirect=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +129,7 @@ def test_a_paused_broker_can_be_killed_and_restarted(cluster: KafkaCluster) -> N
     assert answers(cluster, timeout_s=20)
 
 
+@slow_in_docker
 def test_accidents_of_brokers_that_are_not_there_or_down_are_usage_errors(cluster: KafkaCluster) -> None:
     with pytest.raises(UsageError, match=r"broker 2 is unknown: the brokers are \[1\]"):
         cluster.kill_broker(2)
@@ -150,6 +156,7 @@ def test_a_job_runs_to_the_end_and_its_offsets_and_output_are_seen_from_outside(
     assert cluster.committed(cluster.group_of(job)) == offsets
 
 
+@slow_in_docker
 def test_topics_made_anew_are_empty_and_the_job_begins_anew(cluster: KafkaCluster) -> None:
     job = copying()
     for value in (b"first", b"second"):
@@ -209,6 +216,7 @@ def test_a_job_that_does_not_catch_up_in_time_is_said_to_run_on(cluster: KafkaCl
     cluster.resume_broker(1)
 
 
+@slow_in_docker
 def test_a_broker_killed_while_the_job_runs_leaves_the_output_exactly_once(cluster: KafkaCluster) -> None:
     job = copying()
     cluster.create_topics(job, partitions=2)
