@@ -159,7 +159,7 @@ class BatchResumed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerDealt(Event):
+class LedgerSharded(Event):
     """A streaming query's ledger begins with a batch, or goes on from it with another number of shards."""
 
     batch: int

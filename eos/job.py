@@ -74,9 +74,10 @@ class Job:
     settings: type[BaseModel] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", checked_topics("inputs", self.inputs))
-        object.__setattr__(self, "outputs", checked_topics("outputs", self.outputs))
-        check_name(self.name)
+        dead_letters = [] if self.dead_letters is None else [self.dead_letters]
+        inputs, outputs = check_topics(self.name, self.inputs, self.outputs, dead_letters=dead_letters)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "outputs", outputs)
         made = (self.transform_factory, self.transform_batch_factory)
         if [*made, self.transform, self.transform_batch].count(None) != 3:  # noqa: PLR2004 - all but one
             raise UsageError(
@@ -88,9 +89,6 @@ class Job:
                 f"Job {self.name!r}: a transform does not get settings=. Fix: transform_factory=, a function from the settings "
                 "to the transform"
             )
-        if self.dead_letters is not None:
-            checked_topics("dead_letters", [self.dead_letters])
-        _refuse_loop(self.name, self.inputs, self.written_topics)
 
     @property
     def read_topics(self) -> frozenset[str]:
@@ -126,33 +124,30 @@ class Job:
             )
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that could not be part of a transactional.id.
+def check_topics(
+    name: str,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    *,
+    also_read: Iterable[str] = (),
+    dead_letters: Sequence[str] = (),
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The inputs and outputs of a job, once they and its name are shown to be fit for one.
 
     Raises:
-        UsageError: it is none.
+        UsageError: one of them is not a name, or a topic is both read and written.
     """
+    read, written = checked_topics("inputs", inputs), checked_topics("outputs", outputs)
+    if dead_letters:
+        checked_topics("dead_letters", dead_letters)
     if not APP_NAME.fullmatch(name):
         raise UsageError(f"Job name {name!r}: use 1 to 60 letters, digits, '_' or '-'")
-
-
-def check_topics(name: str, inputs: Sequence[str], outputs: Iterable[str]) -> None:
-    """Refuse a name or topics that cannot be those of a job.
-
-    Raises:
-        UsageError: one of them is not a name, or a topic is both input and output.
-    """
-    check_name(name)
-    written = checked_topics("outputs", tuple(outputs))
-    _refuse_loop(name, checked_topics("inputs", inputs), written)
-
-
-def _refuse_loop(name: str, inputs: Iterable[str], outputs: Iterable[str]) -> None:
-    if loop := sorted(set(inputs).intersection(outputs)):
+    if loop := sorted({*read, *also_read} & {*written, *dead_letters}):
         raise UsageError(f"Job {name!r}: {loop} is input and output; the job would feed itself forever")
+    return read, written
 
 
-def checked_topics(name: str, topics: Sequence[str]) -> tuple[str, ...]:
+def checked_topics(name: str, topics: Iterable[str]) -> tuple[str, ...]:
     """The topics of a declaration, each named once.
 
     Raises:

@@ -14,7 +14,6 @@ from eos.group.guards import refuse_members
 from eos.group.metadata import OwnershipMode
 from eos.job import Declaration
 from eos.kafka.admin import Admin, TopicShape
-from eos.kafka.config import client_config
 from eos.retry import resume
 from eos.settings import Settings
 
@@ -70,7 +69,7 @@ class _Cluster:
     """The admin client under one deadline."""
 
     def __init__(self, settings: Settings, deadline: Deadline) -> None:
-        self.admin = Admin(client_config(settings))
+        self.admin = Admin.of(settings)
         self._servers = settings.kafka.bootstrap_servers
         self._protocol = settings.kafka.security_protocol
         self._deadline = deadline

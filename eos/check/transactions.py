@@ -166,7 +166,7 @@ class TransactionsView:
 def _reason(settings: Settings) -> ConfigError | None:
     """Why no connection came about, if the brokers refuse it: kafka-python only says that it took too long."""
     try:
-        Admin(client_config(settings)).brokers(_REASON_S)
+        Admin.of(settings).brokers(_REASON_S)
     except ConfigError as error:
         return error
     except EosError:

@@ -26,7 +26,6 @@ from eos.cli.texts import command
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.exits import ExitCode
-from eos.offsets import Partition
 
 if TYPE_CHECKING:
     from eos.job import Job
@@ -103,15 +102,10 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
     """Say whose transaction it is. A worker knows only that there is one: librdkafka cannot ask for transactions."""
     from eos.check.held_back import held_back
     from eos.kafka.admin import Admin, Mark
-    from eos.kafka.config import client_config
 
-    admin = Admin(client_config(settings))
+    admin = Admin.of(settings)
     try:
-        partitions = [
-            Partition(topic, number)
-            for topic, shape in admin.topics(job.inputs, _HELD_BACK_CALL_S).items()
-            for number in range(shape.partitions)
-        ]
+        partitions = admin.partitions(job.inputs, _HELD_BACK_CALL_S)
         ends = admin.offsets_at(Mark.HIGH_WATERMARK, partitions, _HELD_BACK_CALL_S)
         lsos = admin.offsets_at(Mark.LAST_STABLE, partitions, _HELD_BACK_CALL_S)
     except EosError:

@@ -16,7 +16,6 @@ from eos.errors import AbortableError, ConfigError, UnavailableError
 from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.config import client_config
 from eos.kafka.consumer import Committed, ConsumerClient
 from eos.offsets import Partition
 from eos.settings import Settings
@@ -181,7 +180,7 @@ def _expires_all_at_once(settings: Settings, group: str) -> bool:
     """Whether the owners are members and the group is classic: Kafka then deletes all its offsets together (`eos.group.guards`)."""
     if settings.ownership.mode != "group":
         return False
-    admin = Admin(client_config(settings))
+    admin = Admin.of(settings)
     return retry.ask(
         lambda timeout_s: admin.group_shape(group, timeout_s), within_s=settings.open_deadline_s
     ).is_classic

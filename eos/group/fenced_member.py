@@ -19,7 +19,6 @@ import time
 
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.kafka.admin import Admin
-from eos.kafka.config import client_config
 from eos.settings import Settings
 
 FENCED_MEMBER = "FENCED_INSTANCE_ID"  # the code of the group coordinator's fence; a producer's is another
@@ -85,7 +84,7 @@ class FencedMember:
         if self._fence is None or now < self._ask_at:
             return self._fence is None
         self._ask_at = now + _ASK_EVERY_S
-        self._admin = self._admin or Admin(client_config(self._settings))
+        self._admin = self._admin or Admin.of(self._settings)
         try:
             living = self._admin.instance_ids(self._group, _CALL_S)
         except RetriableError as error:

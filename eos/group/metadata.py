@@ -75,6 +75,11 @@ class OffsetMetadata:
         """The metadata of the same owner's next commit."""
         return replace(self, commit=self.commit + 1, at_s=int(time.time()))
 
+    def is_owner_of(self, text: str) -> bool:
+        """Whether the same owner wrote this metadata, also where more stands behind it, as in the ledger of a stream."""
+        match = _FORM.match(text)
+        return match is not None and match[3] == self.owner
+
     def fits(self, mode: OwnershipMode) -> bool:
         """Whether an owner of this mode takes the offset over: it has the same mode, or is an older start policy's."""
         return self.mode in (mode, OwnershipMode.START)

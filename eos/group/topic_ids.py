@@ -17,7 +17,6 @@ from eos.deadline import Deadline
 from eos.errors import ConfigError, OffsetGapError, RetriableError
 from eos.group.metadata import OffsetMetadata
 from eos.kafka.admin import Admin, forget_shared_admin, shared_admin
-from eos.kafka.config import client_config
 from eos.kafka.consumer import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
@@ -34,7 +33,7 @@ class TopicIds:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._config = client_config(settings)
+        self._settings = settings
         self._admin: Admin | None = None
 
     def now(self, topics: Iterable[str], timeout_s: float) -> dict[str, str]:
@@ -45,7 +44,7 @@ class TopicIds:
             ConfigError: access was refused.
         """
         try:
-            self._admin = self._admin or shared_admin(self._config)
+            self._admin = self._admin or shared_admin(self._settings)
             shapes = self._admin.topics(topics, timeout_s)
         except BaseException:
             if self._admin is not None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from confluent_kafka import (
@@ -35,9 +35,11 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify_consumer, refused_connection, refused_options
-from eos.kafka.config import QUICKLY
+from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
+from eos.kafka.config import QUICKLY, client_config
+from eos.kafka.positions import as_partitions, bare, positions_of
 from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
 
 T = TypeVar("T")
 
@@ -151,6 +153,11 @@ class Admin:
         except KafkaException as error:
             raise refused_options("client", error) from error
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """A client of its own for the cluster of these settings."""
+        return cls(client_config(settings))
+
     def __del__(self) -> None:
         if (client := self.__dict__.get("_client")) is not None:
             _dropped.append(client)
@@ -197,6 +204,19 @@ class Admin:
                 found[name] = TopicShape(len(replicas), min(replicas, default=0), topic_id)
         return found
 
+    def partitions(self, topics: Iterable[str], timeout_s: float) -> list[Partition]:
+        """Every partition of these topics, in their order.
+
+        Raises:
+            RetriableError: no answer in time.
+            ConfigError: a topic does not exist, or access was refused.
+        """
+        wanted = list(topics)
+        shapes = self.topics(wanted, timeout_s)
+        if missing := [topic for topic in wanted if topic not in shapes]:
+            raise no_topic(*missing)
+        return [Partition(topic, number) for topic in wanted for number in range(shapes[topic].partitions)]
+
     def topic_configs(self, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
         """The configuration of those of these topics that exist and may be seen (ACL DescribeConfigs).
 
@@ -234,18 +254,13 @@ class Admin:
             absent=(),
             topic=lambda partition: partition.topic,
         )
-        found = {Partition(p.topic, p.partition): answer for p, answer in answers.items()}
+        found = dict(zip(as_partitions(answers), answers.values(), strict=True))
         # A question that timed out is answered by -1001, without an error (tests/canaries).
         if unanswered := [p for p, at in found.items() if at.offset < 0]:
             raise RetriableError(
                 f"{Call.METADATA}: no answer in time about {unanswered[0]}", code="_TIMED_OUT"
             )
-        epochs = {
-            p: at.leader_epoch
-            for p, at in found.items()
-            if at.leader_epoch is not None and at.leader_epoch >= 0
-        }
-        return OffsetVector({p: at.offset for p, at in found.items()}, epochs)
+        return positions_of(found)
 
     def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
         """As `offsets_at`, without waiting for the answers."""
@@ -255,7 +270,7 @@ class Admin:
         self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
     ) -> Mapping[TopicPartition, Future[Any]]:
         spec, isolation = _SPECS[mark]
-        wanted = {TopicPartition(p.topic, p.number): spec for p in partitions}
+        wanted = dict.fromkeys(bare(partitions), spec)
         timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
         with self._classified():
             return self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
@@ -338,8 +353,8 @@ class Admin:
     def _renew_leaders(self, topic: str, error: BaseException) -> None:
         """So that the next question goes to the leader of now, with its epoch.
 
-        librdkafka keeps what it knows of a leader when that refuses to tell an offset, and asks for ever with the former epoch
-        (measured with 2.16, tests/faults/test_broker_outage.py), or asks nobody (tests/broker/test_answers_that_lack.py).
+        librdkafka keeps what it knows of a leader that refuses a question for offsets, and asks for ever with the old epoch
+        (measured with 2.16, tests/faults/test_broker_outage.py), or not at all (tests/broker/test_answers_that_lack.py).
         Asking about the topic renews it.
         """
         if topic and isinstance(error, KafkaException) and error.args[0].code() in _OTHER_LEADER:
@@ -394,11 +409,12 @@ def forget_shared_admin(admin: Admin) -> None:
                 del _shared[key]
 
 
-def shared_admin(config: Mapping[str, Any]) -> Admin:
-    """One client for all callers of this process with the same options, as long as one of them keeps it.
+def shared_admin(settings: Settings) -> Admin:
+    """One client for all callers of this process with the same cluster and options, as long as one of them keeps it.
 
     A process may read a hundred partitions, each with a consumer of its own.
     """
+    config = client_config(settings)
     key = f"{os.getpid()} {sorted(config.items())}"  # a fork has none of its parent's threads
     with _sharing:
         admin = _shared.get(key)

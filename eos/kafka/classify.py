@@ -219,6 +219,12 @@ def refused_options(client: str, error: KafkaException) -> ConfigError:
     return ConfigError(f"librdkafka refuses the {client}'s options: {text}")
 
 
+def no_topic(*topics: str) -> ConfigError:
+    """The error for topics that do not exist."""
+    named = ", ".join(map(repr, topics))
+    return ConfigError(f"topic {named} does not exist. Fix: create it; eos never creates topics")
+
+
 def _state_error(call: Call, error: KafkaError) -> EosError:
     if call in (Call.PRODUCE, Call.SEND_OFFSETS):
         return AbortableError(

@@ -19,12 +19,14 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify_consumer, refused_connection, refused_options
-from eos.kafka.config import QUICKLY
+from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
+from eos.kafka.config import QUICKLY, client_config
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
+from eos.kafka.positions import as_partitions, bare, epoch_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
+from eos.settings import Settings
 
 _MAX_EVENTS = 100  # that may wait before the one that is looked for
 # How long every broker may refuse the connection before it counts: a broker that has just started may not know the
@@ -76,7 +78,7 @@ class Fetched(NamedTuple):
 
 
 class RebalanceListener(Protocol):
-    """Told about partitions that come and go, from inside :meth:`ConsumerClient.consume`. Must not raise."""
+    """Called when partitions come and go, from inside :meth:`ConsumerClient.consume`. Must not raise."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition]) -> None: ...
@@ -134,7 +136,7 @@ class ConsumerClient:
                 if self._closing is not None:
                     time.sleep(_CLOSING_CALLBACK_S)
                 try:
-                    callback(_partitions(partitions))
+                    callback(as_partitions(partitions))
                 finally:
                     # A callback that takes or gives up nothing leaves that to confluent-kafka: it assigns all partitions, from
                     # offsets that eos has not read.
@@ -161,17 +163,17 @@ class ConsumerClient:
         what was before the offset (KIP-320); if not, consume() raises an OffsetGapError. See `eos.group.committed.refuse_truncated`.
         """
         self._reads = True
-        self._guard(Call.CONSUME, self._consumer.assign, _offsets(positions))
+        self._guard(Call.CONSUME, self._consumer.assign, with_offsets(positions))
 
     def incremental_assign(self, positions: OffsetVector) -> None:
         """Take over partitions in a cooperative rebalance; leader epochs count as in :meth:`assign`."""
         self._reads = True
-        self._guard(Call.CONSUME, self._consumer.incremental_assign, _offsets(positions))
+        self._guard(Call.CONSUME, self._consumer.incremental_assign, with_offsets(positions))
         self._rebalanced = True
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
         """Give partitions up in a cooperative rebalance."""
-        self._guard(Call.CONSUME, self._consumer.incremental_unassign, _bare(partitions))
+        self._guard(Call.CONSUME, self._consumer.incremental_unassign, bare(partitions))
         self._rebalanced = True
 
     def consume(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> Fetched:
@@ -229,7 +231,7 @@ class ConsumerClient:
 
     def assignment(self) -> frozenset[Partition]:
         """The partitions that are read."""
-        return frozenset(_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
+        return frozenset(as_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
 
     def positions(
         self, partitions: Iterable[Partition], topic_ids: Mapping[str, str] | None = None
@@ -240,20 +242,13 @@ class ConsumerClient:
             partitions: which to ask for.
             topic_ids: the ids of their topics, as far as they are known.
         """
-        offsets: dict[Partition, int] = {}
-        epochs: dict[Partition, int] = {}
         wanted = list(partitions)
-        found = self._guard(Call.CONSUME, self._consumer.position, _bare(wanted))
-        for partition, at in zip(wanted, found, strict=True):
-            if (offset := at.offset) >= 0:
-                offsets[partition] = offset
-                if (epoch := at.leader_epoch) is not None and epoch >= 0:
-                    epochs[partition] = epoch
-        return OffsetVector(offsets, epochs, topic_ids)
+        found = self._guard(Call.CONSUME, self._consumer.position, bare(wanted))
+        return positions_of(dict(zip(wanted, found, strict=True)), topic_ids)
 
     def seek(self, positions: OffsetVector) -> None:
         """Go to these offsets, if the log still holds what was before them; what was fetched ahead is dropped."""
-        for position in _offsets(positions):
+        for position in with_offsets(positions):
             self._guard(Call.CONSUME, self._consumer.seek, position)
 
     def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
@@ -262,7 +257,7 @@ class ConsumerClient:
         Raises:
             RetriableError: no answer, or another transaction is pending on the offsets (KIP-447, require-stable).
         """
-        wanted = _bare(partitions)
+        wanted = bare(partitions)
         if not wanted:
             return {}
         if not self._asked:  # a coordinator that may not be asked is met soon, and the reason is known then
@@ -276,7 +271,7 @@ class ConsumerClient:
             if p.error is not None:
                 raise self._classified(Call.COMMITTED, p.error, [p.topic])
             if p.offset not in (OFFSET_INVALID, -1):
-                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "", _epoch(p))
+                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "", epoch_of(p))
         return result
 
     def group_metadata(self) -> GroupMetadata:
@@ -306,9 +301,7 @@ class ConsumerClient:
             metadata = self._guard(Call.METADATA, self._consumer.list_topics, topic, timeout_s).topics[topic]
             if metadata.error is not None and metadata.error.code() != KafkaError.LEADER_NOT_AVAILABLE:
                 if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise ConfigError(
-                        f"topic {topic!r} does not exist. Fix: create it; eos never creates topics"
-                    )
+                    raise no_topic(topic)
                 raise self._classified(Call.METADATA, metadata.error, [topic])
             result.extend(Partition(topic, number) for number in sorted(metadata.partitions))
         return result
@@ -400,73 +393,27 @@ def _placed(error: KafkaError, message: Message) -> KafkaError:
     return KafkaError(error.code(), f"{where}: {error.str()}", error.fatal(), error.retriable())
 
 
-def offsets_reader(config: Mapping[str, Any], group_id: str, *, stable: bool) -> ConsumerClient:
-    """A client that only reads what a group has stored, without joining it.
+def lone_reader(
+    settings: Settings, group_id: str, *, stable: bool, options: Mapping[str, Any] | None = None
+) -> ConsumerClient:
+    """A client that only reads: it joins no group, and commits nothing.
 
     Args:
-        config: librdkafka's options for reaching the cluster.
-        group_id: the group.
-        stable: wait for transactions that are pending on the offsets; OffsetFetch asks so only under read_committed.
+        settings: how to reach the cluster.
+        group_id: whose offsets are read. It must be a group that may be read, also where none are: librdkafka looks for its
+            coordinator.
+        stable: read committed records only, and wait for transactions that are pending on the offsets: OffsetFetch asks so
+            only under read_committed.
+        options: librdkafka's, for a reader of records.
     """
     return ConsumerClient(
         {
             **QUICKLY,
-            **config,
+            **client_config(settings),
             "group.id": group_id,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
             "log_level": 0,  # what goes wrong is raised; a refused login would be logged twenty times a second
+            **(options or {}),
         }
     )
-
-
-def log_prober(config: Mapping[str, Any], group_id: str) -> ConsumerClient:
-    """A client that reads a record or the end of each partition it is assigned, of any transaction, and joins no group.
-
-    Args:
-        config: librdkafka's options for reaching the cluster.
-        group_id: a group that may be read: librdkafka looks for its coordinator, though nothing of it is asked.
-    """
-    return ConsumerClient(
-        {
-            **QUICKLY,
-            **config,
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted",
-            "fetch.message.max.bytes": 1,  # the broker sends one batch all the same
-            "fetch.wait.max.ms": 10,
-            "queued.min.messages": 1,
-            # A queue of one is full by any event in it, and a full one postpones the next fetch by 1,000 ms if not said
-            # otherwise: members that took partitions over answered 1 to 3 s later (measured with 2.16).
-            "fetch.queue.backoff.ms": 2,
-            "log_level": 0,
-        }
-    )
-
-
-def _partitions(partitions: Iterable[TopicPartition]) -> list[Partition]:
-    return [Partition(p.topic, p.partition) for p in partitions]
-
-
-def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    return [TopicPartition(p.topic, p.number) for p in partitions]
-
-
-def _offsets(positions: OffsetVector) -> list[TopicPartition]:
-    return [
-        TopicPartition(p.topic, p.number, offset, leader_epoch=epoch_or_none(positions.epoch_of(p)))
-        for p, offset in positions.items()
-    ]
-
-
-def epoch_or_none(epoch: int | None) -> int:
-    """A leader epoch as the client takes it: -1 stands for none."""
-    return -1 if epoch is None else epoch
-
-
-def _epoch(found: TopicPartition) -> int | None:
-    epoch = found.leader_epoch
-    return None if epoch is None or epoch < 0 else epoch

@@ -25,9 +25,10 @@ from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
-from eos.kafka.consumer import Committed, GroupMetadata, epoch_or_none
+from eos.kafka.consumer import Committed, GroupMetadata
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
 from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
+from eos.kafka.positions import epoch_or_none
 from eos.offsets import Partition
 from eos.records import fingerprint, not_writable
 

@@ -69,7 +69,7 @@ class LogListener:
             events.StartPolicyApplied: self._positioned("warning", "start policy applied", "policy"),
             events.InputPlanned: self._planned,
             events.BatchResumed: self._batch_resumed,
-            events.LedgerDealt: self._ledger_dealt,
+            events.LedgerSharded: self._ledger_sharded,
             events.LedgerRefreshed: self._ledger_refreshed,
             events.RecordDeadLettered: self._dead_lettered,
             events.LagMeasured: self._lag,
@@ -142,10 +142,10 @@ class LogListener:
             "warning", "batch resumed", event, batch=event.batch, written=written, shards=event.shards
         )
 
-    def _ledger_dealt(self, event: events.LedgerDealt) -> None:
+    def _ledger_sharded(self, event: events.LedgerSharded) -> None:
         self._write(
             "warning" if event.was or event.adopted else "info",
-            "ledger dealt",
+            "ledger sharded",
             event,
             batch=event.batch,
             query=event.query,

@@ -26,7 +26,7 @@ UNCOUNTED: Mapping[type[Event], str] = {
     events.Rewound: "follows every abort, which is counted",
     events.InputPlanned: "says what a batch run will do; its transactions are counted",
     events.BatchResumed: "says how a streaming batch goes on; its transactions are counted",
-    events.LedgerDealt: "once per query, or a person's decision",
+    events.LedgerSharded: "once per query, or a person's decision",
     events.LedgerRefreshed: "once a day at most",
     events.StartPolicyApplied: "happens once in the life of a group; the log has it",
 }

@@ -102,7 +102,7 @@ class OwnedOffsets:
         """
         for partition, offset in offsets.items():
             stored = self._stored.get(partition)
-            if stored is not None and offset < stored.offset and self._is_mine(stored):
+            if stored is not None and offset < stored.offset and self.metadata.is_owner_of(stored.metadata):
                 raise UsageError(
                     f"{partition}: offset {offset} is behind {stored.offset}, which this producer has committed: its input "
                     "would be processed again. Fix: use eos.Session, which commits batches in their order; with add_offsets, "
@@ -142,7 +142,7 @@ class OwnedOffsets:
         """
         foreign: list[Partition] = []
         for partition, stored in stored_now.items():
-            if self._is_mine(stored) or _same(stored, self._at_takeover.get(partition)):
+            if self.metadata.is_owner_of(stored.metadata) or _same(stored, self._at_takeover.get(partition)):
                 continue
             if partition in self._stored or self._by_replacement(stored):
                 foreign.append(partition)
@@ -187,12 +187,8 @@ class OwnedOffsets:
             self._raise_if_any(sorted(as_before), stored_now)
         return Outcome.COMMITTED
 
-    def _is_mine(self, stored: Committed) -> bool:
-        metadata = OffsetMetadata.parse(stored.metadata)
-        return metadata is not None and metadata.owner == self.metadata.owner
-
     def _by_replacement(self, stored: Committed | None) -> bool:
-        metadata = OffsetMetadata.parse(stored.metadata) if stored is not None else None
+        metadata = _parsed(stored)
         return (
             metadata is not None
             and metadata.shard == self.metadata.shard
@@ -217,7 +213,7 @@ class OwnedOffsets:
         Under group ownership partitions move between members. A member that was paused for longer than the session
         timeout learns of it at its next poll.
         """
-        metadata = OffsetMetadata.parse(stored.metadata) if stored is not None else None
+        metadata = _parsed(stored)
         return (
             metadata is not None
             and metadata.mode == self.metadata.mode == OwnershipMode.GROUP
@@ -232,6 +228,10 @@ class OwnedOffsets:
         return Committed(
             offsets[partition], self._sent_metadata[partition.topic], offsets.epoch_of(partition)
         )
+
+
+def _parsed(stored: Committed | None) -> OffsetMetadata | None:
+    return None if stored is None else OffsetMetadata.parse(stored.metadata)
 
 
 def _same(one: Committed | None, other: Committed | None) -> bool:

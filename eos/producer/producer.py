@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from types import TracebackType
 from typing import Self
 
 from eos import retry
@@ -78,12 +77,8 @@ class ProducerState(StrEnum):
 class ShardProducer:
     """The one producer of a shard.
 
-    >>> with ShardProducer(settings, shard) as producer:       # doctest: +SKIP
-    ...     with producer.transaction() as txn:
-    ...         txn.produce("payments", b"...", key=b"merchant-7")
-
     The transactional.id comes from the shard, so another process that opens the same shard fences this producer,
-    and aborts at once what it left open.
+    and aborts at once what it left open. Errors are those of :class:`eos.TransactionalProducer`.
 
     Args:
         settings: how to reach the cluster, and the transaction's limits.
@@ -95,11 +90,6 @@ class ShardProducer:
         compare_when_fenced: a fence is an UnprovenFenceError, at most three times in ten minutes: the reopen after it looks
             for another owner's commit. For owners that commit soon after open, or are members of a group. An owner that may
             wait before its first commit would be fenced by the older owner.
-
-    Raises:
-        ConfigError: librdkafka or the cluster refuses a setting (from open on).
-        FencedError: another owner has the shard; also at every later use.
-        UnavailableError: the cluster did not answer in time.
     """
 
     def __init__(
@@ -169,9 +159,7 @@ class ShardProducer:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -214,7 +202,7 @@ class ShardProducer:
                 f"{self!r}: the last commit got no answer, and it has happened: its records must not be produced again. "
                 "Fix: call reopen() after a CommitOutcomeUnknownError; it returns the outcome of the commit"
             )
-        transaction = Transaction(self._require_client(), self, self, on_retry=self._on_retry)
+        transaction = Transaction(self._require_client(), self)
         self._open_transaction = transaction
         return transaction
 
@@ -364,7 +352,7 @@ class ShardProducer:
                 Call.INIT,
                 client.init,
                 deadline=Deadline(self._settings.open_deadline_s),
-                on_retry=self._on_retry,
+                on_retry=self.on_retry,
             )
         except BaseException as error:
             client.close()
@@ -440,7 +428,7 @@ class ShardProducer:
         """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
         with fresh_reader(self._settings, group_id, stable=stable) as reader:
             return committed_offsets(
-                reader, partitions, timeout_s=self._settings.open_deadline_s, on_retry=self._on_retry
+                reader, partitions, timeout_s=self._settings.open_deadline_s, on_retry=self.on_retry
             )
 
     def _settle(self, outcome: Outcome) -> None:
@@ -484,7 +472,7 @@ class ShardProducer:
             raise UsageError(f"{self!r}: it is not open")
         return self._client
 
-    def _on_retry(self, call: Call, attempt: int, error: EosError) -> None:
+    def on_retry(self, call: Call, attempt: int, error: EosError) -> None:
         self._listener(CallRetried(self.transactional_id, call, attempt, str(error)))
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from eos import retry
@@ -69,10 +68,11 @@ class TransactionOwner(Protocol):
         """The transaction reached a final state, with the errors that led there."""
         ...
 
+    def on_retry(self, call: Call, attempt: int, error: EosError) -> None:
+        """A call is made again."""
+        ...
 
-class Deadlines(Protocol):
-    """How long a transaction's steps may take, in seconds."""
-
+    # How long the steps may take.
     @property
     def timeout_s(self) -> float: ...
     @property
@@ -87,7 +87,7 @@ class Deadlines(Protocol):
 class Transaction:
     """A block: entering begins, leaving commits, an exception aborts and goes on untouched.
 
-    Made by :meth:`eos.ShardProducer.transaction`; single use.
+    Made by a session or a :class:`eos.TransactionalProducer`; single use.
 
     Raises (from the block's end):
         AbortableError: the transaction was aborted; rewind and begin anew.
@@ -96,32 +96,24 @@ class Transaction:
         CommitOutcomeUnknownError: the commit stayed without an answer.
     """
 
-    def __init__(
-        self,
-        client: TransactionalClient,
-        owner: TransactionOwner,
-        deadlines: Deadlines,
-        *,
-        on_retry: retry.OnRetry | None = None,
-    ) -> None:
+    topics: Collection[str] | None = None  # those that may be written to; None: any
+    in_block = False  # of a session, which alone begins and ends it, with the offsets
+    records_in = 0  # only reported
+    records_out = 0
+    commit_sent = False
+    seconds = 0.0
+    commit_seconds = 0.0
+    _state = TransactionState.NEW
+    _offsets: OffsetVector | None = None
+    _group: GroupMetadata | None = None
+    _begun_at = 0.0
+    _raised: EosError | None = None
+    _errors: tuple[BaseException, ...] = ()  # that led to its end
+    _end_noted = False  # by the owner
+
+    def __init__(self, client: TransactionalClient, owner: TransactionOwner) -> None:
         self._client = client
         self._owner = owner
-        self._deadlines = deadlines
-        self._on_retry = on_retry
-        self._state = TransactionState.NEW
-        self._offsets: OffsetVector | None = None
-        self._group: GroupMetadata | None = None
-        self._begun_at = 0.0
-        self._raised: EosError | None = None
-        self._errors: tuple[BaseException, ...] = ()  # that led to its end
-        self._end_noted = False  # by the owner
-        self.topics: Collection[str] | None = None  # those that may be written to; None: any
-        self.in_block = False  # of a session, which alone begins and ends it, with the offsets
-        self.records_in = 0  # only reported
-        self.records_out = 0
-        self.commit_sent = False
-        self.seconds = 0.0
-        self.commit_seconds = 0.0
 
     @property
     def state(self) -> TransactionState:
@@ -150,9 +142,7 @@ class Transaction:
         self.begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if error is None:
             self.commit()
             return False
@@ -165,7 +155,7 @@ class Transaction:
         self._refuse_in_block("begin")
         self._require(TransactionState.NEW, "begin")
         self._begun_at = time.monotonic()
-        self._expires = Deadline(self._deadlines.timeout_s)
+        self._expires = Deadline(self._owner.timeout_s)
         try:
             self._client.begin()
         except BaseException as error:
@@ -321,7 +311,7 @@ class Transaction:
         self.commit_sent = True
         self._move(TransactionState.COMMITTING)
         try:
-            self._resume_commit(self._deadlines.commit_deadline_s)
+            self._resume_commit(self._owner.commit_deadline_s)
         except (AbortableError, RecordError) as error:
             self.abort(error)
             if self.state is TransactionState.UNRESOLVED:
@@ -336,7 +326,7 @@ class Transaction:
         except BaseException as error:
             # A signal handler raised. After a sent commit no abort is allowed: the same commit is tried once more, for a short time.
             try:
-                self._resume_commit(self._deadlines.abort_deadline_s)
+                self._resume_commit(self._owner.abort_deadline_s)
             except BaseException as unanswered:
                 self._end(TransactionState.UNRESOLVED, unanswered)
                 raise error from unanswered
@@ -354,7 +344,7 @@ class Transaction:
         self._move(TransactionState.ABORTING)
         reasons = () if reason is None else (reason,)
         try:
-            self._resume(Call.ABORT, self._client.abort, self._deadlines.abort_deadline_s)
+            self._resume(Call.ABORT, self._client.abort, self._owner.abort_deadline_s)
         except BaseException as error:
             if reason is not None:
                 reason.add_note(f"the abort that followed failed too: {error}")
@@ -397,8 +387,8 @@ class Transaction:
             call,
             function,
             deadline=Deadline(seconds),
-            on_retry=self._on_retry,
-            given_up=self._deadlines.given_up,
+            on_retry=self._owner.on_retry,
+            given_up=self._owner.given_up,
         )
 
     def _committed(self, began: float) -> None:
@@ -439,18 +429,11 @@ class VoidTransaction(Transaction):
     """Stands for a transaction that could not begin: each produce raises the reason. It is never committed."""
 
     def __init__(self, reason: EosError) -> None:
-        self._raised = reason
+        self._raised = self._reason = reason
         self._state = TransactionState.ABORTED
-        self._offsets = None
-        self.topics = None
-        self.in_block = False
-        self.records_in = self.records_out = 0
-        self.commit_sent = False
-        self.seconds = self.commit_seconds = 0.0
 
     def _require_open(self, what: str) -> None:  # noqa: ARG002 - as in the class above
-        if self._raised is not None:
-            raise self._raised
+        raise self._reason
 
 
 def _as_columns(topic: str, messages: Iterable[Mapping[str, Any]]) -> OutputBatch:

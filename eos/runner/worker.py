@@ -14,7 +14,6 @@ from eos.errors import ConfigError, RetriableError
 from eos.events import Listener, ignore_event
 from eos.job import Job
 from eos.kafka.admin import Admin
-from eos.kafka.config import client_config
 from eos.offsets import Partition
 from eos.runner.loop import Loop
 from eos.runner.shard_loops import ShardLoops
@@ -60,21 +59,14 @@ def _is_mine(partition: Partition, settings: Settings) -> bool:
 
 
 def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
-    admin = Admin(client_config(settings))
+    admin = Admin.of(settings)
     # Short slices: a refused connection is reported when the first of them is over.
     return retry.resume(
         Call.METADATA,
-        lambda timeout_s: _input_partitions(job, admin, timeout_s),
+        lambda timeout_s: admin.partitions(job.inputs, timeout_s),
         deadline=Deadline(_METADATA_S),
         slice_s=1.0,
     )
-
-
-def _input_partitions(job: Job, admin: Admin, timeout_s: float) -> list[Partition]:
-    shapes = admin.topics(job.inputs, timeout_s)
-    if missing := sorted(set(job.inputs) - set(shapes)):
-        raise ConfigError(f"input topics {', '.join(missing)} do not exist. Fix: create them; eos never does")
-    return [Partition(topic, number) for topic in job.inputs for number in range(shapes[topic].partitions)]
 
 
 class _AddedPartitions:
@@ -88,12 +80,12 @@ class _AddedPartitions:
         self._job = job
         self._settings = settings
         self._known = set(known)
-        self._admin = Admin(client_config(settings))
+        self._admin = Admin.of(settings)
 
     def __call__(self) -> list[Shard]:
         """The shards of new partitions that this process owns."""
         try:
-            existing = _input_partitions(self._job, self._admin, _LOOK_S)
+            existing = self._admin.partitions(self._job.inputs, _LOOK_S)
         except RetriableError:
             return []  # brokers are away: asked again
         new = [p for p in existing if p not in self._known]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from eos.errors import EosError, OffsetGapError
@@ -79,9 +78,6 @@ class Assignment:
             self._acquire(partitions)
         except BaseException as error:  # noqa: BLE001 - an exception must not cross the client's callback
             self._error = error
-            with suppress(EosError):
-                # An empty list: if the callback assigns nothing, confluent-kafka assigns all partitions itself.
-                self._client().incremental_assign(OffsetVector())
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         self._give_up(partitions, lost=False)
@@ -181,7 +177,7 @@ class Assignment:
         self._listener(PartitionsRevoked(self._shard, tuple(partitions), lost))
         try:
             client = self._client()
-            # Only those that the client reads, it refuses others; and if none, an empty list: see assigned().
+            # Only those that the client reads, it refuses others; and if none, an empty list: a callback has to give up something.
             read = client.assignment().intersection(partitions)
             if read or called_back:
                 client.incremental_unassign(sorted(read))

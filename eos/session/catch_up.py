@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from eos.deadline import Deadline
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.committed import offsets_at, partitions_of
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.config import client_config
-from eos.kafka.consumer import offsets_reader
+from eos.kafka.consumer import lone_reader
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -51,9 +49,9 @@ class CatchUp:
         self, settings: Settings, group: str, topics: Sequence[str], only: Sequence[Partition] | None = None
     ) -> None:
         self._deadline_s = settings.held_back_deadline_s
-        self._admin = Admin(client_config(settings))
+        self._admin = Admin.of(settings)
         # A client of its own: on the loop's, the questions would wait behind its fetches.
-        self._client = offsets_reader(client_config(settings), group, stable=True)
+        self._client = lone_reader(settings, group, stable=True)
         deadline = Deadline(settings.open_deadline_s)
         try:
             if only is None:
@@ -71,14 +69,6 @@ class CatchUp:
         self._set_back_at: dict[Partition, float] = {}
         self._reached = False
         self._asked_at = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the client that reads the offsets."""

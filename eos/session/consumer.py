@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from eos.errors import RebalancedError, RetriableError, UsageError
@@ -19,7 +18,7 @@ from eos.group.guards import refuse_members
 from eos.group.metadata import OwnershipMode
 from eos.job import checked_topics
 from eos.kafka.admin import Admin
-from eos.kafka.config import client_config, consumer_config
+from eos.kafka.config import consumer_config
 from eos.kafka.consumer import ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
@@ -38,27 +37,16 @@ _NO_RECORDS = InputBatch([])
 
 
 class ShardConsumer:
-    """Reads input topics by group (subscribe) or the given partitions (assign).
+    """Reads input topics by group (subscribe) or the given partitions (assign), for a session or for reading alone.
 
-    It is read_committed, commits nothing by itself, and has no auto.offset.reset: a group without offsets
-    starts as ``input.start`` says, once; a position that is no longer in the log is an OffsetGapError.
+    Arguments and errors are those of :class:`eos.ReadCommittedConsumer`, and:
 
     Args:
-        settings: how to reach the cluster, ownership, start policy.
-        topics: the input topics.
-        group: the consumer group whose offsets are the positions to read from.
-        partitions: read exactly these, without a membership; otherwise the group assigns.
         ordinal: this instance's number, for static membership.
         app: the job's name: first part of the transactional.id under which a start policy is applied; offsets that another
             app has committed are refused. Not given: "consumer", and any app's offsets are taken.
-        listener: called with each event; ``shard`` is the name in the events.
+        shard: the name in the events.
         hooks: an owner that must act before partitions go.
-
-    Raises:
-        ConfigError: a topic is missing, nothing says where to start, or the group's offsets or members
-            belong to the other mode of ownership.
-        OffsetGapError: input was deleted before it was processed.
-        UnavailableError: the cluster did not answer in time.
     """
 
     def __init__(
@@ -109,9 +97,7 @@ class ShardConsumer:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -119,7 +105,7 @@ class ShardConsumer:
         client = ConsumerClient(consumer_config(self._settings, self._group, None))
         try:
             if self._given is not None:
-                admin = Admin(client_config(self._settings))
+                admin = Admin.of(self._settings)
                 refuse_members(admin, self._group, self._mode, within_s=self._settings.open_deadline_s)
             partitions, stored = apply_start_policy(
                 self._settings,
@@ -176,18 +162,7 @@ class ShardConsumer:
     # --- reading -----------------------------------------------------------------------------------
 
     def fetch(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> InputBatch:
-        """Up to ``max_records`` records; waits ``timeout_s`` for the first one and ``linger_s`` for more.
-
-        Partitions may come and go inside this call (see the hooks). While brokers are away it returns
-        nothing and the client reconnects by itself. Any exception may leave it, that of a signal handler too: the next
-        call goes back to the first record that was not returned.
-
-        Raises:
-            OffsetGapError: a position is no longer in the log.
-            FencedError: another member took over this group.instance.id.
-            ConfigError: access was refused, or an input topic was deleted.
-            UnavailableError: a partition holds records and brings none, for ``input.stall_timeout_ms``.
-        """
+        """As :meth:`eos.ReadCommittedConsumer.fetch`. Partitions may come and go inside this call: see the hooks."""
         client = self._require_client()
         self._assignment.clear_error()
         self._input_topics.check(self._assignment.known_topic_ids())

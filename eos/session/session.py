@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Self
 
 from eos.calls import Call
@@ -97,10 +96,9 @@ class Session:
         stop: threading.Event | None = None,
         listener: Listener = ignore_event,
     ) -> None:
-        check_topics(app, inputs, outputs)
+        self._inputs, written = check_topics(app, inputs, outputs)
         self.shard = _shard(settings, app, partition)
-        self._inputs = tuple(inputs)
-        self._outputs = frozenset(outputs)
+        self._outputs = frozenset(written)
         self._settings = settings
         self.until_caught_up = until_caught_up
         self._stop = stop or threading.Event()
@@ -139,9 +137,7 @@ class Session:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close("" if error is None else f"{type(error).__name__}: {error}")
 
     def open(self) -> None:
@@ -447,7 +443,7 @@ class Session:
         if transaction is None:
             return
         transaction.settle(UsageError("the block was left"))
-        # A partition that another member has is told by the next fetch; the next transaction reopens the producer.
+        # That another member has a partition is raised by the next fetch; the next transaction reopens the producer.
         with suppress(RebalancedError):
             self._reopen_if_over()
         # A commit may have happened although its answer never reached this session; the producer has the outcome.

@@ -13,7 +13,7 @@ through); a leader that does not answer (an outage, which is waited for); a proc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +21,6 @@ from eos.calls import Call
 from eos.errors import EosError, UnavailableError
 from eos.events import CallRetried, Listener, PartitionStalled
 from eos.kafka.admin import Admin, AskedOffsets, Mark, shared_admin
-from eos.kafka.config import client_config
 from eos.kafka.statistics import FetchState
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -54,7 +53,6 @@ class StallWatch:
         settings: how to reach the cluster; ``input.stall_timeout_ms``.
         shard: the name under which the listener gets its events.
         listener: gets CallRetried and PartitionStalled.
-        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -63,15 +61,13 @@ class StallWatch:
         *,
         shard: str,
         listener: Listener,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._limit_s = settings.input.stall_timeout_s
         self._every_s = self._limit_s / _LOOKS
         self._shard = shard
         self._listener = listener
-        self._clock = clock
-        self._looked_at = clock()
+        self._looked_at = time.monotonic()
         self._seen: dict[Partition, _Seen] = {}
         self._admin: Admin | None = None  # kept, so that it is shared
         self._asked: AskedOffsets | None = None
@@ -109,7 +105,7 @@ class StallWatch:
         Raises:
             UnavailableError: a partition has stalled for ``input.stall_timeout_ms``.
         """
-        now = self._clock()
+        now = time.monotonic()
         elapsed = now - self._looked_at
         if elapsed < self._every_s:
             return
@@ -127,7 +123,7 @@ class StallWatch:
 
     def _ask(self, partitions: list[Partition]) -> AskedOffsets:
         if self._admin is None:
-            self._admin = shared_admin(client_config(self._settings))
+            self._admin = shared_admin(self._settings)
         return self._admin.ask_offsets_at(Mark.LAST_STABLE, partitions, self._every_s)
 
     def _moved(self, partition: Partition, progress: tuple[int, FetchState]) -> bool:

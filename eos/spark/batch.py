@@ -13,6 +13,7 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 from eos.errors import EosError, FencedError, OffsetGapError, UsageError
 from eos.events import Listener, ProducerOpened, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
+from eos.job import check_topics
 from eos.settings import Settings
 from eos.spark.declared import FrameTransform
 from eos.spark.done_ranges import WHOLE_INPUT, DoneRanges
@@ -54,7 +55,7 @@ class ExactlyOnceBatch:
     >>> batch = ExactlyOnceBatch(spark, settings, name="totals", inputs=["in"], outputs=["out"])  # doctest: +SKIP
     >>> batch.run(lambda df: df.select("shard", "key", "value"))  # doctest: +SKIP
 
-    Safe under task retries, speculation, lost executors, a killed driver and a second driver: whoever comes second
+    Safe under task retries, speculation, lost executors, a killed driver and a second driver: the one that comes second
     finds the offsets committed and skips. The transform must be deterministic, because what is tried again must
     come out the same: no rand(), uuid(), current_timestamp(), no limit() without an order.
 
@@ -64,7 +65,7 @@ class ExactlyOnceBatch:
         name: letters, digits, '_' and '-'; the first part of the transactional.ids, and the group if none is set.
         inputs: the topics read.
         outputs: every topic that rows may go to.
-        listener: told what happens, on the driver, when a run's results are in.
+        listener: called with each event (``eos.events``), on the driver; with those of the tasks when the run's results are in.
 
     Raises:
         ConfigError: the session is one in which a run cannot keep its promise.
@@ -81,16 +82,11 @@ class ExactlyOnceBatch:
         outputs: Sequence[str],
         listener: Listener = ignore_event,
     ) -> None:
-        if isinstance(inputs, str) or isinstance(outputs, str) or not inputs or not outputs:
-            raise UsageError("inputs and outputs are lists of at least one topic each")
-        if loop := sorted(set(inputs) & set(outputs)):
-            raise UsageError(f"{loop} is input and output; the job would feed itself forever")
+        self._inputs, self._outputs = check_topics(name, inputs, outputs)
         warn_of_session(spark, settings)
         self._spark = spark
         self._settings = settings
         self._name = name
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
         self._listener = listener
 
     def plan(self, commit: Commit = "partition") -> InputPlan:
@@ -220,7 +216,7 @@ class ExactlyOnceBatch:
                 at = "nowhere" if found is None else f"at offset {found.offset}"
                 raise FencedError(
                     f"{one.partition}: every task has ended, and the group {plan.group!r} stands {at} instead of "
-                    f"{one.end}: somebody else has set its offsets"
+                    f"{one.end}: its offsets were set from outside"
                 )
 
     def _explained(self, error: Exception, plan: InputPlan) -> EosError:

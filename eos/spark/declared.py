@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pyspark.sql import DataFrame
 
 from eos.errors import UsageError
-from eos.job import check_name, checked_topics
+from eos.job import check_topics
 from eos.references import code_of_the_job
 
 FrameTransform = Callable[[DataFrame], DataFrame]
@@ -33,11 +33,9 @@ class Declared(Generic[Run]):
     settings: type[BaseModel] | None = None
 
     def __post_init__(self) -> None:
-        check_name(self.name)
-        for field in ("inputs", "outputs"):
-            object.__setattr__(self, field, checked_topics(field, getattr(self, field)))
-        if loop := self.read_topics & self.written_topics:
-            raise UsageError(f"{self}: {sorted(loop)} is read and written; the job would feed itself forever")
+        inputs, outputs = check_topics(self.name, self.inputs, self.outputs, also_read=self.read_topics)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "outputs", outputs)
         if (self.transform is None) == (self.transform_factory is None):
             raise UsageError(f"{self}: give exactly one of transform= and transform_factory=")
         if self.settings is not None and self.transform_factory is None:

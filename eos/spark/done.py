@@ -49,7 +49,7 @@ class ShardDone(ABC):
         group: whose offsets the record is.
         partitions: what the offsets are of.
         metadata: what is stored with the offsets.
-        had: per topic, what the metadata says of its partitions (`eos.group.expiry`).
+        started: per topic, what the metadata says of its partitions (`eos.group.expiry`).
         for_good: errors that another try of the task would meet as well, beside those of every writer.
     """
 
@@ -57,11 +57,11 @@ class ShardDone(ABC):
     group: str
     partitions: Collection[Partition]
     metadata: OffsetMetadata
-    had: Mapping[str, int]
+    started: Mapping[str, int]
     for_good: ClassVar[tuple[type[EosError], ...]] = ()
 
     def was_done(self) -> bool:
-        """Whether it is known to be done before the init, which fences whoever owns the shard by now."""
+        """Whether it is known to be done before the init, which fences the shard's present owner."""
         return False
 
     @abstractmethod

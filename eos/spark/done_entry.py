@@ -14,7 +14,7 @@ from eos.shards import SinkShard
 from eos.spark.done import ShardDone
 from eos.spark.input_logs import InputLogs
 from eos.spark.ledger import BatchPlan
-from eos.spark.ledger_entry import Content, LedgerEntry, LedgerStamp, Tally
+from eos.spark.ledger_entry import Content, EntryMetadata, LedgerEntry, Tally
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.stream_rows import DIGEST, HASH
 
@@ -52,7 +52,7 @@ class DoneEntries:
 
 
 class _DoneShard(ShardDone):
-    # A transaction that expired is tried again: a query that ends needs somebody who starts it.
+    # A transaction that expired is tried again: a query that ends has to be started by a person.
 
     def __init__(self, done: DoneEntries, number: int) -> None:
         self._done = done
@@ -66,8 +66,8 @@ class _DoneShard(ShardDone):
         self.shard = done.shard(number)
         self.group = store.group_of(number)
         self.partitions = (store.partition, *(() if number else done.marks))
-        self.metadata = LedgerStamp.of(entry, str(self.shard), self._tally)
-        self.had = store.had
+        self.metadata = EntryMetadata.of(entry, str(self.shard), self._tally)
+        self.started = store.started
 
     def was_done(self) -> bool:
         if self._number not in self._done.plan.entries:

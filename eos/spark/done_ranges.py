@@ -1,7 +1,7 @@
 """A batch's record of what is done: the committed offsets of the input that the rows are made of.
 
-A task reads them under its own fence: at the start of its range it works, at the end somebody has done the work and it
-skips, anything else is a conflict.
+A task reads them under its own fence: at the start of its range it works; at the end the work is done already and it
+skips; anything else is a conflict.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DoneRanges:
         group: whose offsets are committed.
         unit: what one transaction covers.
         ranges: by shard number, the input that the shard's rows are made of.
-        had: per topic, how many partitions it has: the plan saw to it that each has an offset.
+        started: per topic, how many partitions it has: the plan saw to it that each has an offset.
         run: a token that no other run has; letters and digits.
     """
 
@@ -45,7 +45,7 @@ class DoneRanges:
     group: str
     unit: Commit
     ranges: Mapping[int, Sequence[OffsetRange]]
-    had: Mapping[str, int]
+    started: Mapping[str, int]
     run: str
 
     @classmethod
@@ -54,8 +54,8 @@ class DoneRanges:
         ranges = {WHOLE_INPUT: plan.ranges}
         if plan.commit == "partition":
             ranges = {plan.shard_of(one.partition): (one,) for one in plan}
-        had = Counter(partition.topic for partition in plan.partitions)
-        return cls(settings, plan.app, plan.group, plan.commit, ranges, had, secrets.token_hex(6))
+        started = Counter(partition.topic for partition in plan.partitions)
+        return cls(settings, plan.app, plan.group, plan.commit, ranges, started, secrets.token_hex(6))
 
     def __contains__(self, number: object) -> bool:
         return number in self.ranges
@@ -76,7 +76,7 @@ class DoneRanges:
 
 
 class _DoneShard(ShardDone):
-    for_good = (TransactionExpiredError,)  # the next run takes less, if it is told to
+    for_good = (TransactionExpiredError,)  # the next run takes less, if it is configured so
 
     def __init__(self, done: DoneRanges, number: int, task: int) -> None:
         self._settings = done.settings
@@ -87,7 +87,7 @@ class _DoneShard(ShardDone):
         self.group = done.group
         self.partitions = self._ends
         self.metadata = OffsetMetadata(OwnershipMode(done.unit), str(self.shard), f"{done.run}t{task}")
-        self.had = done.had
+        self.started = done.started
 
     def to_commit(self) -> OffsetVector:
         return self._ends
@@ -124,12 +124,12 @@ class _DoneShard(ShardDone):
         """Under this task's own fence: the plan left only offsets of this app and mode, and others do not fence us."""
         mine = self.metadata.mode
         for partition, committed in stored.items():
-            stamp = OffsetMetadata.parse(committed.metadata)
-            if stamp is None or not stamp.fits(mine) or stamp.app != self.shard.app:
+            metadata = OffsetMetadata.parse(committed.metadata)
+            if metadata is None or not metadata.fits(mine) or metadata.app != self.shard.app:
                 by = (
                     "another tool"
-                    if stamp is None
-                    else f"job {stamp.app!r} with ownership {str(stamp.mode)!r}"
+                    if metadata is None
+                    else f"job {metadata.app!r} with ownership {str(metadata.mode)!r}"
                 )
                 raise ConflictError(
                     f"{partition}: after this run was planned, {by} has committed offset {committed.offset} in the group "
@@ -141,10 +141,10 @@ class _DoneShard(ShardDone):
     def _refuse_split(self, stored: Mapping[Partition, Committed]) -> None:
         mine = self.metadata.owner
         for partition, committed in stored.items():
-            stamp = OffsetMetadata.parse(committed.metadata)
-            if stamp is not None and stamp.owner != mine and stamp.owner.startswith(f"{self._run}t"):
+            metadata = OffsetMetadata.parse(committed.metadata)
+            if metadata is not None and metadata.owner != mine and metadata.owner.startswith(f"{self._run}t"):
                 raise UsageError(
-                    f"{partition}: two tasks of one run ({stamp.owner} and {mine}) had rows of this "
+                    f"{partition}: two tasks of one run ({metadata.owner} and {mine}) had rows of this "
                     "shard, and the first has committed its part with the offsets. The output of the range is not "
                     "complete. Fix: carry the column 'shard' through unchanged, and report how this came about"
                 )

@@ -154,7 +154,7 @@ class ShardRows:
             shard = self._next[0]
             rows = self._rows_of(shard)
             yield shard, rows
-            for _ in rows:  # what the caller had no need of
+            for _ in rows:  # what the caller has not read
                 pass
 
     def _rows_of(self, shard: int) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from eos import retry
-from eos.errors import ConfigError
 from eos.group.committed import offsets_at
 from eos.group.topic_ids import TopicIds, refuse_recreated
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.config import client_config
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -25,7 +23,7 @@ class InputLogs:
     @cached_property
     def admin(self) -> Admin:
         """The client that asks."""
-        return Admin(client_config(self._settings))
+        return Admin.of(self._settings)
 
     def at(self, mark: Mark, partitions: Collection[Partition]) -> OffsetVector:
         """The offset of a mark in each log."""
@@ -33,10 +31,7 @@ class InputLogs:
 
     def partitions(self, topic: str) -> list[Partition]:
         """All partitions of a topic; a ConfigError if there is none."""
-        shapes = retry.ask(lambda timeout_s: self.admin.topics([topic], timeout_s), within_s=self._within_s)
-        if topic not in shapes:
-            raise ConfigError(f"topic {topic!r} does not exist. Fix: create it; eos never creates topics")
-        return [Partition(topic, number) for number in range(shapes[topic].partitions)]
+        return retry.ask(lambda timeout_s: self.admin.partitions([topic], timeout_s), within_s=self._within_s)
 
     def ids_now(self, topics: Collection[str]) -> Mapping[str, str]:
         """The ids of the topics that exist. What is read after it counts in these topics, or its commit is refused."""

@@ -6,11 +6,11 @@ shard's records are visible if and only if its entry names the next batch. Nothi
 
 How many shards there are has to be agreed on as well: two drivers that share a checkpoint but not this number would
 write a part of the rows twice and another part never. So every entry says it, a write is refused under its fence if
-it says another, and a change (a *deal*) rewrites every entry before the first record is written: shard 0 first, with
-``was`` naming the former number; then the others; then shard 0 once more, without ``was``. Each step is made under
-its shard's fence and only over the entry that was read. Of two deals at once only one gets to its last step: the
-first to write shard 0 finds it changed, or has finished before the other began, whose steps then stop the writes of
-the first. A deal is never begun once a shard of the batch is written: such a batch is finished with its own number.
+it says another, and a change (a *resharding*) rewrites every entry before the first record is written: shard 0 first,
+with ``was``, the number until then; then the others; then shard 0 once more, without ``was``. Each step is made under its
+shard's fence and only over the entry that was read. Of two drivers that do so at once only one gets to its last step: the
+first to write shard 0 finds it changed, or has finished before the other began, whose steps then stop the writes of the
+first. It is never begun once a shard of the batch is written: such a batch is finished with its own number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class BatchPlan:
         shards: how many there are in this batch.
         done: the shards that are written, with what was written.
         entries: per shard that is not, the entry that a write must find.
-        was: nothing may be written before the entries are dealt anew; so many shards there were. 0: nothing to deal.
+        was: so many shards there were, and their entries have to be rewritten before anything else is written. 0: nothing to
+            rewrite.
         unchecked: a person has said that what is done is accepted as it is.
         marks: how many input partitions have a mark beside shard 0's entry.
     """
@@ -69,13 +70,13 @@ class BatchPlan:
         return LedgerEntry(next_offset(self.batch), self.query, self.shards)
 
     @property
-    def deal(self) -> range:
-        """The shards whose entries have to be dealt before anything is written."""
+    def to_rewrite(self) -> range:
+        """The shards whose entries have to be rewritten before anything else is written."""
         return range(max(self.was, self.shards) if self.was else 0)
 
     @property
-    def dealt(self) -> LedgerEntry:
-        """What a deal leaves in every entry."""
+    def rewritten(self) -> LedgerEntry:
+        """What a resharding leaves in every entry."""
         return LedgerEntry(self.batch, self.query, self.shards)
 
     def is_done(self, shard: int, found: LedgerEntry | None) -> bool:
@@ -85,7 +86,7 @@ class BatchPlan:
             LedgerChangedError: it is neither what the plan found nor what the plan's own write would leave.
         """
         expected = self.entries.get(shard)
-        # The very same entry: one that says the same may be a step of another deal, which others have not agreed to.
+        # The very same entry: one that says the same may be a step of a resharding that is not complete.
         if expected is not None and expected == found:
             return False
         if self.after.is_said_by(found):
@@ -167,8 +168,8 @@ def _decide(batch: int, query: str, shards: int, stored: Mapping[int, LedgerEntr
     written = {k: stored[k] for k in there if _is_written(stored[k], batch, query)}
     if written:
         return _unfinished(batch, query, stored, written)
-    # Whoever began to change the number of shards had found every one of the former number in its place; the very
-    # first deal found none, and may have been interrupted.
+    # The driver that began a resharding had found the entries of all shards that there were in their place; at the
+    # beginning of the ledger there were none, and that may have been interrupted.
     for k in range(first.was or first.shards):
         if k in stored or batch > 0 or not first.was:
             _require_at(batch, query, k, stored.get(k))
@@ -188,7 +189,7 @@ def _unfinished(
     if len(counts) > 1:
         raise LedgerError(
             f"batch {batch} was written as {' and as '.join(str(count) for count in sorted(counts))} shards: "
-            "another driver is changing their number, or somebody else than a sink has written the ledger."
+            "another driver is changing their number, or another program than a sink has written the ledger."
         )
     shards = counts.pop()
     todo = [k for k in range(shards) if k not in begun]

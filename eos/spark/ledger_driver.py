@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eos.errors import AbortableError, EosError, FencedError, ReopenError
-from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed, Listener
+from eos.events import BatchResumed, LedgerRefreshed, LedgerSharded, Listener
 from eos.kafka.consumer import Committed, stored_positions
 from eos.offsets import OffsetVector
 from eos.spark.ledger import BatchPlan, LedgerChangedError, decide, reach
 from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.ledger_store import LedgerStore, at_once
 
-_DEALS = 3
+_TRIES = 3
 
 
 class LedgerDriver:
@@ -30,7 +30,7 @@ class LedgerDriver:
         self._empty: Sequence[str] | None = None  # topics on which no entry stands, once they were looked at
 
     def plan(self, batch: int, query: str, *, begun: str = "") -> BatchPlan:
-        """Read the ledger once and decide what is left of a batch; deal it where that is the first thing to do.
+        """Read the ledger once and decide what is left of a batch; reshard it where that is the first thing to do.
 
         Raises:
             LedgerError: ledger and batch do not belong together.
@@ -38,7 +38,7 @@ class LedgerDriver:
             EosError: the cluster did not answer.
         """
         problem: EosError | None = None
-        for _ in range(_DEALS):
+        for _ in range(_TRIES):
             if self._empty is None or problem is not None:
                 self._locate()
             stored = self._read()
@@ -51,14 +51,14 @@ class LedgerDriver:
                     self._listener(BatchResumed(prefix, batch, sorted(plan.done), plan.shards))
                 return plan
             try:
-                self._deal(plan, stored)
+                self._reshard(plan, stored)
             except (FencedError, AbortableError, ReopenError) as error:
-                problem = error  # of another driver, or of a commit: what is stored now tells
+                problem = error  # of another driver, or of a commit: read what is stored now
                 continue
             was = plan.was if entries else 0
-            self._listener(LedgerDealt(prefix, batch, query, plan.shards, was, adopted=plan.unchecked))
+            self._listener(LedgerSharded(prefix, batch, query, plan.shards, was, adopted=plan.unchecked))
         raise LedgerChangedError(
-            f"{self.store}: no agreement on {self._shards} shards in {_DEALS} tries; the last one: {problem}. Is "
+            f"{self.store}: no agreement on {self._shards} shards in {_TRIES} tries; the last one: {problem}. Is "
             "another driver at work under this name with another number? Fix: stop one of them"
         ) from problem
 
@@ -106,9 +106,9 @@ class LedgerDriver:
         needed = reach(self.store.entries(stored).get(0), self._shards)
         return stored | self.store.read(range(self._shards, needed))
 
-    def _deal(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
-        """Rewrite every entry that a plan wants dealt; see `eos.spark.ledger` for the order and why."""
-        first, store = replace(plan.dealt, marks=plan.marks), self.store
+    def _reshard(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
+        """Rewrite every entry; see `eos.spark.ledger` for the order and why."""
+        first, store = replace(plan.rewritten, marks=plan.marks), self.store
         begun = store.replace(0, stored.get(0), replace(first, was=plan.was), empty=self._empty or ())
-        at_once(lambda k: store.replace(k, stored.get(k), plan.dealt), plan.deal[1:])
+        at_once(lambda k: store.replace(k, stored.get(k), plan.rewritten), plan.to_rewrite[1:])
         store.replace(0, begun, first)

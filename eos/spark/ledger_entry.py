@@ -70,8 +70,8 @@ class LedgerEntry:
     def parse(cls, offset: int, metadata: str) -> LedgerEntry | None:
         """The entry in a committed offset; None if it was not written by a sink."""
         match = _FORM.fullmatch(metadata)
-        stamp = OffsetMetadata.parse(match[1]) if match is not None else None
-        if match is None or stamp is None or stamp.mode is not OwnershipMode.SINK:
+        of_owner = OffsetMetadata.parse(match[1]) if match is not None else None
+        if match is None or of_owner is None or of_owner.mode is not OwnershipMode.SINK:
             return None
         content = Content(int(match[5]), int(match[7], 16), of_keys=match[6] == "content")
         return cls(
@@ -80,9 +80,9 @@ class LedgerEntry:
             int(match[3]),
             int(match[4]),
             content,
-            stamp.owner,
+            of_owner.owner,
             marks=int(match[8] or 0),
-            at_s=stamp.at_s,
+            at_s=of_owner.at_s,
         )
 
 
@@ -98,8 +98,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerStamp(OffsetMetadata):
-    """A stamp that says what an entry says beyond its offset. The content is known only when it is written."""
+class EntryMetadata(OffsetMetadata):
+    """Offset metadata that says what an entry says beyond its offset. The content is known only when it is written."""
 
     query: str = ""
     shards: int = 0
@@ -116,8 +116,8 @@ class LedgerStamp(OffsetMetadata):
         )
 
     @classmethod
-    def of(cls, entry: LedgerEntry, shard: str, tally: Tally | None = None) -> LedgerStamp:
-        """The stamp that an entry is committed with.
+    def of(cls, entry: LedgerEntry, shard: str, tally: Tally | None = None) -> EntryMetadata:
+        """What an entry is committed with.
 
         Args:
             entry: what to say.

@@ -19,7 +19,7 @@ from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import SinkShard, ledger_group, shard_prefix
 from eos.spark.ledger import LedgerChangedError
-from eos.spark.ledger_entry import LedgerEntry, LedgerStamp
+from eos.spark.ledger_entry import EntryMetadata, LedgerEntry
 from eos.spark.shard_offsets import commit_offsets
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class LedgerStore:
         return shard_prefix(self.app, self.group)
 
     @property
-    def had(self) -> dict[str, int]:
+    def started(self) -> dict[str, int]:
         """Neither a ledger nor its marks tell a new partition from a forgotten one by its offsets."""
         return dict.fromkeys((self.topic, *self.inputs), 0)
 
@@ -73,7 +73,7 @@ class LedgerStore:
         return ledger_group(self.group, number)
 
     def offsets(self, entry: LedgerEntry) -> OffsetVector:
-        """What to commit for an entry, beside its stamp."""
+        """What to commit for an entry, beside its metadata."""
         return OffsetVector({self.partition: entry.next_batch})
 
     def reader(self, shard: int, *, stable: bool) -> AbstractContextManager[ConsumerClient]:
@@ -108,14 +108,14 @@ class LedgerStore:
         """The entries in what is stored.
 
         Raises:
-            ConfigError: somebody else than a sink has committed to these groups.
+            ConfigError: another program than a sink has committed to these groups.
         """
         found: dict[int, LedgerEntry] = {}
         for shard, committed in stored.items():
             entry = LedgerEntry.parse(committed.offset, committed.metadata)
             if entry is None:
                 raise ConfigError(
-                    f"{self}: shard {shard} holds the offset {committed.offset} with {committed.metadata or 'no stamp'!r}, "
+                    f"{self}: shard {shard} holds the offset {committed.offset} with {committed.metadata or 'no metadata'!r}, "
                     "which no sink has written. Fix: another group or name for this sink, or delete that group"
                 )
             found[shard] = entry
@@ -159,7 +159,7 @@ class LedgerStore:
 
         Raises:
             LedgerChangedError: something else is stored by now.
-            FencedError: somebody else came to own the shard meanwhile.
+            FencedError: another driver has opened the shard meanwhile.
             EosError: what the commit met.
         """
 
@@ -178,9 +178,15 @@ class LedgerStore:
             return self.offsets(entry).merged(marks or OffsetVector())
 
         owner = self.shard(shard)
-        stamp = LedgerStamp.of(entry, str(owner))
+        metadata = EntryMetadata.of(entry, str(owner))
         written = commit_offsets(
-            self.settings, owner, self.group_of(shard), [self.partition], over, metadata=stamp, had=self.had
+            self.settings,
+            owner,
+            self.group_of(shard),
+            [self.partition],
+            over,
+            metadata=metadata,
+            started=self.started,
         )
         return cast("Committed", written[self.partition])  # it was committed a moment ago
 

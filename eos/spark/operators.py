@@ -57,7 +57,7 @@ class RowWise(NamedTuple):
 
 
 def row_wise(frame: DataFrame, source: DataFrame, plan: InputPlan) -> RowWise | None:
-    """How ``frame`` runs, if it is made row by row from ``source``; None if it is not, or nobody knows.
+    """How ``frame`` runs, if it is made row by row from ``source``; None if it is not, or that cannot be known.
 
     Args:
         frame: what the transform returned, or a projection of it.

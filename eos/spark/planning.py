@@ -49,7 +49,7 @@ def plan_input(
         topics: the input topics.
         app: the run's name: the first part of every transactional.id, and the group if none is set.
         commit: the unit that commits; offsets of the other one are refused unless ownership.adopt_offsets.
-        listener: told the plan, and a start policy that was applied.
+        listener: called with the plan, and with a start policy that was applied.
         preview: commit no start policy; the plan is what it would have been.
 
     Raises:
@@ -75,8 +75,8 @@ def plan_input(
         refuse_truncated(settings, group, positions, timeout_s=settings.open_deadline_s)
         due = _due_for_renewal(settings, partitions, stored, ranges, mode, app=app)
         if due and not preview:
-            had = count_started(stored)
-            renew_offsets(settings, due, reader, app=app, mine=mode, had=had, listener=listener)
+            started = count_started(stored)
+            renew_offsets(settings, due, reader, app=app, mine=mode, started=started, listener=listener)
     plan = InputPlan(group, partitions, ranges, app, commit)
     listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
     return plan
@@ -129,7 +129,7 @@ def _ranges(
 ) -> Iterator[OffsetRange]:
     stable = logs.at(Mark.LAST_STABLE, partitions)
     first = logs.at(Mark.START, partitions)
-    # Behind an open transaction; only somebody who does not read read_committed commits there.
+    # Behind an open transaction: only a reader that is not read_committed commits there.
     beyond = [p for p, offset in committed.items() if p in stable and offset > stable[p]]
     high = logs.at(Mark.HIGH_WATERMARK, beyond)
     for partition in partitions:

@@ -27,7 +27,7 @@ def renew_offsets(
     *,
     app: str,
     mine: OwnershipMode,
-    had: Mapping[str, int],
+    started: Mapping[str, int],
     listener: Listener,
 ) -> None:
     """Commit these partitions' offsets again where they stand, as the shards that own them do; new ones at their beginning.
@@ -62,6 +62,6 @@ def renew_offsets(
             owned,
             lambda stored, owned=owned: where_they_stand(stored, owned),  # type: ignore[misc] # mypy knows no defaults of lambdas
             metadata=OffsetMetadata(mine, str(shard), owner),
-            had=had,
+            started=started,
             listener=listener,
         )

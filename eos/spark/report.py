@@ -1,4 +1,4 @@
-"""Report: what a task tells the driver of a shard, and what the driver makes of it."""
+"""Report: what a task returns to the driver for each shard, and the result that the driver makes of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ShardState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """What a task tells the driver of a shard. Times are in seconds."""
+    """What a task returns to the driver for a shard. Times are in seconds."""
 
     state: ShardState
     records: int = 0
@@ -90,7 +90,7 @@ def reports_of(rows: DataFrame, writing: Any) -> Reports:
 
 
 def results_of(reports: Reports, done: Done, listener: Listener) -> list[ShardResult]:
-    """What became of the shards, told to the listener.
+    """What became of the shards; the listener is called with each commit.
 
     Raises:
         EosError: what a task failed for; the other tasks have ended by then.
@@ -106,7 +106,7 @@ def results_of(reports: Reports, done: Done, listener: Listener) -> list[ShardRe
             listener(
                 TransactionCommitted(
                     shard,
-                    0,  # how many rows a shard's records were made of is not known to who writes them
+                    0,  # how many rows a shard's records were made of is not known to their writer
                     one.records,
                     offsets,
                     one.seconds,

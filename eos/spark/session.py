@@ -135,7 +135,7 @@ def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
     """Do what works with a session in a thread of its own, so that a signal ends it: its jobs are cancelled.
 
     An exception that a signal handler raises inside a call to the JVM would leave the thread's connection with
-    an answer that nobody has read, and the session could not even be stopped through it (measured).
+    an unread answer, and the session could not even be stopped through it (measured).
 
     Raises:
         BaseException: what the work raised, or what a signal handler raised.

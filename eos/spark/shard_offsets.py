@@ -19,8 +19,8 @@ _metadata: dict[str, GroupMetadata] = {}
 def group_metadata(settings: Settings, group: str) -> GroupMetadata:
     """The metadata of no member of a group, which is its name alone: made once per process."""
     if group not in _metadata:
-        with fresh_reader(settings, group, stable=False) as nobody:
-            _metadata[group] = nobody.group_metadata()
+        with fresh_reader(settings, group, stable=False) as reader:
+            _metadata[group] = reader.group_metadata()
     return _metadata[group]
 
 
@@ -32,7 +32,7 @@ def commit_offsets(
     choose: Callable[[Mapping[Partition, Committed]], OffsetVector],
     *,
     metadata: OffsetMetadata,
-    had: Mapping[str, int],
+    started: Mapping[str, int],
     listener: Listener = ignore_event,
 ) -> dict[Partition, Committed | None]:
     """Own a shard for as long as it takes to commit offsets.
@@ -43,11 +43,11 @@ def commit_offsets(
     stored then.
 
     Raises:
-        FencedError: somebody else came to own the shard meanwhile.
+        FencedError: another driver has opened the shard meanwhile.
         EosError: what ``choose`` raised, or the commit met.
     """
     with ShardProducer(
-        settings, shard, metadata=metadata, listener=listener, started_partitions=had
+        settings, shard, metadata=metadata, listener=listener, started_partitions=started
     ) as producer:
         if offsets := choose(producer.take_over(group, partitions)):
             with producer.transaction() as transaction:

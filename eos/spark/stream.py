@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
 from eos.events import LedgerRefreshed, Listener, ignore_event
+from eos.job import checked_topics
 from eos.offsets import OffsetVector
 from eos.settings import Settings
 from eos.spark.checkpoint import RunningQuery, running_query
@@ -72,7 +73,7 @@ def exactly_once_sink(
         shards: transactions that a batch is divided into; ``spark.sink_shards`` if not given. A change takes effect
             with the first batch that is not begun.
         adopt: what a refusal said to pass; it decides for one batch of one query and has no effect afterwards.
-        listener: told what happens, on the driver.
+        listener: called with each event (``eos.events``), on the driver.
 
     Raises:
         ConfigError: a setting, name or topic is wrong.
@@ -82,8 +83,7 @@ def exactly_once_sink(
     count = settings.spark.sink_shards if shards is None else shards
     if count < 1:
         raise ConfigError(f"shards={count}: a batch is divided into at least 1")
-    if isinstance(outputs, str) or not outputs:
-        raise UsageError("outputs is a list of at least one topic")
+    outputs = checked_topics("outputs", outputs)
     if isinstance(inputs, str) or set(inputs or ()) & set(outputs):
         raise UsageError("inputs is a list of topics, none of which is written to")
     store = LedgerStore(settings, name, group, outputs[0], tuple(inputs or ()))
@@ -94,8 +94,8 @@ def exactly_once_sink(
             "seen. Fix: inputs=[…], the topics that it reads on this cluster; [] if there are none",
             name,
         )
-    ledger = LedgerDriver(store, tuple(outputs), count, adopt, listener)
-    return ExactlyOnceSink(ledger, tuple(outputs), listener)
+    ledger = LedgerDriver(store, outputs, count, adopt, listener)
+    return ExactlyOnceSink(ledger, outputs, listener)
 
 
 class ExactlyOnceSink:
@@ -253,6 +253,6 @@ def _way_out(plan: BatchPlan, store: LedgerStore) -> str:
     return (
         "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
         "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
-        f"processed, pass once: adopt={plan.token!r}; if the id of the former topic still stands in the ledger, take it "
+        f"processed, pass once: adopt={plan.token!r}; if the id of the deleted topic still stands in the ledger, take it "
         f"away before: kafka-consumer-groups.sh --delete-offsets --group {store.group_of(0)} --topic … (the input)"
     )

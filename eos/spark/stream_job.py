@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eos.errors import OffsetGapError, UnclassifiedError
-from eos.events import BatchResumed, Event, LedgerDealt, Listener, TransactionCommitted, ignore_event
+from eos.events import BatchResumed, Event, LedgerSharded, Listener, TransactionCommitted, ignore_event
 from eos.settings import Settings
 from eos.settings.binding import own_settings
 from eos.spark.declared import Declared
@@ -89,7 +89,7 @@ def start_stream(
         max_offsets_per_batch: see `read_stream`.
         adopt: see `exactly_once_sink`.
         skip_deleted: see `read_stream`.
-        listener: told what happens, on the driver.
+        listener: called with each event (``eos.events``), on the driver.
 
     Raises:
         ConfigError: a setting is wrong, nothing says where to start, or the session has no Kafka connector. What else
@@ -166,7 +166,7 @@ def _logged(event: Event) -> None:
             log.info("committed: %s, %d records, %.3f s", event.shard, event.records_out, event.seconds)
         case BatchResumed():
             log.warning("batch %d resumed: shards %s are written", event.batch, list(event.written))
-        case LedgerDealt():
+        case LedgerSharded():
             log.warning(
                 "ledger begins with batch %d: %d shards (were %d)", event.batch, event.shards, event.was
             )

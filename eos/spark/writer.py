@@ -131,8 +131,8 @@ class ShardWriter:
                     self._settings,
                     done.shard,
                     metadata=done.metadata,
-                    listener=self._hear,
-                    started_partitions=done.had,
+                    listener=self._on_event,
+                    started_partitions=done.started,
                 ) as producer:
                     if not done.is_done(producer.take_over(done.group, done.partitions)):
                         return self._transact(producer, rows)
@@ -200,7 +200,7 @@ class ShardWriter:
             code=error.code,
         )
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, ProducerOpened):
             self._open_seconds += event.seconds
 
@@ -208,7 +208,7 @@ class ShardWriter:
 def twin_wait_s(settings: Settings) -> float:
     """Seconds that a fenced task waits for its twin's commit, before it fails and Spark tries it again.
 
-    A first try was fenced by somebody who is at work: its speculative copy, or another driver. A retry was most
+    A first try was fenced by an owner that is at work: its speculative copy, or another driver. A retry was most
     likely fenced by the try before: Spark starts the one the moment the other has failed, while that one's Python
     worker knows nothing of it yet, and its init may come last (seen in 3 of 20 runs). Nothing will come from there,
     and a third try fences it for good.

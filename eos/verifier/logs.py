@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from eos import retry
 from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.admin import Admin, Mark, TopicShape
-from eos.kafka.config import client_config
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.consumer import Committed, lone_reader
 from eos.offsets import OffsetVector, Partition, next_offset
 from eos.records import InputBatch, InputRecord
 from eos.settings import Settings
@@ -27,6 +26,13 @@ _CALL_SLICE_S = 5.0
 _PREFETCH_KIB = 16_384  # of librdkafka's queue, so that memory stays bounded with records of any size
 _FETCH_WAIT_MS = 20  # an empty fetch shows the end of a log; brokers wait 500 ms with it by default
 _NAMED = 5  # partitions in an error text
+_OPTIONS: Mapping[str, Any] = {
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "fetch.queue.backoff.ms": 2,  # the default lets a reader that catches up idle most of the time
+    "fetch.wait.max.ms": _FETCH_WAIT_MS,
+    "queued.max.messages.kbytes": _PREFETCH_KIB,
+}
 
 
 class Range(NamedTuple):
@@ -47,24 +53,9 @@ class LogReader:
     """
 
     def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
-        config = client_config(settings)
         self._deadline = deadline
-        self._admin = Admin(config)
-        self._consumer = ConsumerClient(
-            {
-                **config,
-                "group.id": group,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "fetch.queue.backoff.ms": 2,  # the default lets a reader that catches up idle most of the time
-                "fetch.wait.max.ms": _FETCH_WAIT_MS,
-                "queued.max.messages.kbytes": _PREFETCH_KIB,
-                "log_level": 0,  # as in eos.kafka.admin: what goes wrong is raised
-            }
-        )
+        self._admin = Admin.of(settings)
+        self._consumer = lone_reader(settings, group, stable=True, options=_OPTIONS)
 
     def __enter__(self) -> Self:
         return self

@@ -133,4 +133,7 @@ def _least(states: list[State]) -> State:
 
 def _replaces(one: State, other: State) -> bool:
     """Whether no input partition is further on in the one than in the other."""
-    return all(other.get(source, -1) >= last for source, last in one.items())
+    for source, last in one.items():  # noqa: SIM110 - half the time of all(), and this is most of a search
+        if other.get(source, -1) < last:
+            return False
+    return True

@@ -38,17 +38,10 @@ def job(bootstrap: str) -> FaultJob:
     return fault_job(bootstrap)
 
 
-def load(bootstrap: str, job: FaultJob, prefix: str) -> None:
-    (source,) = job.inputs
-    produce_plain(
-        bootstrap, source, [PlainRecord(f"{prefix}{n}".encode(), partition=n % 2) for n in range(20)]
-    )
-
-
 def process_twenty_of_forty(bootstrap: str, job: FaultJob, owned: dict[str, object]) -> None:
-    load(bootstrap, job, "a")
+    job.load(bootstrap, 20, "a")
     run_to_end(job, settings_for(bootstrap, **owned))
-    load(bootstrap, job, "b")
+    job.load(bootstrap, 20, "b")
 
 
 def again(proxy: HoldProxy, owned: dict[str, object]) -> Settings:

@@ -17,17 +17,12 @@ from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, SessionOpened, ShardsOwned, TransactionCommitted
 from eos.settings import Settings
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
+from tests.support.observer import create_topics, load, unique
 
 pytestmark = pytest.mark.broker
 
 SESSION_MS = 2_000
 SOON: Mapping[str, object] = {"topic.metadata.refresh.interval.ms": 1_000}
-
-
-def load(bootstrap: str, topic: str, partitions: int, prefix: str) -> None:
-    values = [PlainRecord(f"{prefix}{i}".encode(), partition=i % partitions) for i in range(100)]
-    produce_plain(bootstrap, topic, values)
 
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
@@ -45,11 +40,11 @@ def delete(bootstrap: str, topic: str) -> None:
 def test_restart_within_the_session_reads_partitions_that_were_added(bootstrap: str) -> None:
     """A static member would get its old assignment without a rebalance, and a catching-up run would wait for ever."""
     job = fault_job(bootstrap)
-    load(bootstrap, job.inputs[0], 2, "a")
+    load(bootstrap, job.inputs[0], 100, "a", range(2))
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     run_to_end(job, settings)
     grow(bootstrap, job.inputs[0], 4)
-    load(bootstrap, job.inputs[0], 4, "b")
+    load(bootstrap, job.inputs[0], 100, "b", range(4))
 
     run_to_end(job, settings, timeout_s=20)
 
@@ -58,12 +53,12 @@ def test_restart_within_the_session_reads_partitions_that_were_added(bootstrap: 
 
 def test_restart_within_the_session_reads_a_topic_that_was_added(bootstrap: str) -> None:
     job = fault_job(bootstrap)
-    load(bootstrap, job.inputs[0], 2, "a")
+    load(bootstrap, job.inputs[0], 100, "a", range(2))
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     run_to_end(job, settings)
     second = unique("in")
     create_topics(bootstrap, {second: 2}, 1)
-    load(bootstrap, second, 2, "b")
+    load(bootstrap, second, 100, "b", range(2))
     more = FaultJob((*job.inputs, second), job.out, job.audit, job.dead, job.name)
 
     run_to_end(more, settings, timeout_s=20)
@@ -76,7 +71,7 @@ def test_running_job_reads_partitions_that_were_added_after_the_next_refresh(boo
     with in_thread(job, settings_for(bootstrap, kafka__consumer=SOON)) as run:
         run.told(PartitionsAssigned)
         grow(bootstrap, job.inputs[0], 4)
-        load(bootstrap, job.inputs[0], 4, "a")
+        load(bootstrap, job.inputs[0], 100, "a", range(4))
         deadline = time.monotonic() + 20
         while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < 100:
             assert time.monotonic() < deadline, run.events[-3:]
@@ -94,7 +89,7 @@ def test_deleted_input_topic_ends_the_job_with_its_name(
     )  # of 30 s, which is the bound under assign()
     job = fault_job(bootstrap, inputs=2)
     for topic in job.inputs:
-        load(bootstrap, topic, 2, "a")
+        load(bootstrap, topic, 100, "a", range(2))
     owned: dict[str, object] = {"ownership__mode": mode}
     if mode == "partition":
         owned |= {"ownership__ordinal": 0, "ownership__instances": 1}
@@ -129,13 +124,13 @@ def test_instances_take_up_partitions_that_were_added_each_its_own(
     monkeypatch.setattr("eos.runner.worker._LOOK_EVERY_S", 1.0)  # of 30 s
     job = fault_job(bootstrap)
     source = job.inputs[0]
-    load(bootstrap, source, 2, "a")
+    load(bootstrap, source, 100, "a", range(2))
     with ExitStack() as stack, caplog.at_level(logging.WARNING):
         runs = [stack.enter_context(in_thread(job, by_instances(bootstrap, 3, n))) for n in range(3)]
         wait_records(runs, 100)
         assert "owns no partition" in caplog.text
         grow(bootstrap, source, 5)
-        load(bootstrap, source, 5, "b")
+        load(bootstrap, source, 100, "b", range(5))
         wait_records(runs, 200)
         for run in runs:
             run.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -146,7 +146,7 @@ def test_offset_that_is_set_back_from_outside_is_not_waited_for_without_end(
     outside.close()
     deadline = time.monotonic() + 20
     with (
-        CatchUp(settings_for(bootstrap), job.group, job.inputs) as catch_up,
+        closing(CatchUp(settings_for(bootstrap), job.group, job.inputs)) as catch_up,
         pytest.raises(
             FencedError, match=rf"{source}\[0\]: the group has stored offset 0, .* committed 10.*Fix: "
         ),

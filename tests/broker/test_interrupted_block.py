@@ -19,11 +19,10 @@ from eos.producer.last_commit import OwnedOffsets
 from eos.producer.producer import ShardProducer
 from eos.producer.transaction import Transaction
 from eos.session.consumer import ShardConsumer
-from tests.support.exactly_once import Output, SeenRecord
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
     PlainRecord,
-    assert_exactly_once,
+    assert_copied,
     committed_offsets,
     create_topics,
     lso,
@@ -109,11 +108,7 @@ class Relay:
         while self.offset < end:
             assert time.monotonic() < deadline
             self.turn()
-
-        def copied(record: SeenRecord) -> list[Output]:
-            return [(self._out, record.key, record.value)]
-
-        assert_exactly_once(self._bootstrap, self._group, [self.source], [self._out], copied)
+        assert_copied(self._bootstrap, self._group, self.source, self._out)
 
 
 @pytest.fixture

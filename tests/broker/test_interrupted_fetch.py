@@ -12,9 +12,14 @@ import pytest
 from confluent_kafka import Producer
 
 from eos import Session
-from tests.support.exactly_once import Output, SeenRecord
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import PlainRecord, assert_exactly_once, create_topics, produce_plain, unique
+from tests.support.observer import (
+    PlainRecord,
+    assert_copied,
+    create_topics,
+    produce_plain,
+    unique,
+)
 
 pytestmark = [
     pytest.mark.broker,
@@ -102,11 +107,7 @@ class Relay:
         assert time.monotonic() - began < CLOSE_S
 
     def check(self) -> None:
-        def copied(record: SeenRecord) -> list[Output]:
-            return [(self.out, record.key, record.value)]
-
-        seen = assert_exactly_once(self.bootstrap, self.group, [self.source], [self.out], copied)
-        assert seen.processed == RECORDS
+        assert_copied(self.bootstrap, self.group, self.source, self.out, RECORDS)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_two_topics_of_several_partitions_become_exactly_their_outputs(
     ends = {(topic, p): end for topic in job.inputs for p, end in lso(bootstrap, topic).items()}
     offsets = committed_offsets(bootstrap, job.group, ends)
     assert {p: offset for p, (offset, _) in offsets.items()} == ends
-    assert all("mode=group shard=#0" in stamp for _, stamp in offsets.values())
+    assert all("mode=group shard=#0" in metadata for _, metadata in offsets.values())
 
 
 def test_second_run_goes_on_where_the_first_ended(bootstrap: str) -> None:

@@ -29,11 +29,10 @@ from eos.session.consumer import ShardConsumer
 from eos.shards import OrdinalShard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
-from tests.support.exactly_once import Output, SeenRecord
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
     PlainRecord,
-    assert_exactly_once,
+    assert_copied,
     committed_offsets,
     produce_plain,
     read_committed,
@@ -86,11 +85,7 @@ class Relay:
             txn.produce(self.out, record.value, key=record.key)
 
     def check(self) -> None:
-        def copied(record: SeenRecord) -> list[Output]:
-            return [(self.out, record.key, record.value)]
-
-        seen = assert_exactly_once(self._bootstrap, self.group, [self.source], [self.out], copied)
-        assert seen.processed == RECORDS
+        assert_copied(self._bootstrap, self.group, self.source, self.out, RECORDS)
 
 
 @pytest.fixture

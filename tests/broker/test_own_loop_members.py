@@ -12,9 +12,8 @@ import pytest
 from eos import Session, Settings
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy, ends_with
-from tests.support.exactly_once import Output, SeenRecord
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import PlainRecord, assert_exactly_once, produce_plain, unique
+from tests.support.observer import PlainRecord, assert_copied, produce_plain, unique
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -47,13 +46,6 @@ def open_session(settings: Settings, group: str, source: str, out: str, ordinal:
         inputs=[source],
         outputs=[out],
     )
-
-
-def check(bootstrap: str, group: str, source: str, out: str, records: int) -> None:
-    def copied(record: SeenRecord) -> list[Output]:
-        return [(out, record.key, record.value)]
-
-    assert assert_exactly_once(bootstrap, group, [source], [out], copied).processed == records
 
 
 def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: str, topic: NewTopic) -> None:
@@ -91,7 +83,7 @@ def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: 
         over.set()
         for thread in threads:
             thread.join(WAIT_S)
-    check(bootstrap, group, source, out, 200)
+    assert_copied(bootstrap, group, source, out, 200)
 
 
 def test_commit_that_is_interrupted_twice_and_happens_is_not_made_again(
@@ -130,4 +122,4 @@ def test_commit_that_is_interrupted_twice_and_happens_is_not_made_again(
                 turn(session, out)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    check(bootstrap, group, source, out, 100)
+    assert_copied(bootstrap, group, source, out, 100)

@@ -64,7 +64,7 @@ def test_partitions_by_list_are_owned_by_a_shard_each_and_no_others_are_read(boo
     assert opened == {f"{job.name}.{job.group}.p.{source}.{p}" for p in (1, 3)}
     offsets = committed_offsets(bootstrap, job.group, [(source, p) for p in range(4)])
     assert [offset for offset, _ in offsets.values()] == [0, 10, 0, 10]
-    assert [re.sub("owner=.*", "", stamp) for _, stamp in offsets.values()] == [
+    assert [re.sub("owner=.*", "", metadata) for _, metadata in offsets.values()] == [
         "eos1 mode=partition shard=start ",
         f"eos1 mode=partition shard={source}[1] ",
         "eos1 mode=partition shard=start ",
@@ -130,7 +130,7 @@ def test_offsets_of_the_other_mode_are_refused_until_they_are_adopted(
     run_to_end(job, modes[second].model_copy(update={"ownership": ownership}))
 
     assert job.check(bootstrap).processed == 3
-    run_to_end(job, modes[second])  # the stamps are its own now
+    run_to_end(job, modes[second])  # the metadata is its own now
     with pytest.raises(ConfigError, match=r"--adopt-offsets|had members"):
         run_to_end(job, modes[first])
 

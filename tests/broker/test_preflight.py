@@ -15,18 +15,13 @@ from eos.errors import ConfigError, UnavailableError
 from eos.job import Job
 from eos.kafka.admin import Admin
 from eos.offsets import Partition
-from eos.settings import Settings
 from tests.conftest import NewTopic
 from tests.support.observer import broker_config, create_topics, unique
+from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.broker
 
 WAIT_S = 20.0
-
-
-def settings(bootstrap: str, **more: object) -> Settings:
-    overrides = {name.replace("__", "."): value for name, value in more.items()}
-    return Settings.load(overrides={"kafka.bootstrap_servers": bootstrap, **overrides}, environ={})
 
 
 @pytest.fixture
@@ -35,7 +30,7 @@ def job(topic: NewTopic) -> Job:
 
 
 def test_a_single_broker_fits_with_a_warning_per_risk_not_per_topic(bootstrap: str, job: Job) -> None:
-    warnings = preflight(job, settings(bootstrap))
+    warnings = preflight(job, settings_of(bootstrap))
     (of_replicas,) = [one for one in warnings if "1 replica(s)" in one]
     assert job.outputs[0] in of_replicas
     assert any("min.insync.replicas = 1" in one for one in warnings)
@@ -46,7 +41,7 @@ def test_missing_topics_come_with_the_commands_that_create_them(bootstrap: str, 
     missing = [unique("missing"), unique("absent")]
     incomplete = Job(name="j", inputs=job.inputs, outputs=missing, transform=lambda _: [])
     with pytest.raises(ConfigError) as caught:
-        preflight(incomplete, settings(bootstrap))
+        preflight(incomplete, settings_of(bootstrap))
     for name in missing:
         assert (
             f"kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {name} "
@@ -60,7 +55,7 @@ def test_a_missing_dead_letter_topic_is_named(bootstrap: str, job: Job) -> None:
         name="j", inputs=job.inputs, outputs=job.outputs, transform=lambda _: [], dead_letters=dead
     )
     with pytest.raises(ConfigError, match=dead):
-        preflight(incomplete, settings(bootstrap))
+        preflight(incomplete, settings_of(bootstrap))
 
 
 def test_asking_for_a_topic_does_not_create_it(bootstrap: str, job: Job) -> None:
@@ -68,11 +63,11 @@ def test_asking_for_a_topic_does_not_create_it(bootstrap: str, job: Job) -> None
     incomplete = Job(name="j", inputs=[missing], outputs=job.outputs, transform=lambda _: [])
     for _ in range(2):
         with pytest.raises(ConfigError, match=missing):
-            preflight(incomplete, settings(bootstrap))
+            preflight(incomplete, settings_of(bootstrap))
 
 
 def test_a_transaction_timeout_above_the_brokers_maximum_is_refused(bootstrap: str, job: Job) -> None:
-    too_long = settings(
+    too_long = settings_of(
         bootstrap, transaction__timeout_ms=1_000_000, ownership__max_poll_interval_ms=1_000_000
     )
     with pytest.raises(ConfigError, match=r"transaction\.timeout_ms.*transaction\.max\.timeout\.ms = 900000"):
@@ -82,7 +77,7 @@ def test_a_transaction_timeout_above_the_brokers_maximum_is_refused(bootstrap: s
 def test_a_broker_that_is_away_is_unavailable_within_the_deadline(job: Job) -> None:
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=re.escape("127.0.0.1:1 (kafka.bootstrap_servers)")):
-        preflight(job, settings("127.0.0.1:1"), deadline_s=1)
+        preflight(job, settings_of("127.0.0.1:1"), deadline_s=1)
     assert time.monotonic() - began < 5
 
 
@@ -90,15 +85,15 @@ def test_a_compacted_output_gets_a_warning(bootstrap: str, job: Job) -> None:
     compacted = unique("compacted")
     create_topics(bootstrap, {compacted: 1}, config={"cleanup.policy": "compact"})
     warnings = preflight(
-        Job(name="j", inputs=job.inputs, outputs=[compacted], transform=lambda _: []), settings(bootstrap)
+        Job(name="j", inputs=job.inputs, outputs=[compacted], transform=lambda _: []), settings_of(bootstrap)
     )
     assert any(one.startswith(f"{compacted}: compacted") for one in warnings)
 
 
 def test_a_broker_that_does_not_verify_transactions_gets_a_warning(bootstrap: str, job: Job) -> None:
-    assert not any("verification" in one for one in preflight(job, settings(bootstrap)))
+    assert not any("verification" in one for one in preflight(job, settings_of(bootstrap)))
     with broker_config(bootstrap, "transaction.partition.verification.enable", "false"):
-        warnings = preflight(job, settings(bootstrap))
+        warnings = preflight(job, settings_of(bootstrap))
     (of_late_requests,) = [one for one in warnings if "verification" in one]
     assert "arrives late" in of_late_requests
 
@@ -131,12 +126,12 @@ def member(request: pytest.FixtureRequest, bootstrap: str, job: Job) -> Iterator
 
 
 def test_live_members_are_no_match_for_ownership_by_partition(bootstrap: str, job: Job, member: str) -> None:
-    by_partition = settings(
+    by_partition = settings_of(
         bootstrap, group=member, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
     )
     with pytest.raises(ConfigError, match="live members \\(alive @"):
         preflight(job, by_partition)
-    assert preflight(job, settings(bootstrap, group=member))  # by group: they are its peers
+    assert preflight(job, settings_of(bootstrap, group=member))  # by group: they are its peers
 
 
 def test_a_group_that_had_members_is_no_place_for_ownership_by_partition(bootstrap: str, job: Job) -> None:
@@ -147,7 +142,7 @@ def test_a_group_that_had_members_is_no_place_for_ownership_by_partition(bootstr
         asynchronous=False,
     )
     consumer.close()
-    by_partition = settings(
+    by_partition = settings_of(
         bootstrap, group=group, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
     )
     with pytest.raises(ConfigError, match="had members"):
@@ -156,7 +151,7 @@ def test_a_group_that_had_members_is_no_place_for_ownership_by_partition(bootstr
 
 def test_a_group_without_members_fits_ownership_by_partition(bootstrap: str, job: Job) -> None:
     assert preflight(
-        job, settings(bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1)
+        job, settings_of(bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1)
     )
     assert Admin({"bootstrap.servers": bootstrap}).group_shape(unique("nobody"), WAIT_S) == ([], False)
 
@@ -172,7 +167,7 @@ def test_transactions_are_seen_with_their_epochs(
         producer.init_transactions(WAIT_S)
         return producer
 
-    with TransactionsView(settings(bootstrap)) as view:
+    with TransactionsView(settings_of(bootstrap)) as view:
         assert view.describe([mine]) == {}
         first = initialised()
         before = view.describe([mine, f"{prefix}.unknown"])[mine]

@@ -28,6 +28,7 @@ from tests.support.observer import (
     unique,
     watermarks,
 )
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -39,7 +40,7 @@ AT_ONCE_S = 2.0
 
 @pytest.fixture
 def settings(bootstrap: str) -> Settings:
-    return Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
+    return settings_of(bootstrap)
 
 
 @pytest.fixture
@@ -266,9 +267,7 @@ def test_offsets_of_an_unknown_partition_abort_the_transaction_before_it_expires
     bootstrap: str, out: str, group_metadata: Callable[[str], GroupMetadata]
 ) -> None:
     """The client repeats such a request until its time is over; an abort must still fit in."""
-    settings = Settings.load(
-        overrides={"kafka.bootstrap_servers": bootstrap, "transaction.timeout_ms": 4000}, environ={}
-    )
+    settings = settings_of(bootstrap, transaction__timeout_ms=4000)
     with ShardProducer(settings, OrdinalShard(unique("unknown"), "group", 0)) as producer:
         with pytest.raises(AbortableError, match="UNKNOWN_TOPIC_OR_PART"), producer.transaction() as txn:
             txn.produce(out, b"never")

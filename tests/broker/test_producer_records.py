@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import OutputBatch, OutputRecord, RecordRefusedError, Settings, UsageError
+from eos import OutputBatch, OutputRecord, RecordRefusedError, UsageError
 from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -22,8 +23,7 @@ A_TIME_MS = 1_700_000_000_123
 
 @pytest.fixture
 def producer(bootstrap: str) -> Iterator[ShardProducer]:
-    settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
-    with ShardProducer(settings, OrdinalShard(unique("records"), "group", 0)) as one:
+    with ShardProducer(settings_of(bootstrap), OrdinalShard(unique("records"), "group", 0)) as one:
         yield one
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eos import AbortableError, ConfigError, OutputBatch, RecordRefusedError, Settings, UsageError
+from eos import AbortableError, ConfigError, OutputBatch, RecordRefusedError, UsageError
 from eos.producer.producer import ProducerState, ShardProducer
 from eos.producer.transaction import TransactionState
 from eos.shards import OrdinalShard
 from tests.support.observer import create_topics, lso, read_committed, read_uncommitted, unique
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -29,13 +30,12 @@ def open_producer(bootstrap: str) -> Iterator[Callable[..., ShardProducer]]:
     opened: list[ShardProducer] = []
 
     def make(options: dict[str, Any] | None = None, **transaction: object) -> ShardProducer:
-        overrides: dict[str, Any] = {
-            "kafka.bootstrap_servers": bootstrap,
-            "kafka.producer": options or {},
-            "ownership.max_poll_interval_ms": 1_000_000,
+        settings = settings_of(
+            bootstrap,
+            kafka__producer=options or {},
+            ownership__max_poll_interval_ms=1_000_000,
             **{f"transaction.{name}": value for name, value in transaction.items()},
-        }
-        settings = Settings.load(overrides=overrides, environ={})
+        )
         producer = ShardProducer(settings, OrdinalShard(unique("refused"), "group", 0))
         opened.append(producer)
         producer.open()

@@ -14,7 +14,6 @@ from eos import (
     FencedError,
     RecordRefusedError,
     ReopenError,
-    Settings,
     UnavailableError,
     UsageError,
 )
@@ -27,6 +26,7 @@ from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.observer import create_topics, read_committed, unique
 from tests.support.one_shard import OneShard
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -45,16 +45,21 @@ def world(bootstrap: str, topic: NewTopic, shard: Shard) -> Iterator[OneShard]:
         yield world
 
 
+def lose_commits(proxy: HoldProxy, edge: Edge) -> None:
+    """Each commit, or its answer, is lost."""
+    if edge is Edge.REPLY:
+        proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
+    else:
+        proxy.cut(ApiKey.END_TXN, edge, where=ends_with(committed=True), times=100)
+
+
 @pytest.mark.parametrize("edge", [Edge.REPLY, Edge.REQUEST], ids=["answer lost", "request lost"])
 def test_commit_without_an_answer_is_unknown_and_the_reopen_says_which(
     proxy: HoldProxy, world: OneShard, edge: Edge
 ) -> None:
     producer = world.open(proxy.bootstrap_servers, commit_deadline_ms=700)
     world.commit(producer, b"first", 1)
-    if edge is Edge.REPLY:
-        proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
-    else:
-        proxy.cut(ApiKey.END_TXN, edge, where=ends_with(committed=True), times=100)
+    lose_commits(proxy, edge)
     with pytest.raises(CommitOutcomeUnknownError):
         world.commit(producer, b"second", 2)
     assert producer.state is ProducerState.OVER
@@ -76,7 +81,7 @@ def test_commit_without_an_answer_that_has_happened_is_not_passed_over(
 ) -> None:
     """Who simply begins anew would produce the same again."""
     producer = world.open(proxy.bootstrap_servers, commit_deadline_ms=700)
-    proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
+    lose_commits(proxy, Edge.REPLY)
     with pytest.raises(CommitOutcomeUnknownError):
         world.commit(producer, b"first", 1)
     proxy.clear_rules()
@@ -98,10 +103,7 @@ def test_commit_of_output_alone_without_an_answer_stays_unknown(
     """Offsets of earlier transactions prove that the shard is ours, but not what became of this one."""
     producer = world.open(proxy.bootstrap_servers, commit_deadline_ms=700)
     world.commit(producer, b"first", 1)
-    if edge is Edge.REPLY:
-        proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
-    else:
-        proxy.cut(ApiKey.END_TXN, edge, where=ends_with(committed=True), times=100)
+    lose_commits(proxy, edge)
     with pytest.raises(CommitOutcomeUnknownError), producer.transaction() as txn:
         txn.produce(world.out, b"output alone")
     assert producer.reopen() is Outcome.UNKNOWN
@@ -199,9 +201,8 @@ def test_asked_reopen_of_an_undisturbed_producer_changes_nothing(world: OneShard
 
 
 def test_producer_that_was_never_open_cannot_be_reopened(bootstrap: str, shard: Shard) -> None:
-    settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
     with pytest.raises(UsageError, match="not open"):
-        ShardProducer(settings, shard).reopen()
+        ShardProducer(settings_of(bootstrap), shard).reopen()
 
 
 def test_fenced_producer_cannot_be_reopened_over_the_new_owner(world: OneShard) -> None:

@@ -16,8 +16,7 @@ from confluent_kafka.cimpl import NewPartitions
 from eos.errors import ConfigError, OffsetGapError
 from eos.events import Event, InputPlanned, StartPolicyApplied
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.config import client_config
-from eos.kafka.consumer import offsets_reader
+from eos.kafka.consumer import lone_reader
 from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ShardProducer
 from eos.settings import Settings
@@ -58,7 +57,7 @@ def commit_in_mode(
     shard = BatchShard(app, app) if mode is OwnershipMode.BATCH else PartitionShard(app, app, partition)
     with ShardProducer(settings, shard, metadata=OffsetMetadata(mode, str(shard))) as producer:
         producer.take_over(app, [partition])
-        reader = offsets_reader(client_config(settings), app, stable=True)
+        reader = lone_reader(settings, app, stable=True)
         with producer.transaction() as txn:
             txn.add_offsets(OffsetVector({partition: offset}), reader.group_metadata())
         reader.close()

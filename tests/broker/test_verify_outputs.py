@@ -28,6 +28,7 @@ from tests.support.observer import (
     unique,
     watermarks,
 )
+from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.broker
 
@@ -47,14 +48,7 @@ class House(NamedTuple):
         return self.job.inputs[0]
 
     def settings(self, policy: str = "dead-letter") -> Settings:
-        return Settings.load(
-            overrides={
-                "kafka.bootstrap_servers": self.bootstrap,
-                "group": self.group,
-                "poison.policy": policy,
-            },
-            environ={},
-        )
+        return settings_of(self.bootstrap, group=self.group, poison__policy=policy)
 
     def verified(self, *, deadline_s: float = WAIT_S, policy: str = "dead-letter", **begins: Mapping[Partition, int]) -> VerificationReport:  # fmt: skip
         return verify(self.job, self.settings(policy), deadline_s=deadline_s, **begins)  # type: ignore[arg-type] # the two mappings

@@ -51,26 +51,18 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield cluster
 
 
-def load(cluster: LocalKafka, job: FaultJob, prefix: str, count: int = 2_000) -> None:
-    produce_plain(
-        cluster.bootstrap_servers,
-        job.inputs[0],
-        [PlainRecord(f"{prefix}{i}".encode(), partition=i % 2) for i in range(count)],
-    )
-
-
 @pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, *, own_loop: bool) -> None:
     """Longer than the session timeout, so the member is gone as well."""
     job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=own_loop)
-    load(own, job, "a", 4_000)
+    job.load(own.bootstrap_servers, 4_000, "a")
     settings = settings_for(own.bootstrap_servers, ownership__session_timeout_ms=2_000)
     with in_thread(job, settings) as run:
         run.wait_for_commits(500, 20)
         own.kill_broker(BROKER)
         time.sleep(4)
         own.restart_broker(BROKER)
-        load(own, job, "b", 1_000)
+        job.load(own.bootstrap_servers, 1_000, "b")
         run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
@@ -119,7 +111,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
     the member: a rival looks the same at first.
     """
     job = fault_job(own.bootstrap_servers, pause_ms=1)
-    load(own, job, "a", 4_000)
+    job.load(own.bootstrap_servers, 4_000, "a")
     settings = settings_for(own.bootstrap_servers, ownership__static_membership=static)
     with in_thread(job, settings) as run:
         turns: list[float] = []
@@ -131,7 +123,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
             assert time.monotonic() - turns[-1] < 2.5
         finally:
             own.resume_broker(BROKER)
-        load(own, job, "b", 1_000)
+        job.load(own.bootstrap_servers, 1_000, "b")
         run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
@@ -141,7 +133,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
 def test_loop_of_ones_own_survives_a_broker_that_is_paused_inside_its_blocks(own: LocalKafka) -> None:
     """Longer than the session, and than the transaction: it expires while its commit has no answer."""
     job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=True)
-    load(own, job, "a", 4_000)
+    job.load(own.bootstrap_servers, 4_000, "a")
     with in_thread(job, settings_for(own.bootstrap_servers, transaction__timeout_ms=10_000)) as run:
         run.wait_for_commits(500, 20)
         own.pause_broker(BROKER)
@@ -149,7 +141,7 @@ def test_loop_of_ones_own_survives_a_broker_that_is_paused_inside_its_blocks(own
             time.sleep(15)
         finally:
             own.resume_broker(BROKER)
-        load(own, job, "b", 1_000)
+        job.load(own.bootstrap_servers, 1_000, "b")
         run.wait_for_commits(5_000, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 5_000
@@ -159,13 +151,13 @@ def test_loop_of_ones_own_survives_a_broker_that_is_paused_inside_its_blocks(own
 @pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka, *, own_loop: bool) -> None:
     job = fault_job(own.bootstrap_servers, own_loop=own_loop)
-    load(own, job, "a", 100)
+    job.load(own.bootstrap_servers, 100, "a")
     with in_thread(job, settings_for(own.bootstrap_servers)) as run:
         run.wait_for_commits(100, 20)
         own.kill_broker(BROKER)
         time.sleep(1)
         own.restart_broker(BROKER)
-        load(own, job, "b", 100)
+        job.load(own.bootstrap_servers, 100, "b")
         run.wait_for_commits(200, 60)
         run.stop()
     assert job.check(own.bootstrap_servers).processed == 200
@@ -175,7 +167,7 @@ def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka,
 def test_worker_told_to_end_during_an_outage_ends_and_leaves_the_rest_to_the_next(own: LocalKafka) -> None:
     """The grace period is over before the broker is back; the open transaction is settled at the next start."""
     job = fault_job(own.bootstrap_servers, pause_ms=1)
-    load(own, job, "a", 8_000)
+    job.load(own.bootstrap_servers, 8_000, "a")
     with in_process(job, own.bootstrap_servers, kind="workers", shutdown__grace_ms=2_000) as child:
         child.wait_line("TransactionCommitted", 30)
         own.pause_broker(BROKER)

@@ -16,7 +16,7 @@ import pytest
 from eos import InputRecord, Job, OutputRecord, Session, TransactionalProducer
 from eos.runner.worker import run
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
-from tests.support.observer import PlainRecord, produce_plain, read_committed, unique
+from tests.support.observer import read_committed, unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,11 +67,6 @@ WAYS = pytest.mark.parametrize(
 )
 
 
-def load(bootstrap: str, job: FaultJob) -> None:
-    (source,) = job.inputs
-    produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(COUNT)])
-
-
 def like(faults: FaultJob, transform: Callable[[InputRecord], list[OutputRecord]]) -> Job:
     """The job with another transform."""
     return Job(
@@ -89,7 +84,7 @@ def test_child_that_comes_back_from_a_transform_ends_and_the_job_is_exact(
     bootstrap: str, mode: str, in_child: Callable[[], object]
 ) -> None:
     faults = fault_job(bootstrap)
-    load(bootstrap, faults)
+    faults.load(bootstrap, COUNT)
     fork, seen = Fork(in_child), 0
 
     def transform(record: InputRecord) -> list[OutputRecord]:
@@ -111,7 +106,7 @@ def test_child_that_comes_back_from_a_block_of_a_session_ends(
     bootstrap: str, in_child: Callable[[], object]
 ) -> None:
     job = fault_job(bootstrap)
-    load(bootstrap, job)
+    job.load(bootstrap, COUNT)
     fork = Fork(in_child)
     settings = settings_for(bootstrap, input__fetch_records=10)
     with Session(
@@ -142,7 +137,7 @@ def test_child_that_leaves_the_block_of_a_producer_ends(bootstrap: str) -> None:
 
 def test_children_of_multiprocessing_meet_nothing_of_it(bootstrap: str) -> None:
     faults = fault_job(bootstrap)
-    load(bootstrap, faults)
+    faults.load(bootstrap, COUNT)
     with multiprocessing.get_context("fork").Pool(1) as pool:
 
         def transform(record: InputRecord) -> list[OutputRecord]:

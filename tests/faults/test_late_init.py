@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import FencedError, Job, OutputRecord, Partition, ReopenError, Settings, UnprovenFenceError
+from eos import FencedError, Job, OutputRecord, ReopenError, Settings, UnprovenFenceError
 from eos.check.transactions import TransactionsView
 from eos.events import Event, Fenced, ProducerOpened, TransactionUnresolved, ignore_event
 from eos.kafka.producer import TransactionalClient
 from eos.producer.producer import ShardProducer
 from eos.runner.loop import Loop
-from eos.shards import OrdinalShard, PartitionShard, Shard
+from eos.shards import OrdinalShard, Shard
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy
-from tests.faults.test_late_packet_session import commit, fill
-from tests.support.observer import SeenRecord, assert_exactly_once, produce_plain, unique
+from tests.support.observer import assert_copied, produce_plain, unique
 from tests.support.one_shard import OneShard
-from tests.support.sessions import session_for
+from tests.support.sessions import commit, fill, session_for, wait_delivered
+from tests.support.settings import owning, settings_of, shard_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -56,33 +56,6 @@ def wait_ended(settings: Settings, shard: Shard, state: str) -> None:
             time.sleep(0.02)
 
 
-def settings_of(address: str, mode: str, group: str, source: str) -> Settings:
-    return Settings.load(
-        overrides={
-            "kafka.bootstrap_servers": address,
-            "group": group,
-            "input.start": "earliest",
-            "ownership.mode": mode,
-            "ownership.ordinal": 0,
-            **({"ownership.partitions": [f"{source}:0"]} if mode == "partition" else {}),
-        },
-        environ={},
-    )
-
-
-def shard_of(mode: str, group: str, source: str) -> Shard:
-    if mode == "partition":
-        return PartitionShard("lateinit", group, Partition(source, 0))
-    return OrdinalShard("lateinit", group, 0)
-
-
-def assert_each_once(bootstrap: str, group: str, source: str, out: str) -> None:
-    def same(record: SeenRecord) -> list[tuple[str, bytes | None, bytes | None]]:
-        return [(out, None, record.value)]
-
-    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == INPUT
-
-
 @pytest.mark.parametrize("mode", ["partition", "group"])
 @pytest.mark.parametrize("when", ["inside a transaction", "between transactions"])
 def test_session_goes_on_after_a_late_copy_of_its_own_init(
@@ -91,11 +64,11 @@ def test_session_goes_on_after_a_late_copy_of_its_own_init(
     source, out, group = topic("in"), topic("out", 3), unique("lateinit")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(INPUT)])
     heard: list[Event] = []
-    shard = shard_of(mode, group, source)
+    shard = shard_of(mode, "lateinit", group, source)
     late = hold_init(proxy, shard)
-    settings = settings_of(proxy.bootstrap_servers, mode, group, source)
+    settings = settings_of(proxy.bootstrap_servers, input__start="earliest", **owning(mode, source))
     with session_for(settings, shard, [source], listener=heard.append) as session:
-        fill(session, out)
+        fill(session, out, partitions=3)
         if when == "between transactions":
             commit(session)
             wait_ended(settings, shard, "CompleteCommit")
@@ -104,15 +77,15 @@ def test_session_goes_on_after_a_late_copy_of_its_own_init(
             assert late.deliver(WAIT_S) == ABORTED
         with pytest.raises(UnprovenFenceError) as fence:
             if when == "between transactions":
-                fill(session, out)
+                fill(session, out, partitions=3)
             commit(session)
         session.recover(fence.value)
         for _ in range(3 if when == "between transactions" else 4):
-            fill(session, out)
+            fill(session, out, partitions=3)
             commit(session)
     assert len([event for event in heard if isinstance(event, ProducerOpened)]) == 2
     assert not [event for event in heard if isinstance(event, Fenced)]
-    assert_each_once(bootstrap, group, source, out)
+    assert_copied(bootstrap, group, source, out, INPUT)
 
 
 def test_job_goes_on_after_a_late_copy_of_its_own_init(
@@ -120,7 +93,7 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
 ) -> None:
     source, out, group = topic("in"), topic("out"), unique("lateinit")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(INPUT)])
-    shard = shard_of("group", group, source)
+    shard = shard_of("group", "lateinit", group, source)
     late = hold_init(proxy, shard)
     released = threading.Event()
 
@@ -143,7 +116,7 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
     job = Job(
         name="lateinit", inputs=[source], outputs=[out], transform=lambda r: [OutputRecord(out, r.value)]
     )
-    settings = settings_of(proxy.bootstrap_servers, "group", group, source)
+    settings = settings_of(proxy.bootstrap_servers, input__start="earliest", **owning("group", source))
     heard: list[Event] = []
     loop = Loop(
         job.bound(),
@@ -156,7 +129,7 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
     loop.run()
     thread.join(WAIT_S)
     assert [event for event in heard if isinstance(event, TransactionUnresolved)]
-    assert_each_once(bootstrap, group, source, out)
+    assert_copied(bootstrap, group, source, out, INPUT)
 
 
 def test_transaction_that_the_coordinator_ended_before_its_time_is_redone(
@@ -165,29 +138,22 @@ def test_transaction_that_the_coordinator_ended_before_its_time_is_redone(
     """As when its clock runs ahead, or jumps, or ours stood still: by our clock there was time."""
     source, out, group = topic("in"), topic("out", 3), unique("lateinit")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(INPUT)])
-    settings = Settings.load(
-        overrides={
-            "kafka.bootstrap_servers": bootstrap,
-            "group": group,
-            "input.start": "earliest",
-            "ownership.ordinal": 0,
-            "transaction.timeout_ms": 1000,
-        },
-        environ={},
+    settings = settings_of(
+        bootstrap, input__start="earliest", ownership__ordinal=0, transaction__timeout_ms=1000
     )
     monkeypatch.setattr(TransactionalClient, "expired", False)
     with session_for(settings, OrdinalShard("ahead", group, 0), [source]) as session:
-        fill(session, out)
+        fill(session, out, partitions=3)
         commit(session)
-        fill(session, out)
+        fill(session, out, partitions=3)
         wait_ended(settings, session.shard, "CompleteAbort")
         with pytest.raises(UnprovenFenceError) as fence:
             commit(session)
         session.recover(fence.value)
         for _ in range(3):
-            fill(session, out)
+            fill(session, out, partitions=3)
             commit(session)
-    assert_each_once(bootstrap, group, source, out)
+    assert_copied(bootstrap, group, source, out, INPUT)
 
 
 # --- producers by themselves --------------------------------------------------------------------------------
@@ -204,15 +170,6 @@ def world(bootstrap: str, topic: NewTopic, shard: Shard) -> Iterator[OneShard]:
         yield world
 
 
-def wait_delivered(owner: ShardProducer) -> None:
-    client = owner._client
-    assert client is not None
-    deadline = time.monotonic() + WAIT_S
-    while len(client._producer) and time.monotonic() < deadline:
-        client.poll()
-        time.sleep(0.005)
-
-
 def test_producer_whose_init_was_sent_again_compares_instead_of_believing_the_fence(
     proxy: HoldProxy, world: OneShard, shard: Shard
 ) -> None:
@@ -221,7 +178,7 @@ def test_producer_whose_init_was_sent_again_compares_instead_of_believing_the_fe
     world.commit(owner, b"first", 1)
     with pytest.raises(UnprovenFenceError, match="copy of its own init"), owner.transaction() as txn:
         txn.produce(world.out, b"aborted")
-        wait_delivered(owner)
+        wait_delivered(owner._client)
         assert late.deliver(WAIT_S) == ABORTED
         txn.add_offsets(world.offsets(2), world.metadata)
     world.commit(owner, b"second", 2)
@@ -276,7 +233,7 @@ def test_two_owners_that_live_do_not_fence_each_other_without_end(
     """Neither commits an offset, so no comparison finds the other; the fourth fence in ten minutes is believed."""
     monkeypatch.setattr("eos.producer.producer._RIVAL_SHOWS_S", 0.0)
     out = topic("out")
-    settings = Settings.load(overrides={"kafka.bootstrap_servers": bootstrap}, environ={})
+    settings = settings_of(bootstrap)
     heard: list[Event] = []
     owners = [
         ShardProducer(settings, shard, listener=heard.append, compare_when_fenced=True) for _ in range(2)

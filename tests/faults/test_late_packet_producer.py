@@ -11,20 +11,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer
 
-from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Settings, Transaction
+from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Transaction
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.kafka.consumer import GroupMetadata
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
 from eos.testing.proxy.frames import ApiKey
-from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
+from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy, ends_with
 from tests.support.observer import broker_config, committed_offsets, read_committed, unique
+from tests.support.sessions import wait_delivered
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -39,33 +41,24 @@ class Owner:
     """A producer behind the proxy, and what an outside reader sees of it."""
 
     def __init__(self, proxy: HoldProxy, bootstrap: str, source: str, out: str, timeout_ms: int) -> None:
-        overrides: dict[str, Any] = {
-            "kafka.bootstrap_servers": proxy.bootstrap_servers,
-            "transaction.timeout_ms": timeout_ms,
-            "transaction.commit_deadline_ms": 15_000,
-        }
         self._bootstrap = bootstrap
         self._source = source
         self.out = out
         self.told: list[Event] = []
         self.group = unique("late")
         shard = PartitionShard(unique("late"), self.group, Partition(source, 0))
-        settings = Settings.load(overrides=overrides, environ={})
-        self.producer = ShardProducer(settings, shard, listener=self._tell)
+        settings = settings_of(
+            proxy.bootstrap_servers,
+            transaction__timeout_ms=timeout_ms,
+            transaction__commit_deadline_ms=15_000,
+        )
+        self.producer = ShardProducer(settings, shard, listener=self.told.append)
         self.member = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group, "log_level": 0})
-
-    def _tell(self, event: Event) -> None:
-        self.told.append(event)
 
     def write(self, txn: Transaction, partition: int, value: bytes) -> None:
         """Produce one record, and wait until the broker has it."""
         txn.produce(self.out, value, partition=partition)
-        client = self.producer._client
-        assert client is not None
-        deadline = time.monotonic() + WAIT_S
-        while len(client._producer) and time.monotonic() < deadline:
-            client.poll()
-            time.sleep(0.005)
+        wait_delivered(self.producer._client)
 
     def add_offset(self, txn: Transaction, offset: int) -> None:
         metadata = GroupMetadata(self.group, self.member.consumer_group_metadata())
@@ -86,6 +79,24 @@ class Owner:
             else:
                 return
         pytest.fail("five tries were not enough")
+
+    def end_one(self, value: bytes, offset: int, *, committed: bool) -> None:
+        """Commit a record and an offset, or abort another record."""
+        if committed:
+            self.commit_one(value, offset)
+            return
+        with self.producer.transaction() as txn:
+            self.write(txn, 0, b"aborted")
+            raise AbortTransaction
+
+    def commit_around(self, late: Hold, offset: int) -> int | None:
+        """Commit two records and an offset. A held request arrives between the records; returns the error it gets."""
+        with self.producer.transaction() as txn:
+            self.write(txn, 0, b"a")
+            error = late.deliver(WAIT_S)
+            self.write(txn, 1, b"b")
+            self.add_offset(txn, offset)
+        return error
 
     def count(self, kind: type[Event]) -> int:
         return sum(isinstance(event, kind) for event in self.told)
@@ -132,14 +143,8 @@ def test_late_abort_loses_no_record_of_the_next_transaction(
 ) -> None:
     owner.commit_one(b"before", 1)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=False), reset_client=True)
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"aborted")
-        raise AbortTransaction
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"a")
-        error = late.deliver(WAIT_S)
-        owner.write(txn, 1, b"b")
-        owner.add_offset(txn, 2)
+    owner.end_one(b"", 0, committed=False)
+    error = owner.commit_around(late, 2)
     seen, offset = owner.seen()
     if rebuilt:
         assert error == INVALID_PRODUCER_EPOCH
@@ -235,17 +240,8 @@ def test_end_that_was_sent_again_after_a_request_timeout_is_noticed(
     """A client waits transaction.timeout.ms - 100 ms for the answer, so the transaction may expire as well."""
     owner.commit_one(b"before", 1)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=committed))
-    if committed:
-        owner.commit_one(b"first", 2)
-    else:
-        with owner.producer.transaction() as txn:
-            owner.write(txn, 0, b"aborted")
-            raise AbortTransaction
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"a")
-        assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
-        owner.write(txn, 1, b"b")
-        owner.add_offset(txn, 3)
+    owner.end_one(b"first", 2, committed=committed)
+    assert owner.commit_around(late, 3) == INVALID_PRODUCER_EPOCH
     assert owner.count(ProducerOpened) >= 2
     first = [(0, b"first")] if committed else []
     assert owner.seen() == ([(0, b"before"), *first, (0, b"a"), (1, b"b")], 3)
@@ -262,17 +258,8 @@ def test_fourth_disconnect_within_30_s_is_noticed_although_its_log_line_may_be_s
         time.sleep(0.2)
     rebuilds = owner.count(ProducerOpened)
     late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=committed), reset_client=True)
-    if committed:
-        owner.commit_one(b"3", 4)
-    else:
-        with owner.producer.transaction() as txn:
-            owner.write(txn, 0, b"aborted")
-            raise AbortTransaction
-    with owner.producer.transaction() as txn:
-        owner.write(txn, 0, b"a")
-        assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
-        owner.write(txn, 1, b"b")
-        owner.add_offset(txn, 5)
+    owner.end_one(b"3", 4, committed=committed)
+    assert owner.commit_around(late, 5) == INVALID_PRODUCER_EPOCH
     assert owner.count(ProducerOpened) > rebuilds
     third = [(0, b"3")] if committed else []
     assert owner.seen() == ([(0, b"0"), (0, b"1"), (0, b"2"), *third, (0, b"a"), (1, b"b")], 5)

@@ -25,18 +25,12 @@ from eos.kafka.config import consumer_config
 from eos.offsets import Partition
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, settings_for
-from tests.support.observer import PlainRecord, produce_plain
 from tests.support.sessions import session_for
 
 pytestmark = pytest.mark.broker
 
 SESSION_MS = 1_500
 STOPS_WITHIN_S = SESSION_MS / 1000 + 5 + 5
-
-
-def load(bootstrap: str, job: FaultJob, prefix: str, count: int) -> None:
-    values = [PlainRecord(f"{prefix}{i}".encode(), partition=i % 2) for i in range(count)]
-    produce_plain(bootstrap, job.inputs[0], values)
 
 
 @contextlib.contextmanager
@@ -66,13 +60,13 @@ def test_member_fenced_by_what_nobody_keeps_alive_joins_again_and_output_is_exac
     bootstrap: str, *, own_loop: bool
 ) -> None:
     job = fault_job(bootstrap, pause_ms=1, own_loop=own_loop)
-    load(bootstrap, job, "a", 1_000)
+    job.load(bootstrap, 1_000, "a")
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     with in_thread(job, settings) as run:
         run.wait_for_commits(200)
         with stranger(bootstrap, job):
             pass
-        load(bootstrap, job, "b", 500)
+        job.load(bootstrap, 500, "b")
         run.wait_for_commits(1_500)
         assert fences_of_the_member(run)
         lost = [e for e in run.events if isinstance(e, PartitionsRevoked)]
@@ -86,7 +80,7 @@ def test_member_fenced_by_one_that_lives_stops_although_no_producer_shows_a_riva
     bootstrap: str, *, own_loop: bool
 ) -> None:
     job = fault_job(bootstrap, own_loop=own_loop)
-    load(bootstrap, job, "a", 100)
+    job.load(bootstrap, 100, "a")
     with in_thread(job, settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)) as run:
         run.wait_for_commits(100)
         with stranger(bootstrap, job) as member:
@@ -118,7 +112,7 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
                         pytest.fail("a fenced member reads")
                     with contextlib.suppress(TimeoutError):
                         zombie.join(0.0)
-            load(bootstrap, job, "a", 100)
+            job.load(bootstrap, 100, "a")
             replacement.wait_for_commits(100)
             assert len([e for e in replacement.events if isinstance(e, ProducerOpened)]) == 1
             replacement.stop()
@@ -131,7 +125,7 @@ def test_zombie_that_reads_on_never_commits_what_the_replacement_has(
 ) -> None:
     """Both run the same loop; the older one ends as fenced, and every output is there once."""
     job = fault_job(bootstrap, pause_ms=1, own_loop=own_loop)
-    load(bootstrap, job, "a", 2_000)
+    job.load(bootstrap, 2_000, "a")
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     with in_thread(job, settings) as older:
         older.wait_for_commits(200)

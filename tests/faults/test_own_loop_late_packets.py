@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import AbortTransaction, Session, Transaction
+from eos import AbortTransaction, Session
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.offsets import Partition
-from eos.testing.proxy.frames import ApiKey
-from eos.testing.proxy.hold_proxy import Hold, HoldProxy, ends_with
-from tests.support.exactly_once import Output, SeenRecord
+from eos.testing.proxy.hold_proxy import Hold, HoldProxy
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import PlainRecord, assert_exactly_once, produce_plain, unique
+from tests.support.late import HOLDS
+from tests.support.observer import PlainRecord, assert_copied, produce_plain, unique
+from tests.support.sessions import wait_delivered
+from tests.support.settings import owning
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -23,16 +23,6 @@ pytestmark = pytest.mark.broker
 
 WAIT_S = 20.0
 RECORDS = 100  # five blocks of 20
-HOLDS: dict[str, Callable[[HoldProxy], Hold]] = {
-    "abort": lambda proxy: proxy.hold(ApiKey.END_TXN, where=ends_with(committed=False), reset_client=True),
-    "commit": lambda proxy: proxy.hold(ApiKey.END_TXN, where=ends_with(committed=True), reset_client=True),
-    "offsets": lambda proxy: proxy.hold(ApiKey.TXN_OFFSET_COMMIT, reset_client=True),
-}
-
-
-def delivered(txn: Transaction) -> None:
-    """Wait until the broker has the records of the open transaction."""
-    assert not txn._client._producer.flush(WAIT_S)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +41,8 @@ def test_request_that_arrives_inside_the_next_block_changes_nothing(
 ) -> None:
     source, out, group = topic("in"), topic("out", 3), unique("late")
     produce_plain(bootstrap, source, [PlainRecord(b"%d" % n) for n in range(RECORDS)])
-    owned = {"ownership__partitions": [f"{source}:0"]} if mode == "partition" else {}
     settings = settings_for(
-        proxy.bootstrap_servers, group=group, input__fetch_records=20, ownership__mode=mode, **owned
+        proxy.bootstrap_servers, group=group, input__fetch_records=20, **owning(mode, source)
     )
     told: list[Event] = []
     late: Hold | None = None
@@ -73,21 +62,17 @@ def test_request_that_arrives_inside_the_next_block_changes_nothing(
                 for number, record in enumerate(batch):
                     if nth == 2 and number == half:
                         # What the second block sent late arrives between the third's records.
-                        delivered(txn)
+                        wait_delivered(txn._client)
                         assert late is not None
                         late.wait_held(WAIT_S)
                         late.release()
                         late.wait_answer(WAIT_S)
                     txn.produce(out, record.value, partition=int(record.value or b"0") % 3)
                 if nth == 1:
-                    delivered(txn)
+                    wait_delivered(txn._client)
                     late = HOLDS[held](proxy)
                     if held == "abort":
                         raise AbortTransaction
     assert [event for event in told if isinstance(event, ProducerSuspect)]
     assert len([event for event in told if isinstance(event, ProducerOpened)]) >= 2
-
-    def same(record: SeenRecord) -> list[Output]:
-        return [(out, None, record.value)]
-
-    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == RECORDS
+    assert_copied(bootstrap, group, source, out, RECORDS)

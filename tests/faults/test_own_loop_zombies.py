@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eos import EosError, Partition, Session
-from tests.support.exactly_once import Output, SeenRecord
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
     PlainRecord,
-    assert_exactly_once,
+    assert_copied,
     committed_offsets,
     produce_plain,
     read_uncommitted,
     unique,
 )
 from tests.support.processes import Child, running
+from tests.support.sessions import wait_delivered
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -78,7 +78,7 @@ def be_an_owner(bootstrap: str, group: str, source: str, out: str, mode: str, go
                     for record in batch:
                         txn.produce(out, record.value, key=record.key)
                     if nth == 2:
-                        assert not txn._client._producer.flush(WAIT_S)
+                        wait_delivered(txn._client)
                         say("filled")
                         wait_for(Path(go_on))
                 say("committed" if txn.committed else "not committed")
@@ -140,11 +140,7 @@ class World:
                 blocks -= 1
 
     def check(self) -> None:
-        def copied(record: SeenRecord) -> list[Output]:
-            return [(self.out, record.key, record.value)]
-
-        seen = assert_exactly_once(self.bootstrap, self.group, [self.source], [self.out], copied)
-        assert seen.processed == BLOCKS * STEP
+        assert_copied(self.bootstrap, self.group, self.source, self.out, BLOCKS * STEP)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Kafka accepts offsets of a partition that another live member owns, so no fence 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,15 +45,6 @@ def wait_until(what: Callable[[], object], timeout_s: float = WAIT_S) -> None:
         time.sleep(0.05)
 
 
-def load(bootstrap: str, job: FaultJob, prefix: str, count: int, partitions: Iterable[int]) -> None:
-    chosen = list(partitions)
-    produce_plain(
-        bootstrap,
-        job.inputs[0],
-        [PlainRecord(f"{prefix}{i}".encode(), partition=chosen[i % len(chosen)]) for i in range(count)],
-    )
-
-
 def produced(bootstrap: str, job: FaultJob, count: int) -> Callable[[], bool]:
     return lambda: len(read_uncommitted(bootstrap, job.audit)) >= count
 
@@ -69,7 +60,7 @@ def test_partitions_revoked_with_their_output_produced_are_exact(bootstrap: str,
     }
     with in_thread(job, settings_for(bootstrap, **changes)) as first:
         first.told(PartitionsAssigned)
-        load(bootstrap, job, "a", 400, range(4))
+        job.load(bootstrap, 400, "a", range(4))
         wait_until(produced(bootstrap, job, 400))
         with in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as second:
             (revoked,) = first.told(PartitionsRevoked)
@@ -80,7 +71,7 @@ def test_partitions_revoked_with_their_output_produced_are_exact(bootstrap: str,
             assert commit.seconds < 8
             assert set(revoked.partitions) < set(commit.offsets)
             wait_until(lambda: owned(second) == set(revoked.partitions))
-            load(bootstrap, job, "b", 400, range(4))
+            job.load(bootstrap, 400, "b", range(4))
             wait_until(produced(bootstrap, job, 800))
             second.stop()
         first.stop()
@@ -125,7 +116,7 @@ def test_commit_that_fails_while_partitions_come_is_done_again(
         run.told(PartitionsRevoked)
         assigned = len(run.told(PartitionsAssigned))
         held = proxy.hold(ApiKey.TXN_OFFSET_COMMIT)
-        load(bootstrap, job, "a", 10, [1 - theirs])
+        job.load(bootstrap, 10, "a", [1 - theirs])
         held.wait_held(WAIT_S)
         synced = len(proxy.requests(ApiKey.SYNC_GROUP))
         member.close()
@@ -135,7 +126,7 @@ def test_commit_that_fails_while_partitions_come_is_done_again(
         held.release()
         run.told(TransactionAborted)
         run.told(PartitionsAssigned, count=assigned + 1)
-        load(bootstrap, job, "b", 10, range(2))
+        job.load(bootstrap, 10, "b")
         wait_until(lambda: sum(e.records_in for e in run.told(TransactionCommitted)) == 20)
         run.stop()
     assert [event for event in run.events if isinstance(event, Rewound)]
@@ -151,18 +142,18 @@ def test_owner_paused_beyond_its_session_does_no_harm_when_it_wakes_up(bootstrap
     }
     with in_process(job, bootstrap, transaction__interval_ms=9_000, **changes) as sleeper:
         sleeper.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
-        load(bootstrap, job, "a", 200, range(2))
+        job.load(bootstrap, 200, "a")
         wait_until(produced(bootstrap, job, 200))
         sleeper.pause()
         with in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as heir:
             heir.told(PartitionsAssigned)
             wait_until(lambda: len(owned(heir)) == 2)
-            load(bootstrap, job, "b", 200, range(2))
+            job.load(bootstrap, 200, "b")
             wait_until(lambda: sum(e.records_in for e in heir.told(TransactionCommitted)) == 400)
             sleeper.resume()
             sleeper.wait_line("lost=True", WAIT_S)
             sleeper.wait_line("TransactionAborted", WAIT_S)
-            load(bootstrap, job, "c", 200, range(2))
+            job.load(bootstrap, 200, "c")
             sleeper.wait_line(r"PartitionsAssigned.*\[", WAIT_S, after=len(sleeper.lines) - 2)
             sleeper.terminate()
             assert sleeper.wait(WAIT_S) == 0
@@ -184,16 +175,16 @@ def test_owner_paused_beyond_its_transaction_too_ends_or_goes_on_but_repeats_not
     }
     with in_process(job, bootstrap, **changes) as sleeper:
         sleeper.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
-        load(bootstrap, job, "a", 200, range(2))
+        job.load(bootstrap, 200, "a")
         wait_until(produced(bootstrap, job, 200))
         sleeper.pause()
         with in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as heir:
             wait_until(lambda: len(owned(heir)) == 2)
-            load(bootstrap, job, "b", 200, range(2))
+            job.load(bootstrap, 200, "b")
             wait_until(lambda: sum(e.records_in for e in heir.told(TransactionCommitted)) == 400)
             sleeper.resume()
             sleeper.wait_line("SessionClosed|lost=True", WAIT_S)
-            load(bootstrap, job, "c", 200, range(2))
+            job.load(bootstrap, 200, "c")
             time.sleep(3)
             sleeper.terminate()
             assert sleeper.wait(WAIT_S) in (ExitCode.DONE, ExitCode.FENCED)

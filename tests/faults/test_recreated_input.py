@@ -20,6 +20,7 @@ from tests.support.observer import (
     PlainRecord,
     committed_offsets,
     create_topics,
+    load,
     produce_plain,
     read_committed,
     unique,
@@ -33,10 +34,6 @@ OWNED: dict[str, dict[str, object]] = {
     "group": {"ownership__mode": "group"},
     "partition": {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1},
 }
-
-
-def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
-    produce_plain(bootstrap, topic, [PlainRecord(f"{prefix}{n}".encode(), partition=0) for n in range(count)])
 
 
 def delete(bootstrap: str, topic: str) -> None:

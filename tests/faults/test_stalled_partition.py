@@ -16,7 +16,6 @@ from eos.exits import ExitCode
 from eos.offsets import Partition
 from eos.testing.proxy.hold_proxy import ApiKey, Frame, HoldProxy
 from tests.support.jobs_for_faults import (
-    FaultJob,
     Running,
     fault_job,
     in_process,
@@ -24,7 +23,7 @@ from tests.support.jobs_for_faults import (
     run_to_end,
     settings_for,
 )
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain, unique, watermarks
+from tests.support.observer import committed_offsets, unique, watermarks
 
 pytestmark = pytest.mark.broker
 
@@ -32,11 +31,6 @@ UNKNOWN = -1  # UNKNOWN_SERVER_ERROR: librdkafka passes it on as an event
 KAFKA_STORAGE_ERROR = 56  # librdkafka passes on nothing
 LIMIT_MS = 3_000
 ALWAYS = 10**9
-
-
-def load(bootstrap: str, job: FaultJob, partition: int, count: int = 50) -> None:
-    records = [PlainRecord(b"v%d" % i, partition=partition) for i in range(count)]
-    produce_plain(bootstrap, job.inputs[0], records)
 
 
 class FailingFetches:
@@ -96,13 +90,13 @@ def test_partition_whose_fetches_fail_for_ever_is_named_and_ends_the_job(
         ownership__static_membership=False,
         **owned,
     )
-    load(bootstrap, job, 1)
+    job.load(bootstrap, 50, "v", [1])
     fetches = FailingFetches(proxy, 1)
     with in_thread(job, settings) as run:
         wait_records(run, 50)
         fetches.error = error
-        load(bootstrap, job, 0)
-        load(bootstrap, job, 1)
+        job.load(bootstrap, 50, "v", [0])
+        job.load(bootstrap, 50, "v", [1])
         with pytest.raises(
             UnavailableError, match=rf"{re.escape(source)}\[1\] has brought no record for at least 3 s"
         ):
@@ -122,7 +116,7 @@ def test_partition_whose_fetches_fail_for_ever_is_named_and_ends_the_job(
 
 def test_stalled_partition_ends_the_workers_as_unavailable(bootstrap: str, proxy: HoldProxy) -> None:
     job = fault_job(bootstrap)
-    load(bootstrap, job, 1)
+    job.load(bootstrap, 50, "v", [1])
     FailingFetches(proxy, 1).error = KAFKA_STORAGE_ERROR
     with in_process(job, proxy.bootstrap_servers, kind="workers", input__stall_timeout_ms=LIMIT_MS) as child:
         assert child.wait(60) == ExitCode.UNAVAILABLE
@@ -131,7 +125,7 @@ def test_stalled_partition_ends_the_workers_as_unavailable(bootstrap: str, proxy
 
 def test_stall_that_passes_is_told_and_ends_nothing(bootstrap: str, proxy: HoldProxy) -> None:
     job = fault_job(bootstrap)
-    load(bootstrap, job, 1)
+    job.load(bootstrap, 50, "v", [1])
     fetches = FailingFetches(proxy, 1)
     fetches.error = UNKNOWN
     settings = settings_for(proxy.bootstrap_servers, input__stall_timeout_ms=10_000)
@@ -151,7 +145,7 @@ def test_partition_that_another_transaction_holds_back_is_not_stalled(bootstrap:
     """Its last stable offset is where the job stands; what an abort leaves behind it moves over."""
     job = fault_job(bootstrap)
     source = job.inputs[0]
-    load(bootstrap, job, 1)
+    job.load(bootstrap, 50, "v", [1])
     settings = settings_for(bootstrap, input__stall_timeout_ms=1_000)
     with in_thread(job, settings) as run:
         wait_records(run, 50)
@@ -160,7 +154,7 @@ def test_partition_that_another_transaction_holds_back_is_not_stalled(bootstrap:
             outlive(run, 3)
             producer.abort_transaction(20)
         outlive(run, 3)
-        load(bootstrap, job, 1)
+        job.load(bootstrap, 50, "v", [1])
         wait_records(run, 100)
         assert not [event for event in run.events if isinstance(event, PartitionStalled)]
         run.stop()
@@ -182,11 +176,11 @@ def test_partition_that_begins_with_aborted_records_is_not_stalled(bootstrap: st
 def test_partition_behind_a_backlog_of_another_is_not_stalled(bootstrap: str) -> None:
     """What waits in the consumer's queue brings nothing, and its fetches are well."""
     job = fault_job(bootstrap, pause_ms=4)
-    load(bootstrap, job, 0, 3_000)
+    job.load(bootstrap, 3_000, "v", [0])
     settings = settings_for(bootstrap, input__stall_timeout_ms=1_000, input__fetch_records=50)
     with in_thread(job, settings) as run:
         wait_records(run, 100)
-        load(bootstrap, job, 1)
+        job.load(bootstrap, 50, "v", [1])
         wait_records(run, 3_050, timeout_s=60)
         assert not [event for event in run.events if isinstance(event, PartitionStalled)]
         run.stop()
@@ -196,14 +190,14 @@ def test_partition_behind_a_backlog_of_another_is_not_stalled(bootstrap: str) ->
 def test_paused_worker_is_not_stalled(bootstrap: str) -> None:
     """Its clock went on; its fetches had no time."""
     job = fault_job(bootstrap)
-    load(bootstrap, job, 1)
+    job.load(bootstrap, 50, "v", [1])
     with in_process(
         job, bootstrap, input__stall_timeout_ms=1_000, ownership__session_timeout_ms=30_000
     ) as child:
         child.wait_line("TransactionCommitted", 30)
         for _ in range(3):
             child.pause()
-            load(bootstrap, job, 1)
+            job.load(bootstrap, 50, "v", [1])
             time.sleep(2)
             child.resume()
             child.wait_line("TransactionCommitted", 30, after=len(child.lines))

@@ -16,7 +16,7 @@ from eos.group.metadata import OffsetMetadata
 from eos.session.pipeline import PipelinedSession
 from eos.shards import PartitionShard
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+from tests.support.observer import committed_offsets, load
 from tests.support.sessions import session_for
 
 pytestmark = pytest.mark.broker
@@ -25,15 +25,11 @@ OWNED = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__in
 WAIT_S = 30.0
 
 
-def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
-    produce_plain(bootstrap, topic, [PlainRecord(f"{prefix}{n}".encode(), partition=0) for n in range(count)])
-
-
 def owner_of(bootstrap: str, job: FaultJob) -> str:
     (source,) = job.inputs
     metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0][1]
-    stamp = OffsetMetadata.parse(metadata)
-    return "" if stamp is None else stamp.owner
+    parsed = OffsetMetadata.parse(metadata)
+    return "" if parsed is None else parsed.owner
 
 
 def process(session: PipelinedSession, job: FaultJob, count: int) -> None:

@@ -6,20 +6,19 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from eos import OutputRecord, Partition, Settings
+from eos import OutputRecord, Partition
 from eos.kafka.consumer import Committed, GroupMetadata
 from eos.producer.producer import ShardProducer
 from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.support.dump_log import EntryKind, dump_log
 from tests.support.observer import (
-    SeenRecord,
-    assert_exactly_once,
+    assert_copied,
     committed_offsets,
     lso,
     produce_plain,
@@ -27,7 +26,8 @@ from tests.support.observer import (
     read_uncommitted,
     unique,
 )
-from tests.support.sessions import session_for
+from tests.support.sessions import session_for, wait_delivered
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from eos.local import LocalKafka
@@ -39,23 +39,12 @@ WAIT_S = 20.0
 SHORT_TIMEOUT_MS = 2500
 
 
-def settings_of(bootstrap: str, **more: object) -> Settings:
-    overrides: dict[str, Any] = {
-        "kafka.bootstrap_servers": bootstrap,
-        "input.start": "earliest",
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
-    return Settings.load(overrides=overrides, environ={})
-
-
 def write_and_leave_open(producer: ShardProducer, out: str) -> None:
     """What a killed process leaves: the records are at the broker, the end never comes."""
     txn = producer.transaction()
     txn.begin()
     txn.produce(out, b"of the former owner")
-    client = producer._client
-    assert client is not None
-    assert client._producer.flush(WAIT_S) == 0
+    wait_delivered(producer._client)
 
 
 def test_takeover_aborts_at_once_and_the_epochs_rise(
@@ -159,7 +148,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     source, out, group, app = topic("in"), topic("out"), unique("moves"), unique("moves")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(30)])
     timeout_ms = SHORT_TIMEOUT_MS if end == "never ends it" else 60_000
-    settings = settings_of(bootstrap, group=group, transaction__timeout_ms=timeout_ms)
+    settings = settings_of(bootstrap, transaction__timeout_ms=timeout_ms)
     former = ShardProducer(settings, OrdinalShard(app, group, 1))
     former.open()
     txn = former.transaction()
@@ -168,7 +157,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
         txn.produce(out, b"%d" % n)
     client = former._client
     assert client is not None
-    assert client._producer.flush(WAIT_S) == 0
+    wait_delivered(client)
     with joined(bootstrap, group, source) as metadata:
         client.send_offsets({Partition(source, 0): Committed(10, str(former._metadata))}, metadata, WAIT_S)
     assert len(read_uncommitted(bootstrap, out)) == 10
@@ -182,17 +171,15 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     if end == "commits late":
         late.start()
     began = time.monotonic()
-    with session_for(settings_of(bootstrap, group=group), OrdinalShard(app, group, 0), [source]) as heir:
+    with session_for(
+        settings_of(bootstrap, input__start="earliest"), OrdinalShard(app, group, 0), [source]
+    ) as heir:
         waited = run_to_the_end(heir, out, began)
     if end == "commits late":
         late.join(WAIT_S)
     assert waited >= 0.5
     former.close()
-
-    def same(record: SeenRecord) -> list[tuple[str, bytes | None, bytes | None]]:
-        return [(out, None, record.value)]
-
-    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == 30
+    assert_copied(bootstrap, group, source, out, 30)
     assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 30
 
 

@@ -13,8 +13,7 @@ from confluent_kafka.admin import AdminClient
 from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
 from eos.local import QUICK_START, LocalKafka
-from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, produce_plain
+from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -27,15 +26,6 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         tmp_path_factory.mktemp("three"), 3, heap_mb=384, jars=JARS, jvm_options=QUICK_START
     ) as cluster:
         yield cluster
-
-
-def load(cluster: LocalKafka, job: FaultJob, prefix: str, count: int) -> None:
-    produce_plain(
-        cluster.bootstrap_servers,
-        job.inputs[0],
-        [PlainRecord(f"{prefix}{i}".encode(), partition=i % 4) for i in range(count)],
-        timeout_s=60,
-    )
 
 
 def coordinator_of(cluster: LocalKafka, transactional_id: str) -> int:
@@ -67,7 +57,7 @@ def test_preflight_asks_each_of_three_brokers_and_has_nothing_to_warn_of(three: 
 def test_view_of_the_transactions_goes_on_when_their_coordinator_is_gone(three: LocalKafka) -> None:
     settings = settings_for(three.bootstrap_servers)
     job = fault_job(three.bootstrap_servers, partitions=4, rf=3)
-    load(three, job, "v", 100)
+    job.load(three.bootstrap_servers, 100, "v", range(4))
     run_to_end(job, settings, timeout_s=60)
     shard = f"{job.name}.{job.group}.i.0"
     with TransactionsView(settings, timeout_s=60) as view:
@@ -88,7 +78,7 @@ def test_broker_lost_in_the_middle_of_transactions_three_times_over(
 ) -> None:
     """A commit that was begun is finished from the coordinator's log by whichever broker has it next."""
     job = fault_job(three.bootstrap_servers, partitions=4, rf=3, batch=True, pause_ms=20)
-    load(three, job, "a", 60_000)
+    job.load(three.bootstrap_servers, 60_000, "a", range(4))
     shard = f"{job.name}.{job.group}.i.0"
     with in_thread(
         job, settings_for(three.bootstrap_servers, transaction__interval_ms=50, input__fetch_records=100)

@@ -23,6 +23,7 @@ from tests.support.observer import (
     PlainRecord,
     committed_offsets,
     create_topics,
+    load,
     produce_plain,
     read_committed,
     unique,
@@ -52,15 +53,12 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
         yield cluster
 
 
-def load(bootstrap: str, topic: str, count: int, prefix: str) -> None:
-    produce_plain(bootstrap, topic, [PlainRecord(f"{prefix}{n}".encode(), partition=0) for n in range(count)])
-
-
 class Truncated:
     """Keeps a copy of a partition's log, and puts it back."""
 
     def __init__(self, broker: LocalKafka, topic: str, kept: Path) -> None:
         self._broker = broker
+        self._topic = topic
         self._log = broker.data_dir(1) / f"{topic}-0"
         self._kept = kept
 
@@ -75,6 +73,20 @@ class Truncated:
         shutil.copytree(self._kept, self._log)
         self._broker.restart_broker(1)
 
+    def fill(self) -> None:
+        """COMMITTED records, of which the copy has the first."""
+        self.load(KEPT, "kept")
+        self.keep()
+        self.load(COMMITTED - KEPT, "lost")
+
+    def truncate(self) -> None:
+        """The copy in the place of the log, which then grows past COMMITTED again."""
+        self.put_back()
+        self.load(AFTER, "after")
+
+    def load(self, count: int, prefix: str) -> None:
+        load(self._broker.bootstrap_servers, self._topic, count, prefix)
+
 
 @pytest.mark.parametrize("mode", ["group", pytest.param("partition", marks=pytest.mark.slow)])
 def test_start_over_a_log_that_was_truncated_below_the_committed_offset_is_refused(
@@ -84,13 +96,10 @@ def test_start_over_a_log_that_was_truncated_below_the_committed_offset_is_refus
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     log = Truncated(own_broker, source, tmp_path / "kept")
-    load(bootstrap, source, KEPT, "kept")
-    log.keep()
-    load(bootstrap, source, COMMITTED - KEPT, "lost")
+    log.fill()
     settings = settings_for(bootstrap, **OWNED[mode])
     run_to_end(job, settings)
-    log.put_back()
-    load(bootstrap, source, AFTER, "after")
+    log.truncate()
 
     with pytest.raises(OffsetGapError, match=rf"{source}\[0\].*truncat.*Fix: "):
         run_to_end(job, settings)
@@ -104,22 +113,17 @@ def test_log_that_is_truncated_while_the_job_runs_ends_it(own_broker: LocalKafka
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     log = Truncated(own_broker, source, tmp_path / "kept")
-    load(bootstrap, source, KEPT, "kept")
-    log.keep()
-    load(bootstrap, source, COMMITTED - KEPT, "lost")
+    log.fill()
     with in_thread(job, settings_for(bootstrap)) as run:
         run.told(PartitionsAssigned)
         wait_for_output(bootstrap, job.out, COMMITTED)
-        log.put_back()
-        load(bootstrap, source, AFTER, "after")
+        log.truncate()
         with pytest.raises(OffsetGapError, match="Fix: "):
             run.wait(60)
     assert len(read_committed(bootstrap, job.out)) == COMMITTED
 
 
 def wait_for_output(bootstrap: str, out: str, count: int) -> None:
-    import time
-
     deadline = time.monotonic() + 30
     while len(read_committed(bootstrap, out)) < count:
         assert time.monotonic() < deadline
@@ -142,12 +146,9 @@ def test_loop_of_ones_own_is_refused_a_truncated_log(own_broker: LocalKafka, tmp
                 if sum(session.committed_offsets.values()) >= until:
                     return
 
-    load(bootstrap, source, KEPT, "kept")
-    log.keep()
-    load(bootstrap, source, COMMITTED - KEPT, "lost")
+    log.fill()
     copy(COMMITTED)
-    log.put_back()
-    load(bootstrap, source, AFTER, "after")
+    log.truncate()
     with pytest.raises(OffsetGapError, match="truncat"):
         copy(KEPT + AFTER)
     assert len(read_committed(bootstrap, out)) == COMMITTED
@@ -253,9 +254,7 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
     create_topics(bootstrap, {source: 1, out: 1})
     log = Truncated(own_broker, source, tmp_path / "kept")
     settings = settings_for(bootstrap)
-    load(bootstrap, source, KEPT, "kept")
-    log.keep()
-    load(bootstrap, source, COMMITTED - KEPT, "lost")
+    log.fill()
 
     plan = plan_input(settings, [source], app=app, commit=commit)
     partition = Partition(source, 0)
@@ -266,7 +265,6 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
     own_broker.restart_broker(1)  # another leader epoch alone is no truncation
     load(bootstrap, source, AFTER, "more")
     assert plan_input(settings, [source], app=app, commit=commit).ends[partition] == COMMITTED + AFTER
-    log.put_back()
-    load(bootstrap, source, AFTER, "after")
+    log.truncate()
     with pytest.raises(OffsetGapError, match=rf"{source}\[0\].*truncat.*Fix: "):
         plan_input(settings, [source], app=app, commit=commit)

@@ -26,14 +26,6 @@ pytestmark = pytest.mark.broker
 WAIT_S = 30.0
 
 
-def load(bootstrap: str, job: FaultJob, count: int, *, prefix: str = "v") -> None:
-    produce_plain(
-        bootstrap,
-        job.inputs[0],
-        [PlainRecord(f"{prefix}{i}".encode(), partition=i % 2) for i in range(count)],
-    )
-
-
 def processed(bootstrap: str, job: FaultJob) -> int:
     partitions = [(job.inputs[0], number) for number in range(2)]
     return sum(offset or 0 for offset, _ in committed_offsets(bootstrap, job.group, partitions).values())
@@ -55,7 +47,7 @@ def test_process_that_ends_without_a_report_is_unexpected_whatever_its_status(
 ) -> None:
     """A status of 0 is what a library's exit() gives too; the last message of the worker says what is done."""
     job = fault_job(bootstrap)
-    load(bootstrap, job, 100)
+    job.load(bootstrap, 100, "v")
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(MARK + way, partition=0)])
     with in_process(
         job, bootstrap, kind="workers", until_caught_up=until_caught_up, workers__count=2
@@ -78,7 +70,7 @@ def test_worker_that_alone_was_told_to_end_is_replaced_and_its_partitions_are_pr
     bootstrap: str, ownership: dict[str, Any], number: signal.Signals
 ) -> None:
     job = fault_job(bootstrap)
-    load(bootstrap, job, 100)
+    job.load(bootstrap, 100, "v")
     with in_process(job, bootstrap, kind="workers", workers__count=2, **ownership) as child:
         by_partition = ownership["ownership__mode"] == "partition"
         shard = rf"\.p\.{job.inputs[0]}\.1'" if by_partition else r"\.i\.1'"
@@ -87,7 +79,7 @@ def test_worker_that_alone_was_told_to_end_is_replaced_and_its_partitions_are_pr
         seen = len(child.lines)
         os.kill(int(opened.split()[1]), number)
         child.wait_line(f"SessionOpened.*{shard}", WAIT_S, after=seen)
-        load(bootstrap, job, 100, prefix="w")
+        job.load(bootstrap, 100, "w")
         _wait_processed(bootstrap, job, 200)
         assert sum("Restarted(" in line for line in child.lines) == 1
         child.terminate()
@@ -110,7 +102,7 @@ def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bo
     changes: dict[str, Any] = {"input__start": "latest", "workers__restart_backoff_ms": 1}
     with in_process(job, bootstrap, kind="workers", **changes) as child:
         opened = child.wait_line(r"PartitionsAssigned.*\[0\]", WAIT_S)
-        load(bootstrap, job, 20)
+        job.load(bootstrap, 20, "v")
         _wait_processed(bootstrap, job, 20)
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         os.kill(int(opened.split()[1]), signal.SIGKILL)
@@ -120,7 +112,7 @@ def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bo
             assert time.monotonic() < deadline
             time.sleep(0.01)
         create_topics(bootstrap, {source: 2})
-        load(bootstrap, job, 30, prefix="new")
+        job.load(bootstrap, 30, "new")
         assert child.wait(WAIT_S) in (ExitCode.CONFIGURATION, ExitCode.OFFSET_GAP)
     assert len(read_committed(bootstrap, job.audit)) == 20
     settings = settings_for(
@@ -133,7 +125,7 @@ def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bo
 def test_thread_that_the_job_leaves_running_does_not_make_a_stop_in_order_a_failure(bootstrap: str) -> None:
     """The worker has reported its end; only its process does not exit."""
     job = fault_job(bootstrap)
-    load(bootstrap, job, 10)
+    job.load(bootstrap, 10, "v")
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(MARK + b"thread", partition=0)])
     with in_process(job, bootstrap, kind="workers", shutdown__grace_ms=2_000) as child:
         _wait_processed(bootstrap, job, 11)

@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import EosError, OutputRecord, Partition, Settings, UnprovenFenceError
+from eos import EosError, OutputRecord, Partition, UnprovenFenceError
 from eos.offsets import OffsetVector
 from eos.session.pipeline import PipelinedSession, Work
-from eos.shards import OrdinalShard, PartitionShard, Shard
-from tests.support.observer import (
-    SeenRecord,
-    assert_exactly_once,
-    committed_offsets,
-    produce_plain,
-    unique,
-)
+from tests.support.observer import assert_copied, committed_offsets, produce_plain, unique
 from tests.support.processes import running
-from tests.support.sessions import session_for
+from tests.support.sessions import commit, fill, session_for
+from tests.support.settings import owning, settings_of, shard_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
 pytestmark = pytest.mark.broker
 
-STEP = 10  # input records per transaction
+STEP = 10  # input records per transaction, as `fill` takes them
 PROCESS_S = 30.0
 MODES = ["partition", "group"]
 
@@ -43,55 +37,17 @@ be_an_owner(*sys.argv[1:])
 """
 
 
-def settings_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: int) -> Settings:
-    overrides: dict[str, Any] = {
-        "kafka.bootstrap_servers": bootstrap,
-        "group": group,
-        "input.start": "earliest",
-        "transaction.timeout_ms": timeout_ms,
-        "ownership.mode": mode,
-        "ownership.ordinal": 0,
-        "ownership.session_timeout_ms": 6000,
-    }
-    if mode == "partition":
-        overrides["ownership.partitions"] = [f"{source}:0"]
-    return Settings.load(overrides=overrides, environ={})
-
-
 def session_of(
     bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000
 ) -> PipelinedSession:
-    shard: Shard = OrdinalShard("paused", group, 0)
-    if mode == "partition":
-        shard = PartitionShard("paused", group, Partition(source, 0))
-    return session_for(settings_of(bootstrap, mode, group, source, timeout_ms), shard, [source])
-
-
-def fill(session: PipelinedSession, out: str) -> None:
-    """Put the next records into a transaction, and leave it open."""
-    left, deadline = STEP, time.monotonic() + PROCESS_S
-    while left:
-        assert time.monotonic() < deadline
-        batch = session.fetch(left, 0.2, 0.01)
-        if batch:
-            session.stage([OutputRecord(out, record.value) for record in batch], len(batch))
-            left -= len(batch)
-    session.produce()
-
-
-def deliver(session: PipelinedSession) -> None:
-    """Wait until the broker has the records of the open transaction."""
-    client = session._producer._client
-    assert client is not None
-    deadline = time.monotonic() + PROCESS_S
-    while len(client._producer) and time.monotonic() < deadline:
-        client.poll()
-        time.sleep(0.01)
-
-
-def commit(session: PipelinedSession) -> None:
-    session.commit_soon()
-    session.join(PROCESS_S)
+    settings = settings_of(
+        bootstrap,
+        input__start="earliest",
+        transaction__timeout_ms=timeout_ms,
+        ownership__session_timeout_ms=6000,
+        **owning(mode, source),
+    )
+    return session_for(settings, shard_of(mode, "paused", group, source), [source])
 
 
 def be_an_owner(
@@ -104,7 +60,6 @@ def be_an_owner(
     commit(session)
     if where == "inside a transaction":
         fill(session, out)
-        deliver(session)
     else:
         session._producer._suspect("a test")
     print("ready", flush=True)  # noqa: T201 - what the test waits for
@@ -157,7 +112,7 @@ def test_zombie_that_wakes_up_is_fenced_and_the_new_owner_goes_on(
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
     first = "UnprovenFenceError" if where == "inside a transaction" else "FencedError"
     assert said == [first, *["ended by FencedError", "FencedError"] * 2, "ended by FencedError"]
-    assert_every_input_once(bootstrap, group, source, out, 5 * STEP)
+    assert_copied(bootstrap, group, source, out, 5 * STEP)
 
 
 @pytest.mark.parametrize("mode", ["partition", pytest.param("group", marks=pytest.mark.slow)])
@@ -187,7 +142,7 @@ def test_zombie_whose_transaction_also_expired_is_fenced_by_the_comparison(
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
     assert said[:2] == ["TransactionExpiredError", "ended by FencedError"]
     assert "committed" not in said
-    assert_every_input_once(bootstrap, group, source, out, 4 * STEP)
+    assert_copied(bootstrap, group, source, out, 4 * STEP)
 
 
 def test_zombie_that_wakes_up_before_the_new_owner_has_committed_does_not_end_it(
@@ -217,11 +172,4 @@ def test_zombie_that_wakes_up_before_the_new_owner_has_committed_does_not_end_it
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
     assert said[:2] == ["UnprovenFenceError", "recovered"]
     assert "committed" not in said
-    assert_every_input_once(bootstrap, group, source, out, 4 * STEP)
-
-
-def assert_every_input_once(bootstrap: str, group: str, source: str, out: str, processed: int) -> None:
-    def same(record: SeenRecord) -> list[tuple[str, bytes | None, bytes | None]]:
-        return [(out, None, record.value)]
-
-    assert assert_exactly_once(bootstrap, group, [source], [out], same).processed == processed
+    assert_copied(bootstrap, group, source, out, 4 * STEP)

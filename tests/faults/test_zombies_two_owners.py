@@ -18,6 +18,7 @@ from eos.producer.producer import ProducerState, ShardProducer
 from eos.shards import PartitionShard
 from tests.support.observer import unique
 from tests.support.one_shard import OneShard
+from tests.support.sessions import wait_delivered
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -95,9 +96,7 @@ def test_error_of_the_block_goes_on_untouched_although_the_owner_was_fenced(worl
     first = world.open()
     with pytest.raises(ZeroDivisionError), first.transaction() as txn:
         txn.produce(world.out, b"of the zombie")
-        client = first._client
-        assert client is not None
-        client._producer.flush(10)
+        wait_delivered(first._client)
         world.open()
         raise ZeroDivisionError
     assert_fenced_for_good(first)

@@ -38,21 +38,18 @@ from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ProducerState
 from eos.records import InputRecord, OutputRecord, _RecordAsMessage
 from eos.session.pipeline import PipelinedSession
-from eos.settings import Settings
 from eos.shards import OrdinalShard
+from tests.support.settings import settings_of
 
 PARTITIONS = [Partition("in", number) for number in range(3)]
 LENGTH = 1_000  # of each input partition; its records are the numbers from 0
 SHARD = OrdinalShard("app", "g", 0)
-SETTINGS = Settings.load(
-    overrides={
-        "kafka.bootstrap_servers": "nowhere:1",
-        "group": "g",
-        "transaction.timeout_ms": 5000,
-        "input.start": "earliest",
-        "input.stall_timeout_ms": 2_000_000_000,  # no real client is made to ask
-    },
-    environ={},
+SETTINGS = settings_of(
+    "nowhere:1",
+    group="g",
+    transaction__timeout_ms=5000,
+    input__start="earliest",
+    input__stall_timeout_ms=2_000_000_000,  # no real client is made to ask
 )
 SOME = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
 FAULTS_OF_OFFSETS = ["rebalanced", "abortable", "abortable, the abort fails", "reopen"]
@@ -313,7 +310,6 @@ class FakeConsumer(FakeReader):
         self.broken: FencedError | None = None
         self.fenced_in_consume = False  # in the background, once the records are taken
         self.interrupt = ""  # where the exception of a signal handler leaves the next consume
-        self._called = False  # whether a callback assigned anything, or took it back
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         self._listener = listener
@@ -332,10 +328,9 @@ class FakeConsumer(FakeReader):
         while self._world.events:
             kind, partitions = self._world.events.pop(0)
             assert self._listener is not None
-            self._called = False
             if self.interrupt != "callback":
                 getattr(self._listener, kind)(partitions)
-            if not self._called:
+            else:
                 self._rebalance_by_itself(kind, partitions)
             self._interrupted("callback")
         messages += self._take(max_records - len(messages))
@@ -352,7 +347,7 @@ class FakeConsumer(FakeReader):
             raise KeyboardInterrupt
 
     def _rebalance_by_itself(self, kind: str, partitions: list[Partition]) -> None:
-        """As confluent-kafka does where a callback has not called it."""
+        """As confluent-kafka does where a callback was left before it could say anything."""
         if kind == "assigned":
             self.incremental_assign({p: self._world.committed(p) for p in partitions})
         else:
@@ -376,7 +371,6 @@ class FakeConsumer(FakeReader):
         return frozenset(self.owned)
 
     def incremental_assign(self, positions: Mapping[Partition, int]) -> None:
-        self._called = True
         if self.owned.keys() & positions.keys():
             self._world.violations.append(f"assigned again: {sorted(self.owned.keys() & positions.keys())}")
         self.owned |= positions
@@ -384,7 +378,6 @@ class FakeConsumer(FakeReader):
         self._read -= positions.keys()
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
-        self._called = True
         for partition in partitions:
             if partition not in self.owned and self.broken is None:
                 self._world.violations.append(f"not assigned: {partition}")
@@ -440,12 +433,11 @@ class SessionMachine(RuleBasedStateMachine):
             lambda *_, doubt, **__: FakeProducer(self.world, doubt),
         )
         patch.setattr(
-            "eos.group.committed.offsets_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
+            "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
         patch.setattr("eos.session.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
         patch.setattr("eos.session.consumer.apply_start_policy", lambda *_, **__: self.world.start())
-        patch.setattr("eos.group.fenced_member.Admin", lambda *_: self.world)
-        patch.setattr("eos.group.expiry.Admin", lambda *_: self.world)
+        patch.setattr("eos.kafka.admin.Admin.of", lambda *_: self.world)
         patch.setattr("eos.group.committed.shared_admin", lambda *_: self.world)
         patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
         patch.setattr("eos.session.stalls.shared_admin", lambda *_: self.world)

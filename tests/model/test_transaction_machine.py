@@ -37,16 +37,14 @@ from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ProducerState, ShardProducer
 from eos.producer.transaction import Transaction, TransactionState
-from eos.settings import Settings
 from eos.shards import OrdinalShard
+from tests.support.settings import settings_of
 
 INPUT = Partition("in", 0)
 GROUP = GroupMetadata("g", b"")
 SHARD = OrdinalShard("app", "g", 0)
 FINAL = {TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.UNRESOLVED}
-SETTINGS = Settings.load(
-    overrides={"kafka.bootstrap_servers": "nowhere:1", "transaction.timeout_ms": 5000}, environ={}
-)
+SETTINGS = settings_of("nowhere:1", transaction__timeout_ms=5000)
 
 
 class Signal(BaseException):
@@ -279,7 +277,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
-        patch.setattr("eos.group.committed.offsets_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr("eos.group.committed.lone_reader", lambda *_, **__: FakeReader(self.world))
         patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
         for module in (
             "eos.producer.producer",

@@ -12,15 +12,11 @@ from eos.check.transactions import TransactionsView, client_options
 from eos.errors import ConfigError, UnavailableError
 from eos.local.ports import free_port
 from eos.settings import Settings
+from tests.support.settings import settings_of
 
 
-def settings(**kafka: str) -> Settings:
-    return Settings.load(
-        overrides={
-            f"kafka.{name}": value for name, value in {"bootstrap_servers": "a:1, b:2", **kafka}.items()
-        },
-        environ={},
-    )
+def settings(bootstrap_servers: str = "a:1, b:2", **kafka: str) -> Settings:
+    return settings_of(bootstrap_servers, **{f"kafka.{name}": value for name, value in kafka.items()})
 
 
 def test_plaintext() -> None:

@@ -22,6 +22,7 @@ from tests.support.certificates import OPENSSL
 from tests.support.exactly_once import Output, SeenRecord
 from tests.support.observer import PlainRecord
 from tests.support.secured_broker import SecuredBroker, User, secured_broker
+from tests.support.settings import settings_of
 
 _REPOSITORY = Path(__file__).parents[2]
 _PARTITIONS = 2
@@ -62,7 +63,7 @@ class Workplace:
             "ownership.instances": 1,
         }
         own |= {name.replace("__", "."): value for name, value in more.items()}
-        return Settings.load(overrides=(login or self.broker.sasl(self.user)) | own, environ={})
+        return settings_of(**(login or self.broker.sasl(self.user)) | own)
 
     def grants(self, purpose: Purpose = Purpose.RUN) -> list[Grant]:
         return grants_for(purpose, self.job, self.settings(), shape=Shape.LOOP)

@@ -22,11 +22,12 @@ from eos.exits import ExitCode
 from eos.job import Job
 from eos.kafka.config import client_config
 from eos.local.ports import free_port
-from eos.settings import HIDDEN, Settings
+from eos.settings import HIDDEN
 from tests.support import jobs_for_tests, observer
 from tests.support.command_line import Eos
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
+from tests.support.settings import settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
 
@@ -111,7 +112,7 @@ class Work:
             dead_letters=dead,
             transform=lambda _: [],
         )
-        settings = Settings.load(overrides={"group": self.topic}, environ={})
+        settings = settings_of(group=self.topic)
         broker.grant(self.user.principal, grants_for(Purpose.RUN, job, settings, shape=Shape.LOOP))
 
     def environment(self, **more: str) -> Environment:
@@ -246,7 +247,7 @@ def test_settings_that_are_wrong_are_named_without_their_secrets(
 
 def test_librdkafka_s_own_debug_log_has_no_secret(secured: SecuredBroker, canary: str) -> None:
     user = secured.add_user(observer.unique("debugged"), canary)
-    settings = Settings.load(overrides=secured.sasl(user), environ={})
+    settings = settings_of(**secured.sasl(user))
     lines: list[str] = []
 
     class Keep:
@@ -262,7 +263,7 @@ def test_librdkafka_s_own_debug_log_has_no_secret(secured: SecuredBroker, canary
 
 
 def test_settings_and_their_clients_say_no_secret_of_themselves(secured: SecuredBroker, canary: str) -> None:
-    settings = Settings.load(overrides=secured.sasl(User("somebody", canary)), environ={})
+    settings = settings_of(**secured.sasl(User("somebody", canary)))
     assert canary in str(client_config(settings))
     assert canary not in f"{settings!r} {settings} {settings.kafka!r} {settings.model_dump()}"
     assert canary not in str(os.environ)

@@ -15,11 +15,11 @@ import pytest
 from eos.check.grants import Grant, Purpose, Shape, grants_for
 from eos.exits import ExitCode
 from eos.job import Job
-from eos.settings import Settings
 from tests.support import jobs_for_tests, observer
 from tests.support.observer import PlainRecord
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
+from tests.support.settings import settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(180)]
 
@@ -157,5 +157,5 @@ def _grants(work: Running) -> list[Grant]:
         dead_letters=f"{work.topic}.dlq",
         transform=lambda _: [],
     )
-    settings = Settings.load(overrides={"group": work.group}, environ={})
+    settings = settings_of(group=work.group)
     return grants_for(Purpose.RUN, job, settings, shape=Shape.LOOP)

@@ -18,10 +18,10 @@ import pytest
 from eos.check.grants import Purpose, Shape, grants_for
 from eos.exits import ExitCode
 from eos.job import Job
-from eos.settings import Settings
 from tests.support import observer
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker
+from tests.support.settings import settings_of
 
 pytestmark = [
     pytest.mark.broker,
@@ -49,7 +49,7 @@ class Work:
 
     def grant(self, principal: str, name: str, shape: Shape) -> None:
         job = Job(name=name, inputs=[self.topic], outputs=[self.output], transform=lambda _: [])
-        settings = Settings.load(overrides={"group": self.topic}, environ={})
+        settings = settings_of(group=self.topic)
         self.broker.grant(principal, grants_for(Purpose.RUN, job, settings, shape=shape))
 
     def environment(self, login: Mapping[str, Any]) -> dict[str, str]:
@@ -138,7 +138,7 @@ def test_spark_runs_with_the_printed_grants_alone_and_writes_no_secret(
 def test_a_batch_without_one_grant_stops_and_says_which(work: Work, missing: int) -> None:
     user = work.broker.add_user(f"{work.topic}-user", "password")
     job = Job(name="copying", inputs=[work.topic], outputs=[work.output], transform=lambda _: [])
-    settings = Settings.load(overrides={"group": work.topic}, environ={})
+    settings = settings_of(group=work.topic)
     grants = grants_for(Purpose.RUN, job, settings, shape=Shape.BATCH)
     gone = grants.pop(missing)
     work.broker.grant(user.principal, grants)

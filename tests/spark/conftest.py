@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos.settings import Settings
+from tests.support.settings import settings_of
 from tests.support.spark_java import set_java_options, spark_archive
 
 if TYPE_CHECKING:
@@ -86,9 +87,6 @@ def settled(bootstrap: str) -> Settled:
     """A maker of settings for this run's broker; a group that has no offsets starts at the beginning."""
 
     def make(**overrides: object) -> Settings:
-        given = {"kafka.bootstrap_servers": bootstrap, "input.start": "earliest"} | {
-            name.replace("__", "."): value for name, value in overrides.items()
-        }
-        return Settings.load(overrides=given, environ={})
+        return settings_of(bootstrap, **{"input__start": "earliest"} | overrides)
 
     return make

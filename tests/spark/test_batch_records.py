@@ -21,6 +21,7 @@ from eos.spark.transform import records_transform
 from tests.support import observer
 from tests.support.batch_records import POISON, per_batch, per_record
 from tests.support.observer import PlainRecord
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,10 +50,7 @@ def source(bootstrap: str) -> str:
 
 
 def settings(bootstrap: str, **others: str) -> Settings:
-    given = {"kafka.bootstrap_servers": bootstrap, "input.start": "earliest", "poison.policy": "dead-letter"}
-    return Settings.load(
-        overrides=given | {name.replace("__", "."): value for name, value in others.items()}, environ={}
-    )
+    return settings_of(bootstrap, **{"input__start": "earliest", "poison__policy": "dead-letter"} | others)
 
 
 def job_with_topics(bootstrap: str, source: str, make: Make) -> Job:

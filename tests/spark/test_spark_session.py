@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos.settings import Settings
 from eos.spark.java import _EQUAL, java_client_options
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ def test_session_that_eos_launches_is_one_that_it_accepts(spark: SparkSession) -
         "kafka.sasl_username": "u",
         "kafka.sasl_password": "p",
     }
-    assert check_session(spark, Settings.load(environ={}, overrides=secret)) == []
+    assert check_session(spark, settings_of(**secret)) == []
     assert spark.sparkContext.getConf().get("spark.redaction.regex") == REDACTED
     assert tasks_done(spark) == (0, 0)
 
@@ -37,15 +37,12 @@ def test_options_that_are_carried_over_exist_in_javas_client(spark: SparkSession
 
 @pytest.mark.parametrize("password", ['a"b\\c;d=e\n\r\té€ //*', "plain"])
 def test_login_is_read_by_java_as_it_was_written(spark: SparkSession, password: str) -> None:
-    settings = Settings.load(
-        environ={},
-        overrides={
-            "kafka.bootstrap_servers": "a:1",
-            "kafka.security_protocol": "SASL_PLAINTEXT",
-            "kafka.sasl_mechanism": "SCRAM-SHA-512",
-            "kafka.sasl_username": 'us"er',
-            "kafka.sasl_password": password,
-        },
+    settings = settings_of(
+        "a:1",
+        kafka__security_protocol="SASL_PLAINTEXT",
+        kafka__sasl_mechanism="SCRAM-SHA-512",
+        kafka__sasl_username='us"er',
+        kafka__sasl_password=password,
     )
     jvm = spark.sparkContext._jvm
     assert jvm is not None

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import ConfigError, EosError, UsageError
-from eos.events import BatchResumed, Event, LedgerDealt, TransactionCommitted
+from eos.events import BatchResumed, Event, LedgerSharded, TransactionCommitted
 from eos.spark.checkpoint import Checkpoint, RunningQuery
 from eos.spark.ledger import LedgerChangedError, LedgerError
 from eos.spark.ledger_entry import LedgerEntry
@@ -136,7 +136,7 @@ def test_batches_are_written_once_and_a_batch_that_is_run_again_is_not(stream: S
     assert stream.next_batches() == [3, 3, 3]
     assert len(stream.seen(TransactionCommitted)) == 3 * SHARDS
     assert [event.written for event in stream.seen(BatchResumed)] == [[0, 1, 2]]
-    assert [event.shards for event in stream.seen(LedgerDealt)] == [SHARDS]
+    assert [event.shards for event in stream.seen(LedgerSharded)] == [SHARDS]
 
 
 def test_empty_batch_moves_every_shard_on(stream: Stream) -> None:
@@ -174,23 +174,23 @@ def test_batch_that_failed_with_some_shards_written_goes_on_with_the_others(stre
     assert [event.written for event in stream.seen(BatchResumed)] == [[0, 2]]
 
 
-def test_shards_are_dealt_once_however_long_each_commit_takes(
+def test_ledger_is_sharded_once_however_long_each_commit_takes(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry's stamp holds its time: what the next step expects is what was written, not what would be by then."""
+    """An entry's metadata holds its time: what the next step expects is what was written, not what would be by then."""
     seconds = itertools.count(1_800_000_000)
     monkeypatch.setattr("eos.group.metadata.time", SimpleNamespace(time=lambda: next(seconds)))
     for batch, shards in enumerate((2, 3)):
         stream.write(stream.sink(shards), batch)
     stream.expect(0, 1)
-    assert [(event.was, event.shards) for event in stream.seen(LedgerDealt)] == [(0, 2), (2, 3)]
+    assert [(event.was, event.shards) for event in stream.seen(LedgerSharded)] == [(0, 2), (2, 3)]
 
 
 def test_number_of_shards_changes_between_batches(stream: Stream) -> None:
     for batch, shards in enumerate((2, 5, 3, 3)):
         stream.write(stream.sink(shards), batch)
     stream.expect(0, 1, 2, 3)
-    assert [(event.was, event.shards) for event in stream.seen(LedgerDealt)] == [(0, 2), (2, 5), (5, 3)]
+    assert [(event.was, event.shards) for event in stream.seen(LedgerSharded)] == [(0, 2), (2, 5), (5, 3)]
     assert stream.next_batches(5) == [4, 4, 4, 2, 2]
 
 

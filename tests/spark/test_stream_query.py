@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from eos.errors import ConfigError
-from eos.events import BatchResumed, LedgerDealt, LedgerRefreshed
+from eos.events import BatchResumed, LedgerRefreshed, LedgerSharded
 from eos.spark.ledger import LedgerError
 from eos.spark.source import read_stream
 from eos.spark.stream import ExactlyOnceSink
@@ -133,8 +133,8 @@ def test_number_of_shards_changes_with_a_restart(copy: Copy) -> None:
     copy.load(60, 60)
     copy.run(copy.sink(shards=SHARDS + 2))
     copy.expect_exactly_once()
-    dealt = [(event.was, event.shards) for event in copy.events if isinstance(event, LedgerDealt)]
-    assert dealt == [(0, SHARDS), (SHARDS, SHARDS + 2)]
+    sharded = [(event.was, event.shards) for event in copy.events if isinstance(event, LedgerSharded)]
+    assert sharded == [(0, SHARDS), (SHARDS, SHARDS + 2)]
 
 
 def test_first_start_without_a_start_policy_is_refused(

@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eos.errors import EosError
-from eos.settings import Settings
 from eos.spark.batch import ExactlyOnceBatch
 from eos.spark.plan import Commit
+from tests.support.settings import settings_of
 from tests.support.spark_faults import Copy, make_sleepy
 
 
@@ -41,9 +41,7 @@ def run(
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     copy = Copy(flag, tuple((shard, tuple(tries)) for shard, tries in stalls or []), after)
-    batch = ExactlyOnceBatch(
-        spark, Settings.load(overrides=settings, environ={}), name=name, inputs=[source], outputs=[output]
-    )
+    batch = ExactlyOnceBatch(spark, settings_of(**settings), name=name, inputs=[source], outputs=[output])
     with pytest.MonkeyPatch.context() as patch:
         if sleepy is not None:
             make_sleepy(patch, Path(flag), sleepy)

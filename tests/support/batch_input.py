@@ -13,6 +13,7 @@ from eos.settings import Settings
 from tests.support import observer
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import PlainRecord
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,8 +55,7 @@ class BatchRuns:
 
     @property
     def settings(self) -> Settings:
-        given = {"kafka.bootstrap_servers": self.bootstrap, "input.start": "earliest"}
-        return Settings.load(overrides=given | self.overrides, environ={})
+        return settings_of(self.bootstrap, **{"input.start": "earliest"} | self.overrides)
 
     def fill(self, records: int = 300, *, value: Callable[[int], bytes] = lambda i: b"v%d" % i) -> None:
         """Records with keys, dealt to the partitions in turn."""

@@ -12,7 +12,7 @@ _PARTS = re.compile(
 
 PAGES_AND_TESTS = {
     "README.md": ["tests/testing/test_documents.py", "tests/spark/test_documents.py"],
-    "docs/SERIALIZERS.md": ["tests/unit/test_serializers.py"],
+    "docs/SERIALIZERS.md": ["tests/packaging/test_docs_serializers.py"],
     "docs/SPARK.md": [
         "tests/spark/test_documents.py",
         "tests/processes/test_local_spark.py",

@@ -36,9 +36,10 @@ from eos.runner.worker_process import Plan
 from eos.session.session import Session
 from eos.settings import Settings
 from tests.support.exactly_once import Comparison, Output, SeenRecord
-from tests.support.observer import assert_exactly_once, create_topics, unique
+from tests.support.observer import assert_exactly_once, create_topics, load, unique
 from tests.support.process_ends import end_process
 from tests.support.processes import Child, running_module
+from tests.support.settings import settings_of
 
 _MODULE = "tests.support.jobs_for_faults"
 _VARIABLE = "FAULTS_JOB"
@@ -125,6 +126,10 @@ class FaultJob:
     def drive(self) -> Drive:
         return own_loop if self.own_loop else run
 
+    def load(self, bootstrap: str, count: int, prefix: str = "", partitions: Sequence[int] = (0, 1)) -> None:
+        """Produce so many numbered values to the first input."""
+        load(bootstrap, self.inputs[0], count, prefix, partitions)
+
     def expected(self, record: SeenRecord) -> list[Output]:
         """What the observer must find for an input record."""
         value = record.value or b""
@@ -181,7 +186,7 @@ def fault_job(
 
 def settings_for(bootstrap: str, **changes: object) -> Settings:
     """Settings with short times; changes by dotted name, with ``__`` for the dot."""
-    return Settings.load(overrides=_overrides(bootstrap, changes), environ={})
+    return settings_of(**_overrides(bootstrap, changes))
 
 
 def _overrides(bootstrap: str, changes: Mapping[str, object]) -> dict[str, object]:
@@ -352,7 +357,7 @@ def _main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO)
     kind, text = arguments
     told = json.loads(text)
-    settings = Settings.load(overrides=told["overrides"], environ={})
+    settings = settings_of(**told["overrides"])
     run = {"shards": _run_process, "workers": _run_workers}[kind]
     return int(run(settings, until_caught_up=told["until_caught_up"]))
 

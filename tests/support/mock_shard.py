@@ -16,6 +16,7 @@ from eos.producer.transaction import Transaction
 from eos.settings import Settings
 from eos.shards import OrdinalShard
 from tests.support.mock_cluster import MockCluster
+from tests.support.settings import settings_of
 
 INPUT = Partition("in", 0)
 
@@ -60,9 +61,9 @@ class MockShard:
         return [event for event in self.told if isinstance(event, kind)]
 
     def store(self, offset: int, *, by: str | None = None) -> None:
-        """Store a committed offset with our own stamp or another, as the group coordinator does at a commit."""
-        stamp = by or str(replace(self.producer.owned_offsets(self.group).metadata, started_partitions=1))
-        position = TopicPartition(INPUT.topic, INPUT.number, offset, stamp)
+        """Store a committed offset with our own metadata or another, as the group coordinator does at a commit."""
+        metadata = by or str(replace(self.producer.owned_offsets(self.group).metadata, started_partitions=1))
+        position = TopicPartition(INPUT.topic, INPUT.number, offset, metadata)
         self._reader.commit(offsets=[position], asynchronous=False)
 
     def close(self) -> None:
@@ -76,15 +77,10 @@ class MockShard:
 
 def mock_settings(cluster: MockCluster, *, group: str, transaction: Mapping[str, Any]) -> Settings:
     """Settings with short back-offs, so that a test waits for what it injected and for little else."""
-    return Settings.load(
-        overrides={
-            "group": group,
-            "kafka": {
-                "bootstrap_servers": cluster.bootstrap_servers,
-                "client": {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10},
-                "producer": {"statistics.interval.ms": 50},
-            },
-            "transaction": {"timeout_ms": 5000, **transaction},
-        },
-        environ={},
+    return settings_of(
+        cluster.bootstrap_servers,
+        group=group,
+        kafka__client={"reconnect.backoff.ms": 10, "retry.backoff.ms": 10},
+        kafka__producer={"statistics.interval.ms": 50},
+        transaction={"timeout_ms": 5000, **transaction},
     )

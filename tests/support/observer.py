@@ -36,10 +36,12 @@ __all__ = [
     "Comparison",
     "PlainRecord",
     "SeenRecord",
+    "assert_copied",
     "assert_exactly_once",
     "broker_config",
     "committed_offsets",
     "create_topics",
+    "load",
     "lso",
     "produce_plain",
     "read_committed",
@@ -168,6 +170,14 @@ def produce_plain(
     return [delivered[index] for index in sorted(delivered)]
 
 
+def load(bootstrap: str, topic: str, count: int, prefix: str = "", partitions: Sequence[int] = (0,)) -> None:
+    """Produce so many numbered values, in turn to these partitions."""
+    values = [
+        PlainRecord(f"{prefix}{n}".encode(), partition=partitions[n % len(partitions)]) for n in range(count)
+    ]
+    produce_plain(bootstrap, topic, values, timeout_s=60)
+
+
 def read_committed(
     bootstrap: str, *topics: str, timeout_s: float = 30, settled: bool = True
 ) -> list[SeenRecord]:
@@ -258,6 +268,15 @@ def assert_exactly_once(
     comparison = compare(seen_inputs, committed, seen_outputs, transform, partitions=counts)
     assert comparison.exact, str(comparison)
     return comparison
+
+
+def assert_copied(
+    bootstrap: str, group: str, source: str, out: str, records: int | None = None
+) -> Comparison:
+    """Assert that what was processed of a topic, so many records if given, is copied exactly once."""
+    seen = assert_exactly_once(bootstrap, group, [source], [out], lambda one: [(out, one.key, one.value)])
+    assert records in (None, seen.processed)
+    return seen
 
 
 def _check(deadline: Deadline, waiting_for: str) -> None:

@@ -83,7 +83,7 @@ def offsets_of(bootstrap: str, job: FaultJob, partitions: int = PARTITIONS) -> l
 
 
 def days_old(bootstrap: str, job: FaultJob) -> list[int]:
-    """How many whole days ago each offset of the first input was committed, as its stamp says."""
+    """How many whole days ago each offset of the first input was committed, as its metadata says."""
     found = committed_offsets(bootstrap, job.group, [(job.inputs[0], p) for p in range(PARTITIONS)])
-    stamps = [OffsetMetadata.parse(metadata) for _, metadata in found.values()]
-    return [int((time.time() - stamp.at_s) / DAY_S) for stamp in stamps if stamp is not None]
+    parsed = [OffsetMetadata.parse(metadata) for _, metadata in found.values()]
+    return [int((time.time() - one.at_s) / DAY_S) for one in parsed if one is not None]

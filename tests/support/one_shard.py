@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from confluent_kafka import Consumer
 
-from eos import OffsetVector, Partition, Settings
+from eos import OffsetVector, Partition
 from eos.events import Event
 from eos.kafka.consumer import GroupMetadata
 from eos.producer.producer import ShardProducer
 from eos.shards import Shard
 from tests.support.observer import committed_offsets, read_committed, unique
+from tests.support.settings import settings_of
 
 E = TypeVar("E", bound=Event)
 
@@ -47,20 +47,15 @@ class OneShard:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for owner in self._owners:
             owner.close()
         self._member.close()
 
     def open(self, address: str = "", **transaction: object) -> ShardProducer:
         """One more owner, by default at the broker's own address."""
-        overrides: dict[str, Any] = {
-            "kafka.bootstrap_servers": address or self._bootstrap,
-            **{f"transaction.{name}": value for name, value in (self._transaction | transaction).items()},
-        }
-        settings = Settings.load(overrides=overrides, environ={})
+        limits = {f"transaction.{name}": value for name, value in (self._transaction | transaction).items()}
+        settings = settings_of(address or self._bootstrap, **limits)
         owner = ShardProducer(settings, self._shard, listener=self.told.append)
         self._owners.append(owner)
         owner.open()

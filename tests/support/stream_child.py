@@ -17,6 +17,7 @@ from eos.settings import Settings
 from eos.spark.session import build_session
 from eos.spark.source import read_stream
 from eos.spark.stream import exactly_once_sink
+from tests.support.settings import settings_of
 from tests.support.sink_faults import Accident, with_accident
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def run(
     flag: str,
 ) -> None:
     """Copy until one shard of a batch pauses with everything written."""
-    settings = Settings.load(
-        overrides={"kafka.bootstrap_servers": bootstrap, "input.start": "earliest"}, environ={}
-    )
+    settings = settings_of(bootstrap, input__start="earliest")
     options = {
         "spark.driver.memory": "512m",
         "spark.python.daemon.module": "tests.support.spark_daemon",

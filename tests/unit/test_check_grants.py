@@ -13,15 +13,15 @@ from eos.errors import ConfigError, RetriableError
 from eos.job import Job
 from eos.kafka.access import Access
 from eos.offsets import Partition
-from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard, SinkShard, StartShard
 from tests.support.command_line import Eos
+from tests.support.settings import settings_of
 
 JOB = Job(name="copy", inputs=["in"], outputs=["out.b", "out.a"], dead_letters="dead", transform=lambda _: [])
 
 
 def grants(purpose: Purpose = Purpose.RUN, shape: Shape = Shape.LOOP, group: str = "g.1") -> list[Grant]:
-    return grants_for(purpose, JOB, Settings.load(overrides={"group": group}, environ={}), shape=shape)
+    return grants_for(purpose, JOB, settings_of(group=group), shape=shape)
 
 
 def allowed(found: list[Grant]) -> set[tuple[str, str, bool, str]]:

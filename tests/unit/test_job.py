@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from eos.errors import ConfigError, FencedError, UsageError
-from eos.job import Job
+from eos.job import Job, check_topics
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.references import load_named
 
@@ -53,6 +53,12 @@ def job(**changes: Any) -> Job:
 def test_contradiction_is_refused_with_its_reason(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         job(**changes)
+
+
+def test_one_string_as_the_outputs_of_a_session_is_refused() -> None:
+    """It was taken for a topic per letter."""
+    with pytest.raises(UsageError, match="outputs is a list"):
+        check_topics("copy", ["in"], "out")
 
 
 def test_factory_of_a_job_without_settings_is_called_with_nothing() -> None:

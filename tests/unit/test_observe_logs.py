@@ -92,12 +92,12 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
         {"batch": 7, "written": "0, 2", "shards": 4},
     ),
     (
-        events.LedgerDealt(SHARD, 0, "ab-c", 4, 0),
+        events.LedgerSharded(SHARD, 0, "ab-c", 4, 0),
         "info",
-        "ledger dealt",
+        "ledger sharded",
         {"batch": 0, "query": "ab-c", "shards": 4},
     ),
-    (events.LedgerDealt(SHARD, 7, "ab-c", 8, 4), "warning", "ledger dealt", {"shards": 8, "was": 4}),
+    (events.LedgerSharded(SHARD, 7, "ab-c", 8, 4), "warning", "ledger sharded", {"shards": 8, "was": 4}),
     (events.LedgerRefreshed(SHARD, 7), "info", "ledger refreshed", {"batch": 7}),
     (events.LedgerRefreshed(SHARD, -1, "gone"), "warning", "ledger not refreshed", {"reason": "gone"}),
     (

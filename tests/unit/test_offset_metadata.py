@@ -1,4 +1,4 @@
-"""OffsetMetadata: written with every offset, and read back from what anybody may have written."""
+"""OffsetMetadata: written with every offset, and read back from what any program may have written."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ shown_shards = st.from_regex(r"([A-Za-z0-9._-]{1,30}\[\d{1,3}\]|#\d{1,6}|start)"
 
 @given(st.sampled_from(OwnershipMode), shown_shards, st.integers(0, 10**15))
 @CASES
-def test_stamp_is_read_back_as_written(mode: OwnershipMode, shard: str, commit: int) -> None:
-    stamp = OffsetMetadata(mode, shard, commit=commit)
-    assert OffsetMetadata.parse(str(stamp.next())) == stamp.next() != stamp
-    assert OffsetMetadata.parse(str(stamp)) == stamp
+def test_metadata_is_read_back_as_written(mode: OwnershipMode, shard: str, commit: int) -> None:
+    metadata = OffsetMetadata(mode, shard, commit=commit)
+    assert OffsetMetadata.parse(str(metadata.next())) == metadata.next() != metadata
+    assert OffsetMetadata.parse(str(metadata)) == metadata
 
 
 @given(st.text(max_size=40))
 @CASES
-def test_text_of_others_is_no_stamp_and_no_error(text: str) -> None:
-    stamp = OffsetMetadata.parse(text)
-    assert stamp is None or str(stamp) == text
+def test_text_of_others_is_no_metadata_and_no_error(text: str) -> None:
+    metadata = OffsetMetadata.parse(text)
+    assert metadata is None or str(metadata) == text
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_text_of_others_is_no_stamp_and_no_error(text: str) -> None:
         "eos1 mode=group shard=#0 owner=1f commit=1 at=1 had=1 and more",
     ],
 )
-def test_almost_a_stamp_is_none(metadata: str) -> None:
+def test_almost_metadata_is_none(metadata: str) -> None:
     assert OffsetMetadata.parse(metadata) is None
 
 

@@ -1,4 +1,4 @@
-"""OwnedOffsets: whoever committed last is found out, and one's own outcome is never guessed."""
+"""OwnedOffsets: another owner's commit is found out, and one's own outcome is never guessed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome, OwnedOffsets
+from eos.spark.ledger_entry import EntryMetadata, LedgerEntry
 
 CASES = settings(max_examples=25, deadline=None)
 
@@ -95,7 +96,7 @@ def test_commit_of_somebody_else_is_always_detected(
     happened: bool,
     theirs: OffsetVector,
 ) -> None:
-    """Even one of the very same offsets: the stamp differs. Another ordinal's only says that partitions have moved."""
+    """Even one of the very same offsets: the metadata differs. Another ordinal's only says that partitions have moved."""
     mine, store = after(commits)
     if unanswered is not None:
         unanswered = further(mine, unanswered)
@@ -268,3 +269,15 @@ def test_offset_behind_the_own_last_commit_is_refused_and_one_behind_anothers_is
     with pytest.raises(UsageError, match=r"in\[0\]: offset 4 is behind 5.*Fix: "):
         mine.sent(OffsetVector({P0: 4}), HAD)
     assert mine.pending is None
+
+
+def test_own_entry_in_a_ledger_is_no_rivals_and_never_goes_back() -> None:
+    """Its metadata says more than that of other offsets: an unanswered commit of it was taken for another owner's."""
+    mine = OwnedOffsets(EntryMetadata.of(LedgerEntry(7, "query", 3), "out#0"))
+    mine.taken_over({P0: None})
+    sent = mine.sent(OffsetVector({P0: 7}), HAD)
+    mine.look_for_rival(sent)
+    assert mine.compare(sent) is Outcome.COMMITTED
+    mine.ended(Outcome.COMMITTED)
+    with pytest.raises(UsageError, match="behind 7"):
+        mine.sent(OffsetVector({P0: 6}), HAD)

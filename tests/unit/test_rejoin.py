@@ -9,12 +9,10 @@ import pytest
 
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.fenced_member import FENCED_MEMBER, FencedMember
-from eos.settings import Settings
+from tests.support.settings import settings_of
 
 NAME = "g-0"
-SETTINGS = Settings.load(
-    overrides={"kafka.bootstrap_servers": "nowhere:1", "ownership.session_timeout_ms": 10_000}, environ={}
-)
+SETTINGS = settings_of("nowhere:1", ownership__session_timeout_ms=10_000)
 FENCE = FencedError("fenced", code=FENCED_MEMBER)
 
 
@@ -41,7 +39,7 @@ class Group:
 def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     group = Group()
     monkeypatch.setattr("eos.group.fenced_member.time", group)
-    monkeypatch.setattr("eos.group.fenced_member.Admin", lambda _: group)
+    monkeypatch.setattr("eos.kafka.admin.Admin.of", lambda _: group)
     return group
 
 

@@ -8,9 +8,9 @@ from pydantic import BaseModel
 from eos.errors import ConfigError
 from eos.job import Job
 from eos.records import InputRecord, OutputRecord
-from eos.settings import Settings
 from eos.settings.binding import bind
 from eos.transform import Transform
+from tests.support.settings import settings_of
 
 
 class Own(BaseModel):
@@ -30,9 +30,7 @@ def job(model: type[BaseModel] | None) -> Job:
 
 
 def outputs(model: type[BaseModel] | None, **overrides: object) -> list[bytes | str | None]:
-    settings = Settings.load(
-        environ={}, overrides={f"job.{name}": value for name, value in overrides.items()}
-    )
+    settings = settings_of(**{f"job.{name}": value for name, value in overrides.items()})
     return [out.value for out in bind(job(model), settings).record(InputRecord("in", 0, 0, None, b"v"))]
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from eos.errors import ConfigError
 from eos.settings import Settings
+from tests.support.settings import settings_of
 
 
 class Limits(BaseModel):
@@ -81,4 +82,4 @@ def test_a_missing_setting_of_the_job_is_named() -> None:
         currency: str = Field(description="the one currency")
 
     with pytest.raises(ConfigError, match=r"job\.currency: is missing.*the one currency"):
-        Settings.load(environ={}).job_settings(Needs)
+        settings_of().job_settings(Needs)

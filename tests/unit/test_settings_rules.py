@@ -6,6 +6,7 @@ import pytest
 
 from eos.errors import ConfigError
 from eos.settings import Settings
+from tests.support.settings import settings_of
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_combination_that_cannot_work_is_refused_with_its_fix(
     overrides: dict[str, object], name: str, fix: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.load(environ={}, overrides=overrides)
+        settings_of(**overrides)
     message = str(caught.value)
     assert message.startswith(f"{name}"), message
     assert fix in message.partition("Fix: ")[2]

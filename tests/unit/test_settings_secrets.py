@@ -11,6 +11,7 @@ import pytest
 from eos.errors import ConfigError
 from eos.kafka.config import client_config, consumer_config, producer_config
 from eos.settings import HIDDEN, Settings, is_sensitive
+from tests.support.settings import settings_of
 
 CANARY = "S3CR3T-5f0c"
 SCRAM = {
@@ -61,10 +62,8 @@ def test_passed_through_secrets_are_hidden_and_others_are_not() -> None:
         "client.id": f"http://user:{CANARY}@host",
         "client.rack": "rack-a",
     }
-    settings = Settings.load(
-        environ={},
-        overrides={"kafka.client": options, "job": {"token": CANARY, "db": {"password": CANARY}, "fee": 3}},
-    )
+    own = {"token": CANARY, "db": {"password": CANARY}, "fee": 3}
+    settings = settings_of(kafka__client=options, job=own)
     assert CANARY not in everything_printable(settings)
     shown = settings.shown()
     assert shown["kafka"]["client"]["client.rack"] == ("rack-a", "command line")

@@ -7,22 +7,18 @@ import pytest
 from eos.errors import ConfigError
 from eos.records import InputBatch, InputRecord
 from eos.runner.slow_records import SlowRecords
-from eos.settings import Settings
+from tests.support.settings import owning, settings_of
 
 LIMIT_S = 20.0
 
 
 def slow_records(mode: str = "group") -> SlowRecords:
     return SlowRecords(
-        Settings.load(
-            overrides={
-                "kafka.bootstrap_servers": "nowhere:1",
-                "transaction.timeout_ms": 5_000,
-                "ownership.mode": mode,
-                "ownership.max_poll_interval_ms": int(LIMIT_S * 1000),
-                **({"ownership.partitions": ("in:0",)} if mode == "partition" else {}),
-            },
-            environ={},
+        settings_of(
+            "nowhere:1",
+            transaction__timeout_ms=5_000,
+            ownership__max_poll_interval_ms=int(LIMIT_S * 1000),
+            **owning(mode, "in"),
         )
     )
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.settings import Settings
 from eos.spark.done import ShardDone
 from eos.spark.done_entry import DoneEntries
 from eos.spark.ledger import BatchPlan, LedgerChangedError
-from eos.spark.ledger_entry import Content, LedgerEntry, LedgerStamp, Tally
+from eos.spark.ledger_entry import Content, EntryMetadata, LedgerEntry, Tally
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.stream_rows import DIGEST, HASH
+from tests.support.settings import settings_of
 
 PARTITION, ENTRY = Partition("out", 0), LedgerEntry(7, "q", 3)
 INPUT = Partition("in", 0)
@@ -35,13 +35,13 @@ def some() -> Iterator[pa.RecordBatch]:
 
 
 def shard(number: int = 1, **plan: object) -> ShardDone:
-    store = LedgerStore(Settings.load(environ={}), "app", "app", "out", ("in",))
+    store = LedgerStore(settings_of(), "app", "app", "out", ("in",))
     given = {"entries": {number: ENTRY}} | plan
     return DoneEntries(store, BatchPlan("q", 7, 3, **given), OffsetVector({INPUT: 5})).in_task(number, 0)  # type: ignore[arg-type] # as given
 
 
 def stored(entry: LedgerEntry, content: Content | None = None) -> dict[Partition, Committed]:
-    metadata = LedgerStamp.of(entry, "out#1", Tally(content) if content else None)
+    metadata = EntryMetadata.of(entry, "out#1", Tally(content) if content else None)
     return {PARTITION: Committed(entry.next_batch, str(metadata))}
 
 
@@ -70,7 +70,7 @@ def test_content_is_of_whole_rows_or_as_earlier_versions_counted_it(
 
 
 def test_entry_that_a_twin_has_written_is_what_the_rows_are_compared_with() -> None:
-    done = shard(entries={1: LedgerEntry.parse(7, str(LedgerStamp.of(ENTRY, "out#1", None)))})
+    done = shard(entries={1: LedgerEntry.parse(7, str(EntryMetadata.of(ENTRY, "out#1", None)))})
     assert done.is_done(stored(LedgerEntry(8, "q", 3), Content(4, 4)))
     list(done.counted(some()))
     assert done.contents() == (str(Content(3, 63)), str(Content(4, 4)))

@@ -10,8 +10,9 @@ import confluent_kafka
 import pytest
 
 from eos.errors import ConfigError
-from eos.settings import HIDDEN, Settings
+from eos.settings import HIDDEN
 from eos.spark.java import _EQUAL, java_client_options
+from tests.support.settings import settings_of
 
 BROKER = {"kafka.bootstrap_servers": "a:1,b:2"}
 HARD = 'a"b\\c;d=e\n\té€ //*'
@@ -25,7 +26,7 @@ SASL: dict[str, Any] = {
 
 
 def rendered(overrides: dict[str, Any] | None = None) -> dict[str, str]:
-    return java_client_options(Settings.load(environ={}, overrides=BROKER | (overrides or {})))
+    return java_client_options(settings_of(**BROKER | (overrides or {})))
 
 
 def test_plain_cluster_needs_its_address_alone() -> None:
@@ -34,7 +35,7 @@ def test_plain_cluster_needs_its_address_alone() -> None:
 
 def test_without_brokers_the_error_names_the_variable() -> None:
     with pytest.raises(ConfigError, match="EOS_KAFKA__BOOTSTRAP_SERVERS"):
-        java_client_options(Settings.load(environ={}))
+        java_client_options(settings_of())
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_secrets_given_to_java_are_hidden_and_what_eos_fixes_stays_fixed() -> No
     given = {
         "spark.client": {"sasl.jaas.config": "pw", "ssl.keystore.key": "pw", "ssl.keystore.password": "pw"}
     }
-    settings = Settings.load(environ={}, overrides=given)
+    settings = settings_of(**given)
     assert {shown.value for shown in settings.shown()["spark"]["client"].values()} == {HIDDEN}
     assert "'pw'" not in repr(settings)
     with pytest.raises(ConfigError, match=r"spark\.client\.isolation\.level .*is fixed by eos"):

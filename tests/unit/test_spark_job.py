@@ -12,7 +12,6 @@ from eos.errors import ConfigError, UsageError
 from eos.exits import ExitCode
 from eos.job import Declaration
 from eos.offsets import OffsetVector, Partition
-from eos.settings import Settings
 from eos.settings.binding import own_settings
 
 pytest.importorskip("pyspark")
@@ -25,6 +24,7 @@ from eos.spark.job import SparkJob, SparkRun, main, summary
 from eos.spark.plan import InputPlan, OffsetRange
 from eos.spark.report import ShardResult, ShardState
 from eos.spark.stream_job import StreamJob
+from tests.support.settings import settings_of
 
 PLAN = InputPlan("g", (Partition("in", 0),), (OffsetRange(Partition("in", 0), 0, 5),), "job", "partition")
 
@@ -95,15 +95,15 @@ def test_factory_that_is_given_as_the_transform_is_named() -> None:
 
 
 def test_own_settings_are_validated_by_the_jobs_model() -> None:
-    told = Settings.load(environ={}, overrides={"job.most": 5})
+    told = settings_of(job__most=5)
     assert own_settings(declared(settings=Own), told) == Own(most=5)
-    assert own_settings(declared(), Settings.load(environ={})) is None
+    assert own_settings(declared(), settings_of()) is None
     with pytest.raises(ConfigError, match="declares no settings"):
         own_settings(declared(), told)
 
 
 def test_snapshot_that_is_not_declared_is_refused() -> None:
-    run = SparkRun(cast("SparkSession", None), None, PLAN, Settings.load(environ={}), declared())
+    run = SparkRun(cast("SparkSession", None), None, PLAN, settings_of(), declared())
     with pytest.raises(UsageError, match=r"'merchants', which is not declared.*snapshots"):
         run.snapshot("merchants")
 
@@ -132,5 +132,5 @@ def test_script_with_a_wrong_setting_ends_before_spark_starts(
 
 def test_transform_of_a_job_is_typed_as_a_function_of_frames() -> None:
     frame = cast("DataFrame", object())
-    run = SparkRun(cast("SparkSession", None), None, PLAN, Settings.load(environ={}), declared())
+    run = SparkRun(cast("SparkSession", None), None, PLAN, settings_of(), declared())
     assert same(run)(frame) is frame

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from eos.spark.session import REDACTED, TESTED_VERSIONS, check_session, interruptible, session_conf
+from tests.support.settings import settings_of
 
 PASSWORD = {
     "kafka.security_protocol": "SASL_PLAINTEXT",
@@ -68,8 +69,7 @@ class _Session:
 
 
 def settings(**overrides: object) -> Settings:
-    given = {"kafka.bootstrap_servers": "a:1"} | overrides
-    return Settings.load(environ={}, overrides=given)
+    return settings_of("a:1", **overrides)
 
 
 def checked(session: _Session, told: Settings | None = None) -> list[str]:
