@@ -147,10 +147,28 @@ def resume(
         return retrying(once)
     except tenacity.RetryError as error:
         last = error.last_attempt.exception()
+        code = getattr(last, "code", None)
         raise UnavailableError(
-            f"{call}: no usable answer in {time.monotonic() - began:.1f} s; the last one: {last}",
-            code=getattr(last, "code", None),
+            f"{call}: no usable answer in {time.monotonic() - began:.1f} s; the last one: {last}{_coordinator(call, code)}",
+            code=code,
         ) from last
+
+
+# librdkafka asks a coordinator that answers COORDINATOR_LOAD_IN_PROGRESS again by itself, and says only that the time is over
+# (measured with 2.16).
+_NO_REASON = frozenset({"_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"})
+_COORDINATORS = {Call.COMMITTED: "group", Call.INIT: "transaction"}
+
+
+def _coordinator(call: Call, code: str | None) -> str:
+    """What may keep a coordinator from answering, in words; "" for other calls and errors."""
+    if code not in _NO_REASON or call not in _COORDINATORS:
+        return ""
+    return (
+        f". The {_COORDINATORS[call]} coordinator is out of reach, waits for a transaction that is open, or has been loading its log "
+        "since its broker started; one that never comes to an end can't read it (a fault of brokers, KAFKA-19862 for one): see "
+        "docs/RUNBOOK.md, 'A coordinator does not load'"
+    )
 
 
 class Attempts:

@@ -63,9 +63,19 @@ def held_back(
     return tuple(HeldBack(p, lsos[p], high_watermarks[p], by(p)) for p in waiting)
 
 
+_PREPARED = ("PrepareCommit", "PrepareAbort")
+
+
 def _described(one: TransactionDescription) -> str:
     since = "" if one.started_ms is None else f", open for {time.time() - one.started_ms / 1000:.0f} s"
-    return (
+    text = (
         f"{one.transactional_id!r} (producer id {one.producer_id}, epoch {one.producer_epoch}{since}, "
         f"timeout {one.timeout_ms / 1000:g} s)"
     )
+    if one.state in _PREPARED:
+        text += (
+            f", which is in {one.state}: its end is decided, and its coordinator has not written all markers. That passes within "
+            "moments where all leaders are up; if it stays, no timeout and no owner ends it (a fault of brokers, KAFKA-19999). "
+            "See docs/RUNBOOK.md, 'The LSO is stuck'"
+        )
+    return text

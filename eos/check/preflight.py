@@ -31,6 +31,21 @@ _NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
 VERIFYING_BROKER = "3.6"
 _VERIFICATION = "transaction.partition.verification.enable"
 
+_UNCLEAN = "unclean.leader.election.enable"
+_TIERED = "remote.storage.enable"
+# KIP-1163, not in a release of Apache Kafka yet; the second is its name in Inkless before. Such topics take no transactions.
+_DISKLESS = ("diskless.enable", "inkless.enable")
+# Every broker of Apache Kafka since 0.11 has the first; settings that begin so are of others that speak its protocol.
+_OF_APACHE_KAFKA = "transaction.state.log.min.isr"
+_OF_OTHERS = {
+    "confluent.": "Confluent Server",
+    "automq.": "AutoMQ",
+    "s3.": "AutoMQ",
+    "inkless.": "Inkless",
+    "diskless.": "a Kafka with diskless topics",
+    "redpanda.": "Redpanda",
+}
+
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 _RETENTION = "offsets.retention.minutes"
 _KEPT_FOR_MINUTES = 7 * 24 * 60
@@ -46,7 +61,8 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     Raises:
         UnavailableError: no broker answered in time.
         ConfigError: topics are missing, transaction.timeout_ms is above the brokers' limit, the brokers are too old,
-            the credentials are refused, or, with ownership by partition, the group has or had members.
+            the credentials are refused, an output topic is diskless or has unclean leader elections, or, with ownership by
+            partition, the group has or had members.
     """
     deadline = Deadline(deadline_s)
     cluster = _Cluster(settings, deadline)
@@ -61,7 +77,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),
-        *_durability(job, cluster, shapes),
+        *_durability(job, settings, cluster, shapes),
     ]
 
 
@@ -129,6 +145,7 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
             f"7 days when it commits offsets again, and when it decides whether a partition is new. Fix: {_KEPT_FOR_MINUTES}"
         )
     yield from late_request_risks(configs)
+    yield from other_makes(configs)
     if len(limits) < len(brokers):
         yield (
             f"{_MAX_TIMEOUT} could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl show --for "
@@ -149,6 +166,24 @@ def late_request_risks(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str
             f"{_VERIFICATION} = {value} (broker {brokers}): a record of an aborted transaction that arrives late can be "
             "committed with the next one, and its input is processed again: a duplicate. Fix: Apache Kafka "
             f"{VERIFYING_BROKER} or newer, and the setting's default, true"
+        )
+
+
+def other_makes(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What is said of brokers that are not Apache Kafka, by their settings; one that shows none is not judged."""
+    makes = set()
+    for config in configs.values():
+        found = {
+            make for prefix, make in _OF_OTHERS.items() if any(name.startswith(prefix) for name in config)
+        }
+        if config and not found and _OF_APACHE_KAFKA not in config:
+            found = {f"another make, which has no setting {_OF_APACHE_KAFKA}"}
+        makes |= found
+    if makes:
+        yield (
+            f"the brokers are not Apache Kafka, but {', '.join(sorted(makes))}: eos is tested with Apache Kafka only, and what it "
+            "guarantees rests on how transactions are carried out there. Fix: try your job's accidents on such a cluster, and "
+            "`eos verify` its output regularly"
         )
 
 
@@ -177,9 +212,13 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
         )
 
 
-def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicShape]) -> list[str]:
+def _durability(
+    job: Declaration, settings: Settings, cluster: _Cluster, shapes: Mapping[str, TopicShape]
+) -> list[str]:
     written = sorted({*job.written_topics, *(topic for topic in INTERNAL_TOPICS if topic in shapes)})
-    configs = cluster.ask(lambda left: cluster.admin.topic_configs(written, left))
+    configs = cluster.ask(lambda left: cluster.admin.topic_configs({*written, *job.read_topics}, left))
+    accepted = settings.transaction.accept_unclean_leader_election
+    refuse_unfit_outputs({t: configs.get(t, {}) for t in job.written_topics}, accept_unclean=accepted)
     unseen = [topic for topic in written if not configs.get(topic)]
     topics_of: dict[str, list[str]] = {}
     for topic in written:
@@ -188,12 +227,50 @@ def _durability(job: Declaration, cluster: _Cluster, shapes: Mapping[str, TopicS
         ):
             topics_of.setdefault(risk, []).append(topic)
     warnings = [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
+    warnings += tiered_inputs({topic: configs.get(topic, {}) for topic in job.read_topics})
     if unseen:
         warnings.append(
             f"{', '.join(unseen)}: min.insync.replicas could not be read (ACL DescribeConfigs; `eos acl show --for "
             "preflight`)"
         )
     return warnings
+
+
+def refuse_unfit_outputs(configs: Mapping[str, Mapping[str, str]], *, accept_unclean: bool) -> None:
+    """Refuse output topics, by name with their configuration as far as it is seen, that can't keep a transaction.
+
+    Raises:
+        ConfigError: names the topics and the fix.
+    """
+    diskless = {
+        topic: name for topic, one in configs.items() for name in _DISKLESS if one.get(name) == "true"
+    }
+    if diskless:
+        raise ConfigError(
+            f"{', '.join(sorted(diskless))}: {min(diskless.values())} = true, and diskless topics take no transactions. "
+            "Fix: an output topic without it"
+        )
+    unclean = sorted(topic for topic, one in configs.items() if one.get(_UNCLEAN) == "true")
+    if unclean and not accept_unclean:
+        raise ConfigError(
+            f"{', '.join(unclean)}: {_UNCLEAN} = true: a replica that lags may become leader, and then committed records are "
+            "gone, or the marker that ends a transaction, behind which no read_committed reader gets on (KAFKA-20716). Fix: "
+            + "; ".join(
+                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {_UNCLEAN}=false"
+                for topic in unclean
+            )
+            + "; or accept it: transaction.accept_unclean_leader_election = true"
+        )
+
+
+def tiered_inputs(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What is said of input topics in tiered storage."""
+    if tiered := sorted(topic for topic, one in configs.items() if one.get(_TIERED) == "true"):
+        yield (
+            f"{', '.join(tiered)}: {_TIERED} = true: old input is read from tiered storage, where read_committed readers have "
+            "failed before. eos is not tested with it. Fix: keep up with the input, so that it is read from the brokers' disks "
+            "(local.retention.ms)"
+        )
 
 
 def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True) -> Iterator[str]:
@@ -212,10 +289,9 @@ def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool
             f"min.insync.replicas = {in_sync}: one broker alone may confirm a commit and then fail. Fix: "
             f"{_SAFE_IN_SYNC}"
         )
-    if config.get("unclean.leader.election.enable") == "true":
+    if config.get(_UNCLEAN) == "true":
         yield (
-            "unclean.leader.election.enable = true: a replica that lags may become leader and drop committed records. "
-            "Fix: false"
+            f"{_UNCLEAN} = true: a replica that lags may become leader and drop committed records. Fix: false"
         )
     if is_output and "compact" in config.get("cleanup.policy", ""):
         yield "compacted: older records of a key disappear, which `eos verify` reports as lost. Fix: cleanup.policy=delete"

@@ -96,7 +96,7 @@ class ConsumerClient:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        require_sound_librdkafka()
+        require_sound_librdkafka(str(config.get("group.protocol", "classic")))
         self.group_id = str(config["group.id"])
         self._pid = os.getpid()
         self._access = Access(config)
@@ -110,6 +110,7 @@ class ConsumerClient:
         self._broken: EosError | None = None
         self._error_event: EosError | None = None
         self._statistics = ConsumerStatistics()
+        self._connected_at = time.monotonic()
         self._closing: threading.Thread | None = None
         # Callbacks in C: no signal handler can run in them. Where an exception leaves a callback inside consume(), librdkafka
         # drops the next record and keeps it locked: it is skipped, and close() never returns (measured with 2.16).
@@ -286,6 +287,11 @@ class ConsumerClient:
         """As of the last statistics, up to 2 s old."""
         return self._statistics.fetch_states.get(partition, NOT_FETCHED)
 
+    @property
+    def disconnected_s(self) -> float:
+        """Since when no statistics have shown a broker that is connected, in seconds; up to 2 s too much."""
+        return time.monotonic() - self._connected_at
+
     def queue_length(self) -> tuple[int, int]:
         """The number of the last statistics, and how many records waited to be consumed when they were taken."""
         return self._statistics.count, self._statistics.queue_length
@@ -368,6 +374,7 @@ class ConsumerClient:
             self._statistics.read(self._statistics_texts.popleft())
             if self._statistics.connected:
                 self._refused = None
+                self._connected_at = time.monotonic()
 
     def _on_error(self, error: KafkaError) -> None:
         # Most of what arrives here is a broker that is away: librdkafka goes on by itself.

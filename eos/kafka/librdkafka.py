@@ -34,6 +34,14 @@ KNOWN_BAD = (
     KnownBad((0, 0, 0), (2, 0, 0), "cannot go on with a commit that timed out"),
     KnownBad((2, 2, 0), (2, 13, 2), "moves a consumer's position past an error, and so over records (#4844)"),
 )
+# As a member by the KIP-848 protocol (group.protocol = consumer); a preview before 2.12.
+KNOWN_BAD_MEMBERS = (
+    KnownBad(
+        (0, 0, 0),
+        (2, 15, 0),
+        "leaves partitions unread, or its member behind the group, in rebalances of the KIP-848 protocol (#5541)",
+    ),
+)
 _PART = re.compile(r"\d+", re.ASCII)
 _PAUSE_S = 10.0
 
@@ -64,27 +72,29 @@ def librdkafka_version() -> str:
 
 
 @cache
-def require_sound_librdkafka() -> None:
+def require_sound_librdkafka(group_protocol: str = "classic") -> None:
     """Called before the first client is made.
 
     Raises:
-        ConfigError: this librdkafka is known to break exactly-once.
+        ConfigError: this librdkafka is known to break exactly-once, in general or by this group protocol.
     """
-    refuse_known_bad(librdkafka_version())
+    refuse_known_bad(librdkafka_version(), group_protocol)
 
 
-def refuse_known_bad(version: str) -> None:
-    """Raise for a version in `KNOWN_BAD`, with each of its faults.
+def refuse_known_bad(version: str, group_protocol: str = "classic") -> None:
+    """Raise for a version in `KNOWN_BAD`, and for members by KIP-848 in `KNOWN_BAD_MEMBERS`, with each of its faults.
 
     Raises:
         ConfigError: the version is one of them.
     """
     numbers = [int(part) for part in _PART.findall(version)[:3]]
     number = (*numbers, *[0] * (3 - len(numbers)))
-    faults = [bad for bad in KNOWN_BAD if bad.since <= number < bad.fixed]
+    known = KNOWN_BAD + (KNOWN_BAD_MEMBERS if group_protocol == "consumer" else ())
+    faults = [bad for bad in known if bad.since <= number < bad.fixed]
     if faults:
+        or_else = ", or ownership.protocol = 'cooperative'" if set(faults) <= set(KNOWN_BAD_MEMBERS) else ""
         why = "; ".join(f"it {bad.why}, until {'.'.join(map(str, bad.fixed))}" for bad in faults)
-        msg = f"librdkafka {version} is not exactly-once: {why}. Fix: pip install --upgrade confluent-kafka"
+        msg = f"librdkafka {version} is not exactly-once: {why}. Fix: pip install --upgrade confluent-kafka{or_else}"
         raise ConfigError(msg)
 
 

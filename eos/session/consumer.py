@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
-from eos.errors import RebalancedError, RetriableError, UsageError
+from eos.errors import RebalancedError, RetriableError, UnavailableError, UsageError
 from eos.events import (
     LagMeasured,
     Listener,
@@ -33,6 +33,7 @@ _SEEK_S = 5.0
 _SEEK_PAUSE_S = 0.02
 _ERROR_PAUSE_S = 0.2
 _NO_TOPIC = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+_SINCE_LAST_POLL_S = 10.0  # after a longer pause, statistics have not been read
 _NO_RECORDS = InputBatch([])
 
 
@@ -90,6 +91,7 @@ class ShardConsumer:
             hooks=hooks,
         )
         self._stalls = StallWatch(settings, shard=self._shard, listener=listener)
+        self._polled_at = 0.0
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -167,6 +169,7 @@ class ShardConsumer:
         self._assignment.clear_error()
         self._input_topics.check(self._assignment.known_topic_ids())
         self._stalls.look(client, self.resume_positions)
+        self._refuse_offline(client)
         try:
             client.raise_event()
             if self._polling:
@@ -334,6 +337,19 @@ class ShardConsumer:
         return LagMeasured(self._shard, to_lso, distance)
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _refuse_offline(self, client: ConsumerClient) -> None:
+        limit_s = self._settings.input.offline_timeout_ms / 1000
+        polled_at, self._polled_at = self._polled_at, time.monotonic()
+        if client.disconnected_s <= limit_s or self._polled_at - polled_at > _SINCE_LAST_POLL_S:
+            return
+        raise UnavailableError(
+            f"the consumer of group {self._group!r} has been connected to no broker for {client.disconnected_s:.0f} s "
+            f"(input.offline_timeout_ms = {self._settings.input.offline_timeout_ms}): all brokers are down or out of reach, or an "
+            "answer without any has made librdkafka forget them all, which it does not come back from (librdkafka issue 5301). "
+            "Nothing is lost. Fix: start again; if that does not connect either, look at the brokers and at "
+            "kafka.bootstrap_servers"
+        )
 
     def _join(self) -> None:
         self._client = ConsumerClient(self._member)

@@ -135,6 +135,11 @@ class TransactionSettings(Table):
         description="when the producer is rebuilt: 'suspicion' (a resend cannot be excluded) or 'transaction' "
         "(each one gets an epoch of its own, at about 60 milliseconds; 500 where it commits no offsets)",
     )
+    accept_unclean_leader_election: bool = Field(
+        default=False,
+        description="true: write to topics with unclean.leader.election.enable = true, whose committed records and whose "
+        "transactions' markers an election can remove",
+    )
     commit_deadline_ms: int | None = Field(
         default=None,
         ge=1,
@@ -256,6 +261,14 @@ class InputSettings(Table):
         le=_MAX_MS,
         description="milliseconds after which a partition that holds records and brings none, though its leader answers, "
         "ends the job (exit code 5)",
+    )
+
+    offline_timeout_ms: int = Field(
+        default=900_000,
+        ge=1_000,
+        le=_MAX_MS,
+        description="milliseconds after which a consumer that is connected to no broker ends the job (exit code 5): a client may "
+        "have lost all of them for good",
     )
 
     @property

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from eos import ConfigError, FencedError, UnavailableError, retry
+from eos.exits import ExitCode, exit_code_of
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
 from eos.testing.proxy import ApiKey, Frame, HoldProxy
-from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 
 if TYPE_CHECKING:
@@ -76,6 +77,50 @@ def test_offset_that_is_gone_when_a_partition_is_taken_over_is_refused(
     proxy.edit_reply(ApiKey.OFFSET_FETCH, without_offset, nth=2, times=ALWAYS)
     with pytest.raises(ConfigError, match="no committed offset there, though it has for other partitions"):
         run_to_end(job, again(proxy, {}))
+    assert job.check(bootstrap).processed == 20
+
+
+@MODES
+def test_consumer_that_metadata_without_brokers_leave_offline_ends_the_job_as_unavailable(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
+) -> None:
+    """librdkafka issue 5301: it forgets every broker, and asks none again."""
+    job.load(bootstrap, 20, "a")
+    settings = settings_for(
+        proxy.bootstrap_servers,
+        input__offline_timeout_ms=5_000,
+        kafka__consumer={"topic.metadata.refresh.interval.ms": 500},
+        **owned,
+    )
+    with in_thread(job, settings) as running:
+        running.wait_for_commits(20)
+        proxy.edit_reply(ApiKey.METADATA, lambda frame, answer: frame.with_no_brokers(answer), times=ALWAYS)
+        with pytest.raises(
+            UnavailableError, match=r"connected to no broker for .*input\.offline_timeout_ms = 5000"
+        ) as raised:
+            running.wait(60)
+    assert exit_code_of(raised.value) is ExitCode.UNAVAILABLE
+    proxy.clear_rules()
+    job.load(bootstrap, 20, "b")
+    run_to_end(job, again(proxy, owned))
+    assert job.check(bootstrap).processed == 40
+
+
+@MODES
+def test_coordinator_that_never_gets_its_log_loaded_is_named_and_nothing_is_processed(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
+) -> None:
+    process_twenty_of_forty(bootstrap, job, owned)
+    proxy.edit_reply(
+        ApiKey.OFFSET_FETCH,
+        lambda frame, answer: frame.with_group_error(answer, KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        times=ALWAYS,
+    )
+    with pytest.raises(
+        UnavailableError, match=r"group coordinator .* has been loading its log .*KAFKA-19862"
+    ) as raised:
+        run_to_end(job, again(proxy, owned))
+    assert exit_code_of(raised.value) is ExitCode.UNAVAILABLE
     assert job.check(bootstrap).processed == 20
 
 

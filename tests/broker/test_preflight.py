@@ -90,6 +90,22 @@ def test_a_compacted_output_gets_a_warning(bootstrap: str, job: Job) -> None:
     assert any(one.startswith(f"{compacted}: compacted") for one in warnings)
 
 
+def test_an_output_with_unclean_leader_election_is_refused_unless_a_setting_accepts_it(
+    bootstrap: str, job: Job
+) -> None:
+    unclean = unique("unclean")
+    create_topics(bootstrap, {unclean: 1}, config={"unclean.leader.election.enable": "true"})
+    risky = Job(name="j", inputs=job.inputs, outputs=[unclean], transform=lambda _: [])
+    with pytest.raises(ConfigError, match=f"{unclean}: unclean.leader.election.enable = true.*KAFKA-20716"):
+        preflight(risky, settings_of(bootstrap))
+    accepted = preflight(risky, settings_of(bootstrap, transaction__accept_unclean_leader_election=True))
+    assert any(one.startswith(f"{unclean}: unclean.leader.election.enable = true") for one in accepted)
+
+
+def test_apache_kafka_is_not_taken_for_another_make(bootstrap: str, job: Job) -> None:
+    assert not any("not Apache Kafka" in one for one in preflight(job, settings_of(bootstrap)))
+
+
 def test_a_broker_that_does_not_verify_transactions_gets_a_warning(bootstrap: str, job: Job) -> None:
     assert not any("verification" in one for one in preflight(job, settings_of(bootstrap)))
     with broker_config(bootstrap, "transaction.partition.verification.enable", "false"):

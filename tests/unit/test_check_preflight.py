@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from eos.check.held_back import _described
 from eos.check.preflight import (
     OLDEST_BROKER,
     check_broker_version,
     check_transaction_timeout,
     late_request_risks,
+    other_makes,
+    refuse_unfit_outputs,
+    tiered_inputs,
     topic_risks,
 )
+from eos.check.transactions import TransactionDescription
 from eos.errors import ConfigError
 from eos.kafka.admin import TopicShape
 
@@ -63,6 +70,52 @@ def test_each_risk_is_named(config: dict[str, str], said: str) -> None:
 
 def test_the_brokers_own_topics_may_be_compacted() -> None:
     assert not list(topic_risks(SAFE, {"cleanup.policy": "compact"}, is_output=False))
+
+
+UNCLEAN = "unclean.leader.election.enable"
+
+
+def test_outputs_with_unclean_leader_election_are_refused_unless_a_setting_accepts_them() -> None:
+    configs = {"a": {UNCLEAN: "true"}, "b": {UNCLEAN: "false"}, "unseen": {}}
+    with pytest.raises(ConfigError, match=rf"^a: {UNCLEAN} = true.*accept_unclean_leader_election = true"):
+        refuse_unfit_outputs(configs, accept_unclean=False)
+    refuse_unfit_outputs(configs, accept_unclean=True)
+
+
+@pytest.mark.parametrize("name", ["diskless.enable", "inkless.enable"])
+def test_diskless_outputs_are_refused(name: str) -> None:
+    refuse_unfit_outputs({"a": {name: "false"}}, accept_unclean=False)
+    with pytest.raises(
+        ConfigError, match=rf"^b: {name} = true, and diskless topics take no transactions.*Fix:"
+    ):
+        refuse_unfit_outputs({"a": {}, "b": {name: "true"}}, accept_unclean=True)
+
+
+def test_tiered_inputs_get_a_warning() -> None:
+    assert not list(tiered_inputs({"a": {"remote.storage.enable": "false"}, "b": {}}))
+    (said,) = tiered_inputs({"a": {"remote.storage.enable": "true"}, "b": {}})
+    assert said.startswith("a: remote.storage.enable = true")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"confluent.license.topic": "x", "transaction.state.log.min.isr": "2"}, "but Confluent Server:"),
+        ({"log.retention.ms": "1"}, "another make, which has no setting transaction.state.log.min.isr"),
+    ],
+)
+def test_brokers_that_are_not_apache_kafka_get_a_warning(config: dict[str, str], said: str) -> None:
+    (warning,) = other_makes({"1": config})
+    assert said in warning
+    assert not list(other_makes({"1": {}, "2": {"transaction.state.log.min.isr": "2"}}))
+
+
+def test_transaction_whose_end_is_decided_is_named_as_such() -> None:
+    """Nobody's timeout ends it, so its owner and its timeout are no answer."""
+    one = TransactionDescription("a.a.i.0", "PrepareCommit", 7, 3, 60_000, None, frozenset(), 1)
+    assert "PrepareCommit: its end is decided" in _described(one)
+    assert "KAFKA-19999" in _described(one)
+    assert "decided" not in _described(replace(one, state="Ongoing"))
 
 
 VERIFICATION = "transaction.partition.verification.enable"

@@ -115,22 +115,23 @@ def test_fetch_answer_gets_an_error_for_one_partition_and_stays_as_it_is_otherwi
 NO_RACK = b"\0"
 
 
-def test_offset_fetch_answer_loses_the_offset_of_one_partition_and_stays_as_it_is_otherwise() -> None:
-    def answer(*, offset: int, epoch: int) -> bytes:
+def test_offset_fetch_answer_loses_the_offset_of_one_partition_or_all_for_an_error_of_the_group() -> None:
+    def answer(*, offset: int = 10, epoch: int = 5, topics: int = 1, error: int = 0) -> bytes:
         def one(number: int, offset: int, epoch: int) -> bytes:
             return struct.pack(">iqi", number, offset, epoch) + compact("eos1") + struct.pack(">h", 0) + b"\0"
 
         partitions = b"\3" + one(0, offset, epoch) + one(1, 20, 5)
-        topics = b"\2" + compact("in") + partitions + b"\0"
-        groups = b"\2" + compact("group") + topics + struct.pack(">h", 0) + b"\0"
+        listed = bytes([topics + 1]) + topics * (compact("in") + partitions + b"\0")
+        groups = b"\2" + compact("group") + listed + struct.pack(">h", error) + b"\0"
         return struct.pack(">i", 42) + b"\0" + struct.pack(">i", 0) + groups + b"\0"
 
     frame = Frame.parse(header(ApiKey.OFFSET_FETCH, 9, tags=b"\0"))
-    assert frame.with_no_offset(answer(offset=10, epoch=5), 0) == answer(offset=-1, epoch=-1)
+    assert frame.with_no_offset(answer(), 0) == answer(offset=-1, epoch=-1)
+    assert frame.with_group_error(answer(), 14) == answer(topics=0, error=14)
 
 
 def test_metadata_answer_loses_partitions_or_leaders_of_one_topic_and_stays_as_it_is_otherwise() -> None:
-    def answer(*, listed: int, error: int = 0, leader: int = 1) -> bytes:
+    def answer(*, listed: int, error: int = 0, leader: int = 1, brokers: int = 1) -> bytes:
         def topic(name: str, count: int, error: int = 0, leader: int = 1) -> bytes:
             one = b"\2" + struct.pack(">i", 1)
             partitions = b"".join(
@@ -142,10 +143,12 @@ def test_metadata_answer_loses_partitions_or_leaders_of_one_topic_and_stays_as_i
         broker = struct.pack(">i", 1) + compact("host") + struct.pack(">i", 9092) + NO_RACK + b"\0"
         topics = b"\3" + topic("other", 2) + topic("in", listed, error, leader)
         cluster = compact("cluster") + struct.pack(">i", 1)
-        body = struct.pack(">i", 0) + b"\2" + broker + cluster + topics + struct.pack(">h", 0) + b"\0"
+        listing = bytes([brokers + 1]) + brokers * broker
+        body = struct.pack(">i", 0) + listing + cluster + topics + struct.pack(">h", 0) + b"\0"
         return struct.pack(">i", 42) + b"\0" + body
 
     frame = Frame.parse(header(ApiKey.METADATA, 13, tags=b"\0"))
     assert frame.with_fewer_partitions(answer(listed=2), "in") == answer(listed=1)
     assert frame.with_fewer_partitions(answer(listed=2), "unknown") == answer(listed=2)
+    assert frame.with_no_brokers(answer(listed=2)) == answer(listed=2, brokers=0)
     assert frame.with_no_leader(answer(listed=2), "in") == answer(listed=2, error=5, leader=-1)

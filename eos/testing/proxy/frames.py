@@ -214,6 +214,45 @@ class Frame:
             fields.skip_tags()
         return bytes(edited)
 
+    def with_group_error(self, answer: bytes, error: int) -> bytes:
+        """The broker's answer to this OffsetFetch (version 8 or newer), with an error of each group and none of its offsets."""
+        fields = self._answer(answer, ApiKey.OFFSET_FETCH)
+        fields.unpack(">i")  # throttle
+        edited = bytearray(answer[: fields.at])
+        count = fields.array_length()
+        edited.append(count + 1)
+        for _ in range(count):
+            at = fields.at
+            fields.string()  # group
+            edited += answer[at : fields.at] + bytes([1])  # no topics
+            for _ in range(fields.array_length()):
+                fields.string()
+                for _ in range(fields.array_length()):
+                    fields.unpack(">iqi")  # partition, offset, leader epoch
+                    fields.string()  # metadata
+                    fields.unpack(">h")
+                    fields.skip_tags()
+                fields.skip_tags()
+            fields.unpack(">h")
+            edited += struct.pack(">h", error)
+            at = fields.at
+            fields.skip_tags()
+            edited += answer[at : fields.at]
+        return bytes(edited) + answer[fields.at :]
+
+    def with_no_brokers(self, answer: bytes) -> bytes:
+        """The broker's answer to this Metadata (version 12 or newer), with its topics and without any broker."""
+        fields = self._answer(answer, ApiKey.METADATA)
+        fields.unpack(">i")  # throttle
+        start = fields.at
+        for _ in range(fields.array_length()):
+            fields.unpack(">i")  # broker
+            fields.string()
+            fields.unpack(">i")
+            fields.string()
+            fields.skip_tags()
+        return answer[:start] + bytes([1]) + answer[fields.at :]
+
     def with_fewer_partitions(self, answer: bytes, topic: str) -> bytes:
         """The broker's answer to this Metadata (version 12 or newer), without the last listed partition of a topic."""
         listed = self._listed_partitions(answer, topic)
