@@ -28,6 +28,11 @@ class Sample:
     input_held_back: int  # input: high watermark less last stable offset
     output_held_back: int  # outputs: the same, so records that no reader of committed records sees yet
 
+    @property
+    def left(self) -> int:
+        """What is still to be done: 0 if all input is committed and no transaction is open any more."""
+        return self.lag + self.input_held_back + self.output_held_back
+
 
 class Gauge:
     """Looks every second, in a thread; a cluster that does not answer is looked at again later."""
@@ -53,14 +58,6 @@ class Gauge:
         """Look no more."""
         self._over.set()
         self._thread.join(_END_S)
-
-    def caught_up(self) -> bool:
-        """Whether all input is committed and no transaction is open any more; False also without an answer."""
-        try:
-            now = self.look()
-        except EosError:
-            return False
-        return not (now.lag or now.input_held_back or now.output_held_back)
 
     def look(self) -> Sample:
         """One look, now.

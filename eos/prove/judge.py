@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eos.check.transactions import TransactionsView
+from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.job import Job
 from eos.prove.history import History
 from eos.settings import Settings
-from eos.shards import shard_prefix
 from eos.verifier.report import VerificationReport
 from eos.verifier.verify import verify
 
@@ -37,7 +37,9 @@ class Verdict:
         return not self.against
 
 
-def judge(job: Job, settings: Settings, history: History, others: Sequence[str]) -> Verdict:
+def judge(
+    job: Job, settings: Settings, history: History, others: Sequence[str], *, settles_s: float = 0.0
+) -> Verdict:
     """Judge a job that has been stopped, or has caught up.
 
     Args:
@@ -45,14 +47,14 @@ def judge(job: Job, settings: Settings, history: History, others: Sequence[str])
         settings: those of the job, at the brokers' own addresses.
         history: what its workers were told.
         others: what speaks against it already.
+        settles_s: seconds in which a transaction that is open may end.
     """
     against = list(others)
-    group = settings.group_for(job.name)
     try:
-        with TransactionsView(settings) as view:
+        with TransactionsView(settings) as view:  # of any id: nobody else uses the cluster
+            Deadline(settles_s).wait_for(lambda: not view.lingering())
             against += [
-                f"transaction of {one.transactional_id} is still {one.state}"
-                for one in view.lingering(shard_prefix(job.name, group))
+                f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
         report = verify(job, settings, deadline_s=_DEADLINE_S)
     except EosError as error:
