@@ -188,7 +188,7 @@ def prove(
         progress("judging", 0, 0)
         history = read_history(sorted(trial.directory.glob("instance-*.log")))
         settles_s = settings.transaction.timeout_s + _EXPIRY_S if trial.command is not None else 0.0
-        verdict = judge(job, direct, history, against, settles_s=settles_s)
+        verdict = judge(job, direct, cluster, history, against, settles_s=settles_s)
         return Proof(
             trial,
             began,

@@ -53,6 +53,7 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     shown = [
         ("faults that happened", _counted({str(kind): count for kind, count in happened.items()})),
         ("faults that did not", str(sum(not one.happened for one in proof.injected))),
+        ("transactions, as the log has them", _counted(proof.verdict.transactions)),
     ]
     if proof.trial.command is None:  # another program does not say what it was told
         shown += [

@@ -147,6 +147,16 @@ def test_workers_that_own_partitions_stay_exactly_once(jobs: Path) -> None:
 
 
 @pytest.mark.slow
+def test_outputs_that_say_what_they_are_made_of_were_committed_with_just_that(jobs: Path) -> None:
+    arguments = ["--seed", "5", "--faults", "8", "--set", "transaction.interval_ms=30"]
+    ended = prove(
+        jobs, "eos.prove.tagged:job", *arguments, "--only", "kill,pause,late,error,rebalance,zombie"
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"as the log has them +[\d,]+ \(.* committed\)", ended.stdout)
+
+
+@pytest.mark.slow
 def test_a_job_whose_output_is_no_function_of_its_input_is_convicted_and_the_report_says_so(
     jobs: Path,
 ) -> None:
