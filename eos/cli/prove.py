@@ -53,7 +53,7 @@ def prove(
         str | None,
         typer.Option(
             metavar="KIND,…",
-            help="Of kill, pause, late, drop, error, zombie, broker, rebalance, expiry; else all.",
+            help="Of kill, pause, late, drop, error, zombie, input, broker, rebalance, expiry; else all.",
         ),
     ] = None,
     brokers: Annotated[int, typer.Option(metavar="1|3", help="Brokers of the cluster.")] = 1,
@@ -86,7 +86,7 @@ def prove(
     Starts a cluster of its own, feeds the job, and lets accidents happen by a seeded
     schedule: workers are killed at the edges of their requests, paused until they are
     zombies, requests arrive late, twice or never, are answered by errors, brokers fail,
-    workers join and leave, transactions expire. Then all is healed, the job catches up, and its output
+    workers join and leave, transactions expire, input is deleted or held back. Then all is healed, the job catches up, and its output
     is compared with its input as by `eos verify`; what its workers were told must fit.
 
     The input is made by a function of a seed that yields values (bytes), (key, value)

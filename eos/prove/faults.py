@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import count
 from random import Random
 
+from eos.prove.inputs import WAYS
 from eos.testing.proxy import ApiKey, Edge
 
 
@@ -22,6 +23,7 @@ class Kind(StrEnum):
     DROP = "drop"  # a request or its answer is lost, doubled, or its connection is reset
     ERROR = "error"  # the broker does what a request says, and answers with an error
     ZOMBIE = "zombie"  # an instance stands still, another one of its ordinal takes over and commits, and then it wakes
+    INPUT = "input"  # an input topic changes: records deleted, foreign transactions, partitions added
     BROKER = "broker"  # a broker is killed, stopped in order, or paused
     REBALANCE = "rebalance"  # further workers join the group and leave it
     EXPIRY = "expiry"  # a worker is paused inside a transaction until the coordinator has aborted it
@@ -64,6 +66,7 @@ _SECONDS = {
     Kind.PAUSE: (0.5, 9.0),  # below and above the session timeout of the group
     Kind.LATE: (0.05, 4.0),
     Kind.ZOMBIE: (0.5, 3.0),
+    Kind.INPUT: (1.0, 8.0),
     Kind.BROKER: (0.5, 6.0),
     Kind.REBALANCE: (2.0, 8.0),
     Kind.EXPIRY: (1.0, 4.0),  # beyond the transaction's timeout
@@ -105,6 +108,7 @@ class Fault:
 
 _WAYS = {
     Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
+    Kind.INPUT: WAYS,
     Kind.BROKER: ("killed", "stopped", "paused"),
     Kind.REBALANCE: ("leave in order", "killed"),
 }

@@ -35,7 +35,12 @@ class Sample:
 
 
 class Gauge:
-    """Looks every second, in a thread; a cluster that does not answer is looked at again later."""
+    """Looks every second, in a thread; a cluster that does not answer is looked at again later.
+
+    Attributes:
+        samples: the looks so far.
+        inputs: every input partition; another list where some are added.
+    """
 
     def __init__(
         self, settings: Settings, group: str, inputs: Sequence[Partition], outputs: Sequence[Partition]
@@ -43,7 +48,7 @@ class Gauge:
         self.samples: list[Sample] = []
         self._settings = settings
         self._group = group
-        self._inputs = inputs
+        self.inputs = inputs
         self._outputs = outputs
         self._admin = Admin(client_config(settings))
         self._began = time.monotonic()
@@ -65,16 +70,17 @@ class Gauge:
         Raises:
             EosError: the cluster did not answer in time.
         """
-        both = [*self._inputs, *self._outputs]
+        inputs = self.inputs
+        both = [*inputs, *self._outputs]
         with fresh_reader(self._settings, self._group, stable=False) as reader:
-            stored = committed_offsets(reader, self._inputs, timeout_s=_CALL_S)
+            stored = committed_offsets(reader, inputs, timeout_s=_CALL_S)
         # The high watermarks are asked last: nothing seems to be done that is not.
         lsos = self._admin.offsets_at(Mark.LAST_STABLE, both, _CALL_S)
         ends = self._admin.offsets_at(Mark.HIGH_WATERMARK, both, _CALL_S)
         return Sample(
             time.monotonic() - self._began,
-            sum(ends[p] - (stored[p].offset if p in stored else 0) for p in self._inputs),
-            sum(ends[p] - lsos[p] for p in self._inputs),
+            sum(ends[p] - (stored[p].offset if p in stored else 0) for p in inputs),
+            sum(ends[p] - lsos[p] for p in inputs),
             sum(ends[p] - lsos[p] for p in self._outputs),
         )
 

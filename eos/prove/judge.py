@@ -15,6 +15,7 @@ from eos.offsets import Partition
 from eos.prove import tagged
 from eos.prove.audit import Audit, Visible, audit
 from eos.prove.history import History
+from eos.prove.inputs import Inputs
 from eos.prove.log import read_log
 from eos.settings import Settings
 from eos.verifier.logs import LogReader
@@ -53,6 +54,7 @@ def judge(
     history: History,
     others: Sequence[str],
     *,
+    inputs: Inputs,
     settles_s: float = 0.0,
 ) -> Verdict:
     """Judge a job that has been stopped, or has caught up.
@@ -63,6 +65,7 @@ def judge(
         cluster: whose log is read.
         history: what its workers were told.
         others: what speaks against it already.
+        inputs: what became of the input topics.
         settles_s: seconds in which a transaction that is open may end.
     """
     against = list(others)
@@ -72,7 +75,13 @@ def judge(
             against += [
                 f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
-        report = verify(job, settings, deadline_s=_DEADLINE_S)
+        report = verify(
+            job,
+            settings,
+            deadline_s=_DEADLINE_S,
+            input_from=inputs.archived,
+            archive=inputs.archive,
+        )
         audited = _audit(job, settings, cluster)
     except EosError as error:
         return Verdict(None, (*against, f"it could not be judged: {error}"))

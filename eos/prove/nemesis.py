@@ -12,6 +12,7 @@ from eos.deadline import Deadline
 from eos.local import LocalKafka
 from eos.prove.faults import Fault, Kind
 from eos.prove.fleet import Fleet, Instance, Worker
+from eos.prove.inputs import Inputs
 from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
 
 _HAPPENS_S = 10.0  # for a request to come at which the fault happens
@@ -43,15 +44,22 @@ class Nemesis:
         cluster: whose brokers fail.
         proxies: those between the job and each broker.
         fleet: the job's processes.
+        inputs: its input topics.
         transaction_timeout_s: of the job's transactions.
     """
 
     def __init__(
-        self, cluster: LocalKafka, proxies: Sequence[HoldProxy], fleet: Fleet, transaction_timeout_s: float
+        self,
+        cluster: LocalKafka,
+        proxies: Sequence[HoldProxy],
+        fleet: Fleet,
+        inputs: Inputs,
+        transaction_timeout_s: float,
     ) -> None:
         self._cluster = cluster
         self._proxies = proxies
         self._fleet = fleet
+        self._inputs = inputs
         self._timeout_s = transaction_timeout_s
         self._began = time.monotonic()
         self._observer: Callable[[Frame, Edge], None] | None = None
@@ -65,6 +73,7 @@ class Nemesis:
             Kind.DROP: self._drop,
             Kind.ERROR: self._error,
             Kind.ZOMBIE: self._zombie,
+            Kind.INPUT: self._input,
             Kind.BROKER: self._broker,
             Kind.REBALANCE: self._rebalance,
             Kind.EXPIRY: self._expiry,
@@ -188,6 +197,9 @@ class Nemesis:
             proxy.edit_reply(api, edit, where=self._is_ours)
         self._make_it_come(api, fault.share)
         return self._wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
+
+    def _input(self, fault: Fault) -> tuple[bool, str]:
+        return self._inputs.change(fault.way, fault.share, fault.seconds, self._wait)
 
     def _broker(self, fault: Fault) -> tuple[bool, str]:
         broker = self._cluster.brokers[int(fault.share * len(self._cluster.brokers))]

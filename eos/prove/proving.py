@@ -25,6 +25,7 @@ from eos.prove.faults import Kind, faults
 from eos.prove.fleet import Fleet, command_of
 from eos.prove.gauge import Gauge, Sample
 from eos.prove.history import History, read_history
+from eos.prove.inputs import Inputs
 from eos.prove.judge import Verdict, judge
 from eos.prove.nemesis import Injected, Nemesis
 from eos.records import OutputRecord
@@ -158,9 +159,11 @@ def prove(
         create_topics(config, topics, replicas=trial.brokers)
         fleet = _fleet(trial, job, settings, proxies)
         stack.callback(fleet.kill)
-        nemesis = Nemesis(cluster, proxies, fleet, settings.transaction.timeout_s)
         gauge = Gauge(direct, settings.group_for(job.name), *_partitions(job, trial.partitions))
         feeder = _Feeder(direct, job, feed(trial.seed), trial.rate)
+        listed = bool(settings.ownership.partitions)
+        inputs = Inputs(direct, settings.group_for(job.name), gauge, feeder.take, can_grow=not listed)
+        nemesis = Nemesis(cluster, proxies, fleet, inputs, settings.transaction.timeout_s)
         # Of partitions that are given by count, each instance has its own; a program is one process, so there are more of it.
         instances = settings.ownership.instances or 1
         if trial.command is not None and settings.ownership.mode == "group":
@@ -188,7 +191,7 @@ def prove(
         progress("judging", 0, 0)
         history = read_history(sorted(trial.directory.glob("instance-*.log")))
         settles_s = settings.transaction.timeout_s + _EXPIRY_S if trial.command is not None else 0.0
-        verdict = judge(job, direct, cluster, history, against, settles_s=settles_s)
+        verdict = judge(job, direct, cluster, history, against, inputs=inputs, settles_s=settles_s)
         return Proof(
             trial,
             began,
@@ -196,7 +199,7 @@ def prove(
             injected,
             gauge.samples,
             history,
-            feeder.records,
+            feeder.records - inputs.aborted,
             verdict,
             _recoveries(injected, history, began),
         )
@@ -339,6 +342,7 @@ class _Feeder:
         self._source = iter(source)
         self._rate = rate
         self._over = threading.Event()
+        self._taking = threading.Lock()
         self._failed: list[str] = []
         self._thread = threading.Thread(target=self._feed, name="eos-prove-feeder", daemon=True)
 
@@ -354,14 +358,22 @@ class _Feeder:
     def _feed(self) -> None:
         began = time.monotonic()
         try:
-            while not self._over.is_set() and (chunk := list(islice(self._source, _CHUNK))):
-                produce_plain(self._config, (self._record(one) for one in chunk), timeout_s=_FEED_S)
-                self.records += len(chunk)
+            while not self._over.is_set() and (chunk := self.take(_CHUNK)):
+                produce_plain(self._config, chunk, timeout_s=_FEED_S)
                 self._over.wait(max(0.0, began + self.records / self._rate - time.monotonic()))
         except EosError as error:
             self._failed.append(f"the input could not be written: {error}")
         except Exception as error:  # noqa: BLE001 - of the user's generator
             self._failed.append(f"the input's generator raised {type(error).__name__}: {error}")
+
+    def take(self, number: int) -> list[OutputRecord]:
+        """The next records of the source; fewer at its end."""
+        with self._taking:
+            taken = []
+            for one in islice(self._source, number):
+                taken.append(self._record(one))
+                self.records += 1
+            return taken
 
     def _record(self, one: object) -> OutputRecord:
         if isinstance(one, OutputRecord):

@@ -157,6 +157,14 @@ def test_outputs_that_say_what_they_are_made_of_were_committed_with_just_that(jo
 
 
 @pytest.mark.slow
+def test_input_that_lives_leaves_the_job_exactly_once(jobs: Path) -> None:
+    """Each way once: the seed was chosen for that."""
+    ended = prove(jobs, "eos.prove.tagged:job", "--seed", "1358", "--faults", "5", "--only", "input")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"faults that did not +0", ended.stdout)
+
+
+@pytest.mark.slow
 def test_a_job_whose_output_is_no_function_of_its_input_is_convicted_and_the_report_says_so(
     jobs: Path,
 ) -> None:
