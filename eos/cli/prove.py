@@ -19,6 +19,7 @@ from eos.exits import ExitCode
 if TYPE_CHECKING:
     from eos.prove.faults import Kind
     from eos.prove.proving import Feed, Proof
+    from eos.settings import Settings
 
 _SAMPLE_INPUT = "sample_input"
 _FAULTS = 20
@@ -51,7 +52,8 @@ def prove(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="KIND,…", help="Of kill, pause, late, drop, broker, rebalance, expiry; else all."
+            metavar="KIND,…",
+            help="Of kill, pause, late, drop, error, zombie, input, broker, rebalance, expiry; else all.",
         ),
     ] = None,
     brokers: Annotated[int, typer.Option(metavar="1|3", help="Brokers of the cluster.")] = 1,
@@ -65,6 +67,14 @@ def prove(
             help=f"Makes the input from a seed; {_SAMPLE_INPUT} in the job's module if not given.",
         ),
     ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="COMMAND",
+            help="Torment this program instead of `eos run`: the job says its inputs, outputs and transform.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Keep an HTML report and the logs there.")
     ] = None,
@@ -75,17 +85,23 @@ def prove(
 
     Starts a cluster of its own, feeds the job, and lets accidents happen by a seeded
     schedule: workers are killed at the edges of their requests, paused until they are
-    zombies, requests arrive late, twice or never, brokers fail, workers join and
-    leave, transactions expire. Then all is healed, the job catches up, and its output
+    zombies, requests arrive late, twice or never, are answered by errors, brokers fail,
+    workers join and leave, transactions expire, input is deleted or held back. Then all is healed, the job catches up, and its output
     is compared with its input as by `eos verify`; what its workers were told must fit.
 
     The input is made by a function of a seed that yields values (bytes), (key, value)
     pairs, or eos.OutputRecord for a certain topic. Your cluster is not touched.
 
+    Any other program can be tried with --run, a loop of your own for example. The job is
+    what it is judged by. A shell starts it, as often as there are workers, with the
+    cluster's address, the group and the settings in EOS_… variables and with EOS_ORDINAL;
+    it is started again when it ends with anything but 0.
+
     Examples:
       eos prove jobs.refunds:job -c conf/refunds.toml
       eos prove jobs.refunds:job -c conf/refunds.toml --seed 7 --minutes 10 --report proof
       eos prove jobs.refunds:job -c conf/refunds.toml --only kill,late --faults 50
+      eos prove relay:job --run "python loop.py"
     """
     from eos.cli.progress import bars
     from eos.local.jars import jars_root
@@ -102,7 +118,8 @@ def prove(
         for name, value in proving.TRIAL_SETTINGS.items()
         if name not in given and not name.startswith("observe.")
     }
-    settings = load_settings(config, assignments, {**trial_settings, "input.start": "earliest"})
+    trial_settings |= {"input.start": "earliest", "ownership.ordinal": 0}
+    settings = load_settings(config, assignments, trial_settings)
     job = load_job(reference, app_dir)
     source = _feed(feed, reference, app_dir)
     kept = report if report is not None else Path(tempfile.mkdtemp(prefix="eos-prove-"))
@@ -113,12 +130,14 @@ def prove(
         seed=random.randrange(_SEEDS) if seed is None else seed,  # noqa: S311 - no secret
         faults=None if minutes is not None else faults or _FAULTS,
         minutes=minutes,
-        kinds=_kinds(only),
+        kinds=_kinds(only, settings),
         brokers=brokers,
         partitions=partitions,
         rate=rate,
         directory=kept,
         jars=jars_root(settings.local.directory, settings.local.jars),
+        command=program,
+        source=feed,
     )
     complain(f"seed {trial.seed}; logs in {kept}")
     with bars() as update:
@@ -138,13 +157,20 @@ def _end(proof: Proof, again: str) -> None:
     end_with(ExitCode.NOT_EXACTLY_ONCE, f"not exactly once. Again: {again}")
 
 
-def _kinds(only: str | None) -> Sequence[Kind]:
+def _kinds(only: str | None, settings: Settings) -> Sequence[Kind]:
     from eos.prove.faults import Kind
+
+    in_a_group = settings.ownership.mode == "group"
 
     names = [name.strip() for name in only.split(",")] if only else list(Kind)
     if unknown := sorted(set(names) - set(Kind)):
         raise ConfigError(f"--only {','.join(unknown)}: no such kind of fault. Fix: {', '.join(Kind)}")
-    return [kind for kind in Kind if kind in names]
+    if only and Kind.REBALANCE in names and not in_a_group:
+        raise ConfigError(
+            "--only rebalance: with ownership.mode = 'partition' no instance can join. Fix: leave it out, or "
+            "ownership.mode=group"
+        )
+    return [kind for kind in Kind if kind in names and (in_a_group or kind is not Kind.REBALANCE)]
 
 
 def _feed(named: str | None, reference: str, app_dir: Path) -> Feed:

@@ -103,6 +103,7 @@ _OTHER_LEADER = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError._NOENT,  # no leader at the moment it asked for the topic
+        KafkaError._UNKNOWN_PARTITION,  # added since it asked for the topic
     }
 )
 

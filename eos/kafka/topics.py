@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import DeliveryError, UnavailableError
 from eos.kafka.classify import classify_consumer, classify_delivery
 from eos.kafka.config import QUICKLY
+from eos.offsets import Partition
 from eos.records import OutputRecord
 
 _POLL_S = 0.05
@@ -83,6 +84,47 @@ def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s
         time.sleep(_POLL_S)
 
 
+def add_partitions(
+    config: Mapping[str, Any], topic: str, partitions: int, *, timeout_s: float = 30.0
+) -> None:
+    """Let a topic have so many partitions, and wait until each has a leader.
+
+    Raises:
+        UnavailableError: no leader, or no answer, in ``timeout_s``.
+        EosError: what the cluster answered.
+    """
+    deadline = Deadline(timeout_s)
+    client = _client(config)
+    (future,) = client.create_partitions(
+        [NewPartitions(topic, partitions)], request_timeout=timeout_s
+    ).values()
+    try:
+        future.result(timeout_s)
+    except KafkaException as error:
+        raise classify_consumer(Call.METADATA, error.args[0]) from error
+    while not _all_led(client, {topic: partitions}, deadline):
+        if deadline.passed:
+            raise UnavailableError(f"{topic}: a new partition has no leader after {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def delete_records(
+    config: Mapping[str, Any], until: Mapping[Partition, int], *, timeout_s: float = 30.0
+) -> None:
+    """Delete the records in front of these offsets.
+
+    Raises:
+        EosError: what the cluster answered.
+    """
+    wanted = [TopicPartition(*partition, offset) for partition, offset in until.items()]
+    client = _client(config)  # which has to live as long as the question
+    for future in client.delete_records(wanted, request_timeout=timeout_s).values():
+        try:
+            future.result(timeout_s)
+        except KafkaException as error:
+            raise classify_consumer(Call.METADATA, error.args[0]) from error
+
+
 def existing_topics(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> list[str]:
     """The names of all topics but Kafka's own.
 
@@ -138,7 +180,7 @@ def produce_plain(
 
 
 def _client(config: Mapping[str, Any]) -> AdminClient:
-    return AdminClient({**QUICKLY, **config})
+    return AdminClient({"log_level": 0, **QUICKLY, **config})
 
 
 def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: Deadline) -> bool:

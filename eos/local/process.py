@@ -142,6 +142,30 @@ def send(identity: Identity, number: signal.Signals) -> bool:
     return True
 
 
+def send_to_group(leader: Identity, number: signal.Signals) -> bool:
+    """Send a signal to all of the group that this process leads; False if it has ended."""
+    if not leader.alive:
+        return False
+    try:
+        os.killpg(leader.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def connects_from(identity: Identity, port: int) -> bool:
+    """Whether that very process, or one that descends from it, has a TCP connection from this port of its own."""
+    if not identity.alive:
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(identity.pid)
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if any(held.laddr and held.laddr.port == port for held in one.net_connections("tcp4")):
+                    return True
+    return False
+
+
 def pause(identity: Identity) -> bool:
     """SIGSTOP, and wait until that very process stands still; False if it has ended.
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import count
 from random import Random
 
+from eos.prove.inputs import WAYS
 from eos.testing.proxy import ApiKey, Edge
 
 
@@ -20,6 +21,9 @@ class Kind(StrEnum):
     )
     LATE = "late"  # a request is held back, sent again by the client, and arrives in a later transaction
     DROP = "drop"  # a request or its answer is lost, doubled, or its connection is reset
+    ERROR = "error"  # the broker does what a request says, and answers with an error
+    ZOMBIE = "zombie"  # an instance stands still, another one of its ordinal takes over and commits, and then it wakes
+    INPUT = "input"  # an input topic changes: records deleted, foreign transactions, partitions added
     BROKER = "broker"  # a broker is killed, stopped in order, or paused
     REBALANCE = "rebalance"  # further workers join the group and leave it
     EXPIRY = "expiry"  # a worker is paused inside a transaction until the coordinator has aborted it
@@ -34,6 +38,26 @@ TRANSACTIONAL = (
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,
 )
+# Error codes (Kafka's protocol guide) that brokers answer with while all is well with the job: it has to live with each of
+# them. Left out are those that tell a person to do something: access refused, a record too large, input deleted.
+_COORDINATOR = (14, 15, 16)  # loading, not available, moved
+_OWNER = (47, 49, 90)  # INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED
+_STATE = (48, 51, 120)  # INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE
+ERRORS = {
+    ApiKey.INIT_PRODUCER_ID: (*_COORDINATOR, 51),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (*_COORDINATOR, *_OWNER, *_STATE),
+    # NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, … after append, OUT_OF_ORDER_SEQUENCE_NUMBER,
+    # KAFKA_STORAGE_ERROR, UNKNOWN_PRODUCER_ID
+    ApiKey.PRODUCE: (6, 7, 19, 20, 45, 47, 48, 56, 59, 120),
+    ApiKey.ADD_OFFSETS_TO_TXN: (*_COORDINATOR, *_OWNER, *_STATE),
+    # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID
+    ApiKey.TXN_OFFSET_COMMIT: (*_COORDINATOR, 22, 25, 47, 49, 120),
+    ApiKey.END_TXN: (*_COORDINATOR, *_OWNER, *_STATE),
+    # NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+    # OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID
+    ApiKey.FETCH: (6, 9, 56, 74, 75, 78, 100),
+    ApiKey.OFFSET_FETCH: (*_COORDINATOR, 88),  # UNSTABLE_OFFSET_COMMIT
+}
 _KILLED_AT_AN_EDGE = 2 / 3
 _QUIET_S = (0.5, 3.0)
 _LONG_QUIET_S = 8.0  # every fourth time: the job comes to rest, as it would between real accidents
@@ -41,6 +65,8 @@ _LONG_QUIET = 1 / 4
 _SECONDS = {
     Kind.PAUSE: (0.5, 9.0),  # below and above the session timeout of the group
     Kind.LATE: (0.05, 4.0),
+    Kind.ZOMBIE: (0.5, 3.0),
+    Kind.INPUT: (1.0, 8.0),
     Kind.BROKER: (0.5, 6.0),
     Kind.REBALANCE: (2.0, 8.0),
     Kind.EXPIRY: (1.0, 4.0),  # beyond the transaction's timeout
@@ -60,6 +86,7 @@ class Fault:
         api: the request at which it happens; None: between requests.
         edge: before the broker has seen that request, or when it has done it and the client does not know.
         way: which of the kind's ways.
+        error: the code of an edited answer.
     """
 
     number: int
@@ -70,19 +97,22 @@ class Fault:
     api: ApiKey | None
     edge: Edge
     way: str
+    error: int = 0
 
     def __str__(self) -> str:
-        at = f" at {self.api.name} ({self.edge.value})" if self.api is not None else ""
+        edge = f"code {self.error}" if self.error else self.edge.value
+        at = f" at {self.api.name} ({edge})" if self.api is not None else ""
         way = f", {self.way}" if self.way else ""
         return f"{self.kind}{way}{at}"
 
 
 _WAYS = {
     Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
+    Kind.INPUT: WAYS,
     Kind.BROKER: ("killed", "stopped", "paused"),
     Kind.REBALANCE: ("leave in order", "killed"),
 }
-_AT_A_REQUEST = {Kind.LATE, Kind.DROP}
+_AT_A_REQUEST = {Kind.LATE, Kind.DROP, Kind.ZOMBIE}
 
 
 def faults(seed: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
@@ -92,13 +122,17 @@ def faults(seed: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
         kind = random.choice(kinds)
         quiet_s = _LONG_QUIET_S if random.random() < _LONG_QUIET else random.uniform(*_QUIET_S)
         at_a_request = kind in _AT_A_REQUEST or (kind is Kind.KILL and random.random() < _KILLED_AT_AN_EDGE)
+        api = random.choice(TRANSACTIONAL) if at_a_request else None
+        if kind is Kind.ERROR:
+            api = random.choice(list(ERRORS))
         yield Fault(
             number,
             kind,
             quiet_s,
             random.uniform(*_SECONDS.get(kind, (0.0, 0.0))),
             random.random(),
-            random.choice(TRANSACTIONAL) if at_a_request else None,
+            api,
             random.choice(list(Edge)),
             random.choice(_WAYS.get(kind, ("",))),
+            random.choice(ERRORS[api]) if kind is Kind.ERROR and api is not None else 0,
         )

@@ -1,4 +1,4 @@
-"""Fleet: the job's processes under test: `eos run`, as an operator would start it, and started again when it ended."""
+"""Fleet: the job's processes under test, as an operator would start them, and started again when they ended."""
 
 from __future__ import annotations
 
@@ -7,42 +7,88 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eos.deadline import Deadline
 from eos.exits import ExitCode
-from eos.local.process import Identity, identity_of
+from eos.local.process import Identity, connects_from, identity_of, pause, send, send_to_group
 
-# After these an operator's supervisor (a StatefulSet, say) starts the process again, and so does the fleet.
+# After these an operator's supervisor (a StatefulSet, say) starts `eos run` again, and so does the fleet.
 RESTARTED = frozenset({ExitCode.FENCED, ExitCode.UNAVAILABLE})
 _END_S = 10.0
-_MAX_RESTARTS = 50
+_MAX_RESTARTS = 50  # in a row
+_STABLE_S = 5.0  # an instance that ran this long starts its count of restarts anew
+_PAUSE_S = 0.5  # before an instance is started again that has just been started
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that does the job's work.
+
+    Attributes:
+        ordinal: its own.
+        identity: the process.
+        with_group: whether it leads a group of its own, which then gets each signal: what it has started belongs to it.
+    """
+
+    ordinal: int
+    identity: Identity
+    with_group: bool = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process runs, or stands still."""
+        return self.identity.alive
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; False if it has ended."""
+        return (send_to_group if self.with_group else send)(self.identity, number)
+
+    def pause(self) -> bool:
+        """SIGSTOP, and wait until it stands still; False if it has ended."""
+        return (not self.with_group or self.send(signal.SIGSTOP)) and pause(self.identity)
+
+    def __str__(self) -> str:
+        return f"process {self.identity.pid}, ordinal {self.ordinal}"
 
 
 class Instance:
-    """One `eos run`: a parent with its workers.
+    """One start of the command: a parent with its workers (`eos run`), or a program that is its own worker.
 
     What it writes goes straight to a file, so that what a process was told before kill -9 is not lost with it.
     """
 
-    def __init__(self, command: Sequence[str], ordinal: int, log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        ordinal: int,
+        log: Path,
+        environment: Mapping[str, str],
+        *,
+        has_workers: bool = True,
+    ) -> None:
         self.ordinal = ordinal
         self.log = log
         self.restarts = 0
+        self._has_workers = has_workers
         self._command = list(command)
-        self._environment = {**os.environ, "EOS_ORDINAL": str(ordinal)}
+        self._environment = {**os.environ, **environment, "EOS_ORDINAL": str(ordinal)}
         # What one of this ordinal that was there before has written proves nothing of this one.
         self._read_to = log.stat().st_size if log.exists() else 0
         self._workers: dict[int, Identity] = {}
+        self._reading = threading.Lock()  # the proxies' threads ask for workers too
         self.entries: list[dict[str, Any]] = []
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
+        self._age = Deadline(_STABLE_S)
         with self.log.open("ab") as file:
             # A session of its own: Ctrl-C in the terminal is for the proof, which ends what it has started.
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -50,47 +96,68 @@ class Instance:
                 stderr=file,
                 start_new_session=True,
             )
+        self._leader = identity_of(process.pid) or Identity(process.pid, 0.0)
+        return process
 
     @property
     def code(self) -> int | None:
         """How it ended; None while it runs."""
         return self._process.poll()
 
-    def start_again(self) -> None:
-        """After it has ended."""
+    def start_again(self) -> bool:
+        """After it has ended; not at once if it was started just now. False: it has ended too often in a row."""
+        if self._age.passed:
+            self.restarts = 0
+        elif _STABLE_S - self._age.left_s < _PAUSE_S:
+            return True
         self.restarts += 1
+        if self.restarts > _MAX_RESTARTS:
+            return False
         self._process = self._started()
+        return True
 
     def read(self) -> list[dict[str, Any]]:
         """Every entry of its log so far."""
-        with self.log.open("rb") as file:
-            file.seek(self._read_to)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read_to += len(whole)
-        for line in whole.splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                self.entries.append(entry)
-                if entry.get("event") == "started" and "ordinal" in entry:
-                    worker = identity_of(int(entry["pid"]))
-                    if worker is not None:
-                        self._workers[int(entry["ordinal"])] = worker
-        return self.entries
+        with self._reading:
+            with self.log.open("rb") as file:
+                file.seek(self._read_to)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read_to += len(whole)
+            for line in whole.splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    self.entries.append(entry)
+                    if entry.get("event") == "started" and "ordinal" in entry:
+                        worker = identity_of(int(entry["pid"]))
+                        if worker is not None:
+                            self._workers[int(entry["ordinal"])] = worker
+            return self.entries
 
     @property
-    def workers(self) -> dict[int, Identity]:
-        """Each worker that runs, or stands still, by ordinal."""
+    def whole(self) -> Worker:
+        """All of it, as one: parent and workers."""
+        return Worker(self.ordinal, self._leader, with_group=True)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Each worker that runs, or stands still."""
+        if not self._has_workers:
+            return [self.whole] if self.whole.alive else []
         self.read()
-        return {ordinal: one for ordinal, one in self._workers.items() if one.alive}
+        found = [Worker(ordinal, one) for ordinal, one in list(self._workers.items())]
+        return [one for one in found if one.alive]
 
     def ask_to_end(self) -> None:
         """SIGTERM."""
         if self.code is None:
-            self._process.terminate()
+            if self._has_workers:
+                self._process.terminate()
+            else:  # a shell does not pass it on
+                self.whole.send(signal.SIGTERM)
 
     def wait(self, timeout_s: float) -> int | None:
         """Its exit code; None if it still runs."""
@@ -115,42 +182,79 @@ class Fleet:
     Args:
         command: of one instance.
         directory: where the logs go.
+        environment: variables of every instance, beside EOS_ORDINAL.
+        has_workers: whether an instance is an `eos run`, which has worker processes and exit codes that say what to do.
+            Else it is any program, and whatever ends it but exit code 0 has it started again.
     """
 
-    def __init__(self, command: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        has_workers: bool = True,
+    ) -> None:
         self._command = command
         self._directory = directory
+        self._environment = dict(environment or {})
+        self.has_workers = has_workers
         self.instances: list[Instance] = []
+        self._leaving: list[Instance] = []
         self.ended_for_good: list[str] = []  # instances that no restart helps, in words
 
     def start(self, ordinal: int) -> Instance:
         """Start one more instance. One of that ordinal may have been there before: its log goes on."""
-        log = self._directory / f"instance-{ordinal}.log"
-        instance = Instance(self._command, ordinal, log)
+        others = sum(1 for one in (*self.instances, *self._leaving) if one.ordinal == ordinal)
+        name = f"instance-{ordinal}.{others}.log" if others else f"instance-{ordinal}.log"
+        instance = Instance(
+            self._command,
+            ordinal,
+            self._directory / name,
+            self._environment,
+            has_workers=self.has_workers,
+        )
         self.instances.append(instance)
         return instance
 
     def keep_up(self) -> None:
-        """Start again what has ended with a code that asks for it; any other end is for good."""
+        """Start again what has ended and would be started again; any other end is for good."""
         for instance in list(self.instances):
             code = instance.code
             if code is None:
                 continue
-            if code in RESTARTED and instance.restarts < _MAX_RESTARTS:
-                instance.start_again()
-            else:
+            again = code in RESTARTED if self.has_workers else code != 0
+            if not (again and instance.start_again()):
                 self.instances.remove(instance)
                 self.ended_for_good.append(
                     f"instance {instance.ordinal} ended with exit code {code} (its log: {instance.log})"
                 )
 
-    def forget(self, instance: Instance) -> None:
-        """It has left; its log stays."""
-        self.instances.remove(instance)
+    def leave(self, instance: Instance) -> None:
+        """It is not started again from now on; its processes run until they end, or `forget`."""
+        if instance in self.instances:
+            self.instances.remove(instance)
+        if instance not in self._leaving:
+            self._leaving.append(instance)
 
-    def workers(self) -> dict[int, Identity]:
-        """Each worker that runs, or stands still, by ordinal."""
-        return {ordinal: worker for one in self.instances for ordinal, worker in one.workers.items()}
+    def forget(self, instance: Instance) -> None:
+        """It has left; what is left of it is killed. Its log stays."""
+        self.leave(instance)
+        instance.kill()
+        self._leaving.remove(instance)
+
+    def workers(self) -> list[Worker]:
+        """Each worker that runs, or stands still, by ordinal; not those of instances that leave."""
+        found = [worker for one in self.instances for worker in one.workers]
+        return sorted(found, key=lambda worker: worker.ordinal)
+
+    def behind(self, port: int) -> tuple[Instance, Worker] | None:
+        """Whose connection comes from this port; not the parent of an `eos run`, nor one of an instance that leaves."""
+        for instance in list(self.instances):
+            for worker in instance.workers:
+                if connects_from(worker.identity, port):
+                    return instance, worker
+        return None
 
     def end(self, grace_s: float) -> list[int]:
         """Ask all to end in order, and wait; what does not is killed. Returns the exit codes."""
@@ -164,16 +268,17 @@ class Fleet:
                 one.kill()
                 code = -int(signal.SIGKILL)
             codes.append(code)
-        self.instances.clear()
+        self.kill()
         return codes
 
     def kill(self) -> None:
-        """SIGKILL to all."""
-        for one in self.instances:
+        """SIGKILL to all, also to what an ended instance has left behind."""
+        for one in (*self.instances, *self._leaving):
             one.kill()
         self.instances.clear()
+        self._leaving.clear()
 
 
 def command_of(reference: str, options: Sequence[str], app_dir: Path) -> list[str]:
-    """The command line of one instance."""
+    """The command line of one `eos run`."""
     return [sys.executable, "-m", "eos.cli", "run", reference, *options, "--app-dir", str(app_dir)]

@@ -28,9 +28,19 @@ class Sample:
     input_held_back: int  # input: high watermark less last stable offset
     output_held_back: int  # outputs: the same, so records that no reader of committed records sees yet
 
+    @property
+    def left(self) -> int:
+        """What is still to be done: 0 if all input is committed and no transaction is open any more."""
+        return self.lag + self.input_held_back + self.output_held_back
+
 
 class Gauge:
-    """Looks every second, in a thread; a cluster that does not answer is looked at again later."""
+    """Looks every second, in a thread; a cluster that does not answer is looked at again later.
+
+    Attributes:
+        samples: the looks so far.
+        inputs: every input partition; another list where some are added.
+    """
 
     def __init__(
         self, settings: Settings, group: str, inputs: Sequence[Partition], outputs: Sequence[Partition]
@@ -38,7 +48,7 @@ class Gauge:
         self.samples: list[Sample] = []
         self._settings = settings
         self._group = group
-        self._inputs = inputs
+        self.inputs = inputs
         self._outputs = outputs
         self._admin = Admin(client_config(settings))
         self._began = time.monotonic()
@@ -54,30 +64,23 @@ class Gauge:
         self._over.set()
         self._thread.join(_END_S)
 
-    def caught_up(self) -> bool:
-        """Whether all input is committed and no transaction is open any more; False also without an answer."""
-        try:
-            now = self.look()
-        except EosError:
-            return False
-        return not (now.lag or now.input_held_back or now.output_held_back)
-
     def look(self) -> Sample:
         """One look, now.
 
         Raises:
             EosError: the cluster did not answer in time.
         """
-        both = [*self._inputs, *self._outputs]
+        inputs = self.inputs
+        both = [*inputs, *self._outputs]
         with fresh_reader(self._settings, self._group, stable=False) as reader:
-            stored = committed_offsets(reader, self._inputs, timeout_s=_CALL_S)
+            stored = committed_offsets(reader, inputs, timeout_s=_CALL_S)
         # The high watermarks are asked last: nothing seems to be done that is not.
         lsos = self._admin.offsets_at(Mark.LAST_STABLE, both, _CALL_S)
         ends = self._admin.offsets_at(Mark.HIGH_WATERMARK, both, _CALL_S)
         return Sample(
             time.monotonic() - self._began,
-            sum(ends[p] - (stored[p].offset if p in stored else 0) for p in self._inputs),
-            sum(ends[p] - lsos[p] for p in self._inputs),
+            sum(ends[p] - (stored[p].offset if p in stored else 0) for p in inputs),
+            sum(ends[p] - lsos[p] for p in inputs),
             sum(ends[p] - lsos[p] for p in self._outputs),
         )
 

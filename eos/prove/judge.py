@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from eos.check.transactions import TransactionsView
+from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.job import Job
+from eos.local import LocalKafka
+from eos.offsets import Partition
+from eos.prove import tagged
+from eos.prove.audit import Audit, Visible, audit
 from eos.prove.history import History
+from eos.prove.inputs import Inputs
+from eos.prove.log import read_log
 from eos.settings import Settings
-from eos.shards import shard_prefix
+from eos.verifier.logs import LogReader
 from eos.verifier.report import VerificationReport
 from eos.verifier.verify import verify
 
@@ -25,11 +33,13 @@ class Verdict:
         report: the comparison of input and output.
         against: what speaks against exactly-once, in words; empty if nothing does.
         unknown: input offsets whose commit no worker was told of; the offsets show that it happened.
+        transactions: those in the cluster's log, by outcome.
     """
 
     report: VerificationReport | None
     against: tuple[str, ...]
     unknown: int = 0
+    transactions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exactly_once(self) -> bool:
@@ -37,24 +47,42 @@ class Verdict:
         return not self.against
 
 
-def judge(job: Job, settings: Settings, history: History, others: Sequence[str]) -> Verdict:
+def judge(
+    job: Job,
+    settings: Settings,
+    cluster: LocalKafka,
+    history: History,
+    others: Sequence[str],
+    *,
+    inputs: Inputs,
+    settles_s: float = 0.0,
+) -> Verdict:
     """Judge a job that has been stopped, or has caught up.
 
     Args:
         job: whose transform is applied again.
         settings: those of the job, at the brokers' own addresses.
+        cluster: whose log is read.
         history: what its workers were told.
         others: what speaks against it already.
+        inputs: what became of the input topics.
+        settles_s: seconds in which a transaction that is open may end.
     """
     against = list(others)
-    group = settings.group_for(job.name)
     try:
-        with TransactionsView(settings) as view:
+        with TransactionsView(settings) as view:  # of any id: nobody else uses the cluster
+            Deadline(settles_s).wait_for(lambda: not view.lingering())
             against += [
-                f"transaction of {one.transactional_id} is still {one.state}"
-                for one in view.lingering(shard_prefix(job.name, group))
+                f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
-        report = verify(job, settings, deadline_s=_DEADLINE_S)
+        report = verify(
+            job,
+            settings,
+            deadline_s=_DEADLINE_S,
+            input_from=inputs.archived,
+            archive=inputs.archive,
+        )
+        audited = _audit(job, settings, cluster)
     except EosError as error:
         return Verdict(None, (*against, f"it could not be judged: {error}"))
     against += [f"{count:,} {kind}" for kind, count in report.differences.items() if count]
@@ -66,4 +94,15 @@ def judge(job: Job, settings: Settings, history: History, others: Sequence[str])
         against.append("not all of the input was processed")
     committed = {one.partition: one.committed for one in report.inputs if one.committed is not None}
     against += history.contradictions(committed)
-    return Verdict(report, tuple(against), history.settled_unknown(committed))
+    against += audited.against
+    return Verdict(report, tuple(against), history.settled_unknown(committed), audited.transactions)
+
+
+def _audit(job: Job, settings: Settings, cluster: LocalKafka) -> Audit:
+    group = settings.group_for(job.name)
+    visible: dict[Partition, list[Visible]] = defaultdict(list)
+    with LogReader(settings, group, Deadline(_DEADLINE_S)) as reader:
+        for record in reader.records(reader.settled(reader.partitions(job.written_topics))):
+            tag = tagged.tag_of(record.value) if job is tagged.job else None
+            visible[Partition(record.topic, record.partition)].append(Visible(record.offset, tag))
+    return audit(read_log(cluster, job.written_topics), group, job.inputs, job.written_topics, visible)

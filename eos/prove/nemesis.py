@@ -6,26 +6,24 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eos.deadline import Deadline
-from eos.errors import ConfigError
 from eos.local import LocalKafka
-from eos.local.process import Identity, pause, send
 from eos.prove.faults import Fault, Kind
-from eos.prove.fleet import Fleet
-from eos.shards import OrdinalShard, parse_transactional_id
-from eos.testing.proxy import ApiKey, Edge, Frame, Hold, HoldProxy, Outcome
+from eos.prove.fleet import Fleet, Instance, Worker
+from eos.prove.inputs import Inputs
+from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
 
 _HAPPENS_S = 10.0  # for a request to come at which the fault happens
+_UNSEEN_S = 3.0  # if none of its kind has come yet: a program need not use transactions
+_STARTS_S = 20.0  # for one that only a new process sends, or for a new process's first commit
+_ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
 _POLL_S = 0.05
-_DROPPED = {
-    "request lost": Outcome.CUT_BEFORE,
-    "reset before": Outcome.CUT_BEFORE,
-    "reset after": Outcome.CUT_AFTER,
-    "answer lost": Outcome.REPLY_DROPPED,
-    "doubled": Outcome.DUPLICATED,
-}
+_SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +44,26 @@ class Nemesis:
         cluster: whose brokers fail.
         proxies: those between the job and each broker.
         fleet: the job's processes.
+        inputs: its input topics.
         transaction_timeout_s: of the job's transactions.
     """
 
     def __init__(
-        self, cluster: LocalKafka, proxies: Sequence[HoldProxy], fleet: Fleet, transaction_timeout_s: float
+        self,
+        cluster: LocalKafka,
+        proxies: Sequence[HoldProxy],
+        fleet: Fleet,
+        inputs: Inputs,
+        transaction_timeout_s: float,
     ) -> None:
         self._cluster = cluster
         self._proxies = proxies
         self._fleet = fleet
+        self._inputs = inputs
         self._timeout_s = transaction_timeout_s
         self._began = time.monotonic()
         self._observer: Callable[[Frame, Edge], None] | None = None
+        self._known: dict[int, tuple[Instance, Worker]] = {}  # by the port that its connection comes from
         for proxy in proxies:
             proxy.on_frame(self._observe)
         self._faults: dict[Kind, Callable[[Fault], tuple[bool, str]]] = {
@@ -65,6 +71,9 @@ class Nemesis:
             Kind.PAUSE: self._pause,
             Kind.LATE: self._late,
             Kind.DROP: self._drop,
+            Kind.ERROR: self._error,
+            Kind.ZOMBIE: self._zombie,
+            Kind.INPUT: self._input,
             Kind.BROKER: self._broker,
             Kind.REBALANCE: self._rebalance,
             Kind.EXPIRY: self._expiry,
@@ -86,49 +95,67 @@ class Nemesis:
     def _kill(self, fault: Fault) -> tuple[bool, str]:
         if fault.api is None:
             worker = self._chosen(fault.share)
-            killed = worker is not None and send(worker, signal.SIGKILL)
-            return killed, f"process {worker.pid}" if worker is not None else "no worker ran"
-        return self._at_request(fault.api, fault.edge, lambda worker: send(worker, signal.SIGKILL))
+            return worker is not None and worker.send(signal.SIGKILL), str(worker or "no worker ran")
+        return self._at_request(fault.api, fault.edge, lambda worker: worker.send(signal.SIGKILL))
 
     def _pause(self, fault: Fault) -> tuple[bool, str]:
         worker = self._chosen(fault.share)
-        if worker is None or not pause(worker):
+        if worker is None or not worker.pause():
             return False, "no worker ran"
-        time.sleep(fault.seconds)
-        resumed = send(worker, signal.SIGCONT)
-        return True, f"process {worker.pid} for {fault.seconds:.1f} s" + ("" if resumed else ", then gone")
+        self._wait(fault.seconds)
+        resumed = worker.send(signal.SIGCONT)
+        return True, f"{worker} for {fault.seconds:.1f} s" + ("" if resumed else ", then gone")
 
     def _expiry(self, fault: Fault) -> tuple[bool, str]:
-        paused: list[Identity] = []
-
-        def stop(frame: Frame, edge: Edge) -> None:
-            if frame.api_key == ApiKey.ADD_PARTITIONS_TO_TXN and edge is Edge.REPLY and not paused:
-                worker = self._fleet.workers().get(self._ordinal(frame, -1))
-                if worker is not None and send(worker, signal.SIGSTOP):
-                    paused.append(worker)
-
-        self._observer = stop
-        happened = Deadline(_HAPPENS_S).wait_for(lambda: bool(paused))
-        self._observer = None
+        paused = self._stopped_at(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY, lambda _, worker: worker)
+        if paused is None:
+            return False, "no transaction began"
         seconds = self._timeout_s + fault.seconds
-        if happened:
-            time.sleep(seconds)
-        for worker in paused:
-            send(worker, signal.SIGCONT)
-        return happened, f"process {paused[0].pid} for {seconds:.1f} s" if paused else "no transaction began"
+        self._wait(seconds)
+        paused.send(signal.SIGCONT)
+        return True, f"{paused} for {seconds:.1f} s"
+
+    def _zombie(self, fault: Fault) -> tuple[bool, str]:
+        instance: Instance | None = None
+        if fault.api is not None:
+            instance = self._stopped_at(fault.api, fault.edge, lambda one, _: one)
+        if instance is None and (ran := self._fleet.instances):
+            instance = ran[int(fault.share * len(ran))]
+        if instance is None or not instance.whole.pause():
+            return False, "no instance ran"
+        self._fleet.leave(instance)
+        successor = self._fleet.start(instance.ordinal)
+        committed: list[float] = []
+
+        def look(frame: Frame, edge: Edge) -> None:
+            end = frame.end_txn()
+            if edge is Edge.REPLY and (frame.api_key == ApiKey.OFFSET_COMMIT or (end and end.committed)):
+                found = self._behind(frame)
+                if found is not None and found[0] is successor:
+                    committed.append(self._now())
+
+        self._observer = look
+        took_over = self._wait(_STARTS_S, lambda: bool(committed))
+        self._observer = None
+        self._wait(fault.seconds)
+        instance.whole.send(signal.SIGCONT)
+        self._wait(_ZOMBIE_S)
+        self._end(instance)
+        what = "until another one had committed" if took_over else "while another one committed nothing"
+        return took_over, f"instance {instance.ordinal} stood still {what}, and {fault.seconds:.1f} s more"
 
     def _late(self, fault: Fault) -> tuple[bool, str]:
         api = fault.api or ApiKey.END_TXN
         holds = [proxy.hold(api, where=self._is_ours, reset_client=True) for proxy in self._proxies]
         self._make_it_come(api, fault.share)
-        held = self._first(holds)
-        if held is None:
-            for hold in holds:
-                hold.release()
-            return False, "no such request came"
-        time.sleep(fault.seconds)
+        self._wait(self._happens_s(api), lambda: any(hold.is_held for hold in holds))
+        held = next((hold for hold in holds if hold.is_held), None)
+        if held is not None:
+            self._wait(fault.seconds)
         for hold in holds:
             hold.release()
+        if held is None:
+            return False, "no such request came"
         try:
             held.wait_answer(_ANSWER_S)
         except TimeoutError:
@@ -136,102 +163,153 @@ class Nemesis:
         return True, f"held for {fault.seconds:.2f} s; the broker answered it"
 
     def _drop(self, fault: Fault) -> tuple[bool, str]:
-        api, outcome = fault.api or ApiKey.END_TXN, _DROPPED[fault.way]
-        before = self._count(outcome)
+        api, done = fault.api or ApiKey.END_TXN, list[Frame]()
+        doubled = self._count(Outcome.DUPLICATED) + self._count(Outcome.SWALLOWED)
         for proxy in self._proxies:
-            if outcome is Outcome.CUT_BEFORE:
-                proxy.cut(api, Edge.REQUEST, where=self._is_ours)
-            elif outcome is Outcome.CUT_AFTER:
-                proxy.cut(api, Edge.REPLY, where=self._is_ours)
-            elif outcome is Outcome.REPLY_DROPPED:
-                proxy.drop_reply(api, where=self._is_ours)
-            else:
-                proxy.duplicate(api, where=self._is_ours)
+            match fault.way:
+                case "request lost":
+                    proxy.swallow(api, where=self._is_ours)
+                case "reset before":
+                    proxy.cut(api, Edge.REQUEST, where=self._is_ours, then=done.append)
+                case "reset after":
+                    proxy.cut(api, Edge.REPLY, where=self._is_ours, then=done.append)
+                case "answer lost":
+                    proxy.drop_reply(api, where=self._is_ours, then=done.append)
+                case _:
+                    proxy.duplicate(api, where=self._is_ours)
+
+        def count() -> int:
+            counted = self._count(Outcome.DUPLICATED) + self._count(Outcome.SWALLOWED)
+            return len(done) + counted - doubled
+
         self._make_it_come(api, fault.share)
-        happened = Deadline(_HAPPENS_S).wait_for(lambda: self._count(outcome) > before)
-        return happened, f"{self._count(outcome) - before} request(s)"
+        return self._wait(self._happens_s(api), lambda: count() > 0), f"{count()} request(s)"
+
+    def _error(self, fault: Fault) -> tuple[bool, str]:
+        api, told = fault.api or ApiKey.END_TXN, list[Frame]()
+
+        def edit(frame: Frame, answer: bytes) -> bytes:
+            edited = frame.with_error(answer, fault.error)
+            told.append(frame)
+            return edited
+
+        for proxy in self._proxies:
+            proxy.edit_reply(api, edit, where=self._is_ours)
+        self._make_it_come(api, fault.share)
+        return self._wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
+
+    def _input(self, fault: Fault) -> tuple[bool, str]:
+        return self._inputs.change(fault.way, fault.share, fault.seconds, self._wait)
 
     def _broker(self, fault: Fault) -> tuple[bool, str]:
         broker = self._cluster.brokers[int(fault.share * len(self._cluster.brokers))]
         what = f"broker {broker.id} for {fault.seconds:.1f} s"
         if fault.way == "paused":
             self._cluster.pause_broker(broker.id)
-            time.sleep(fault.seconds)
+            self._wait(fault.seconds)
             self._cluster.resume_broker(broker.id)
             return True, what
         if fault.way == "killed":
             self._cluster.kill_broker(broker.id)
         else:
             self._cluster.stop_broker(broker.id)
-        time.sleep(fault.seconds)
+        self._wait(fault.seconds)
         self._cluster.restart_broker(broker.id)
         return True, what
 
     def _rebalance(self, fault: Fault) -> tuple[bool, str]:
         ordinal = max((one.ordinal for one in self._fleet.instances), default=0) + 1
-        joiner = self._fleet.start(ordinal)
-        joined = Deadline(_HAPPENS_S * 2).wait_for(lambda: _has_partitions(joiner.read()))
-        time.sleep(fault.seconds)
-        if fault.way == "killed":
-            joiner.kill()
-        else:
-            joiner.ask_to_end()
-            joiner.wait(_ANSWER_S)
-            joiner.kill()
-        self._fleet.forget(joiner)
+        joiner, fetches = self._fleet.start(ordinal), list[Frame]()
+
+        def look(frame: Frame, _: Edge) -> None:
+            if frame.api_key == ApiKey.FETCH and (found := self._behind(frame)) and found[0] is joiner:
+                fetches.append(frame)
+
+        if self._fleet.has_workers:
+            joined = self._wait(_STARTS_S, lambda: _has_partitions(joiner.read()))
+        else:  # a consumer without partitions fetches nothing
+            self._observer = look
+            joined = self._wait(_STARTS_S, lambda: bool(fetches))
+            self._observer = None
+        self._wait(fault.seconds)
+        self._end(joiner, in_order=fault.way != "killed")
         return joined, f"instance {ordinal} for {fault.seconds:.1f} s"
 
     # -- inside
 
-    def _chosen(self, share: float) -> Identity | None:
-        workers = [worker for _, worker in sorted(self._fleet.workers().items())]
+    def _wait(self, seconds: float, condition: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for something, or only wait; what ends meanwhile is started again."""
+        deadline = Deadline(seconds)
+        while not (holds := condition()) and not deadline.passed:
+            self._fleet.keep_up()
+            time.sleep(min(_POLL_S, deadline.left_s))
+        return holds
+
+    def _end(self, leaving: Instance, *, in_order: bool = True) -> None:
+        self._fleet.leave(leaving)
+        if in_order:
+            leaving.ask_to_end()
+            leaving.wait(_ANSWER_S)
+        self._fleet.forget(leaving)
+
+    def _chosen(self, share: float) -> Worker | None:
+        workers = self._fleet.workers()
         return workers[int(share * len(workers))] if workers else None
 
     def _observe(self, frame: Frame, edge: Edge) -> None:
-        if self._observer is not None:
-            self._observer(frame, edge)
+        if (observer := self._observer) is not None:
+            observer(frame, edge)
+
+    def _behind(self, frame: Frame) -> tuple[Instance, Worker] | None:
+        """Who has sent this request; None for the parent of an `eos run`, and for an instance that leaves."""
+        known = self._known.get(frame.client_port)
+        if known is None or known[0] not in self._fleet.instances or not known[1].alive:
+            known = self._fleet.behind(frame.client_port)
+            if known is not None:
+                self._known[frame.client_port] = known
+        return known
 
     def _is_ours(self, frame: Frame) -> bool:
-        return self._ordinal(frame, -1) >= 0
+        return self._behind(frame) is not None
 
-    @staticmethod
-    def _ordinal(frame: Frame, default: int) -> int:
-        """Of the worker that sends this request."""
-        try:
-            shard = parse_transactional_id(frame.transactional_id or "")
-        except ConfigError:
-            return default
-        return shard.ordinal if isinstance(shard, OrdinalShard) else default
+    def _stopped_at(self, api: ApiKey, edge: Edge, which: Callable[[Instance, Worker], T]) -> T | None:
+        """Pause who sends the next such request, at this edge of it: all of the instance, or the worker; None: none came."""
+        stopped: list[T] = []
 
-    def _at_request(self, api: ApiKey, edge: Edge, act: Callable[[Identity], bool]) -> tuple[bool, str]:
+        def stop(frame: Frame, at: Edge) -> None:
+            if frame.api_key == api and at is edge and not stopped and (found := self._behind(frame)):
+                one = which(*found)
+                if (one.whole if isinstance(one, Instance) else found[1]).send(signal.SIGSTOP):
+                    stopped.append(one)
+
+        self._observer = stop
+        self._wait(self._happens_s(api), lambda: bool(stopped))
+        self._observer = None
+        return stopped[0] if stopped else None
+
+    def _at_request(self, api: ApiKey, edge: Edge, act: Callable[[Worker], bool]) -> tuple[bool, str]:
         """Act on the process that sends the next such request; its connection is reset at this edge of it."""
         acted: list[str] = []
 
         def then(frame: Frame) -> None:
-            ordinal = self._ordinal(frame, -1)
-            worker = self._fleet.workers().get(ordinal)
-            if worker is not None and act(worker):
-                acted.append(f"process {worker.pid}, ordinal {ordinal}")
+            if (found := self._behind(frame)) is not None and act(found[1]):
+                acted.append(str(found[1]))
 
         for proxy in self._proxies:
             proxy.cut(api, edge, where=self._is_ours, then=then)
         self._make_it_come(api, 0.0)
-        Deadline(_HAPPENS_S).wait_for(lambda: bool(acted))
+        self._wait(self._happens_s(api), lambda: bool(acted))
         return bool(acted), acted[0] if acted else "no such request came"
 
     def _make_it_come(self, api: ApiKey, share: float) -> None:
-        """Only an open sends InitProducerId: a worker is killed, and its replacement opens."""
-        if api is ApiKey.INIT_PRODUCER_ID and (worker := self._chosen(share)) is not None:
-            send(worker, signal.SIGKILL)
+        """Only an open sends it: a worker is killed, and its replacement opens."""
+        if api in _SENT_AT_THE_START and (worker := self._chosen(share)) is not None:
+            worker.send(signal.SIGKILL)
 
-    def _first(self, holds: Sequence[Hold]) -> Hold | None:
-        deadline = Deadline(_HAPPENS_S)
-        while not deadline.passed:
-            for hold in holds:
-                if hold.is_held:
-                    return hold
-            time.sleep(_POLL_S)
-        return None
+    def _happens_s(self, api: ApiKey) -> float:
+        if api in _SENT_AT_THE_START:
+            return _STARTS_S
+        return _HAPPENS_S if any(proxy.requests(api) for proxy in self._proxies) else _UNSEEN_S
 
     def _count(self, outcome: Outcome) -> int:
         return sum(1 for proxy in self._proxies for seen in proxy.frames if seen.outcome is outcome)

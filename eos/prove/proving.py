@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 
@@ -23,11 +25,13 @@ from eos.prove.faults import Kind, faults
 from eos.prove.fleet import Fleet, command_of
 from eos.prove.gauge import Gauge, Sample
 from eos.prove.history import History, read_history
+from eos.prove.inputs import Inputs
 from eos.prove.judge import Verdict, judge
 from eos.prove.nemesis import Injected, Nemesis
 from eos.records import OutputRecord
-from eos.settings import Settings
-from eos.testing.proxy import HoldProxy
+from eos.settings import Settings, is_sensitive
+from eos.settings.catalogue import variable_of
+from eos.testing.proxy import ApiKey, HoldProxy
 
 Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | OutputRecord"]]
 Progress = Callable[[str, int, int], None]
@@ -48,6 +52,9 @@ _HEALED_S = 120.0  # beyond the transaction's timeout
 _FEED_S = 120.0
 _CHUNK = 200
 _POLL_S = 0.2
+_EXPIRY_S = 15.0  # beyond its timeout, until the coordinator has ended what a program left open at its end
+_TAIL_S = 2.0  # input goes on after the last fault, so that what is wrong in front of it is not hidden as the end of it
+_STALLED_S = 60.0  # without any progress; KIP-848 gives a dead member's partitions away after 45 s
 _NOT_HAPPENED = 10  # faults in a row: then something else is wrong
 
 
@@ -59,6 +66,8 @@ class Trial:
         reference: the job, as ``package.module:name``.
         app_dir: where that is imported from.
         options: of every ``eos run``: its configuration file and assignments.
+        command: what is started instead of ``eos run``, by a shell; None for ``eos run``.
+        source: what makes the input, if that was named.
         seed: of input and faults.
         faults: how many happen; None: as many as fit ``minutes``.
         minutes: how long faults happen; None: until there were as many as ``faults``.
@@ -82,6 +91,8 @@ class Trial:
     rate: int
     directory: Path
     jars: Path | None = None
+    command: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,11 +143,6 @@ def prove(
         ConfigError: the machine, the job or the settings do not fit. The message names the fix.
         UnavailableError: the cluster or the job did not start.
     """
-    if settings.ownership.mode != "group":
-        raise ConfigError(
-            f"ownership.mode = {settings.ownership.mode!r}: a proof knows only workers that share the input as a group, so far. "
-            "Fix: --set ownership.mode=group"
-        )
     trial.directory.mkdir(parents=True, exist_ok=True)
     if any(trial.directory.iterdir()):
         raise ConfigError(f"{trial.directory} is not empty. Fix: another directory for this proof")
@@ -151,34 +157,41 @@ def prove(
         config = client_config(direct)
         topics = dict.fromkeys((*job.read_topics, *job.written_topics), trial.partitions)
         create_topics(config, topics, replicas=trial.brokers)
-        fleet = Fleet(
-            command_of(trial.reference, _options(trial, settings, proxies), trial.app_dir),
-            trial.directory,
-        )
+        fleet = _fleet(trial, job, settings, proxies)
         stack.callback(fleet.kill)
-        nemesis = Nemesis(cluster, proxies, fleet, settings.transaction.timeout_s)
         gauge = Gauge(direct, settings.group_for(job.name), *_partitions(job, trial.partitions))
         feeder = _Feeder(direct, job, feed(trial.seed), trial.rate)
+        listed = bool(settings.ownership.partitions)
+        inputs = Inputs(direct, settings.group_for(job.name), gauge, feeder.take, can_grow=not listed)
+        nemesis = Nemesis(cluster, proxies, fleet, inputs, settings.transaction.timeout_s)
+        # Of partitions that are given by count, each instance has its own; a program is one process, so there are more of it.
+        instances = settings.ownership.instances or 1
+        if trial.command is not None and settings.ownership.mode == "group":
+            instances = settings.workers.count
         began, began_at = time.time(), time.monotonic()
-        fleet.start(0)
+        for ordinal in range(instances):
+            fleet.start(ordinal)
         feeder.start()
         stack.callback(feeder.stop)
         gauge.start()
         stack.callback(gauge.stop)
         progress("starting the job", 0, 0)
-        _wait_for_workers(fleet, settings.workers.count)
+        _wait_for_workers(fleet, instances, settings.workers.count, proxies)
         injected = _torment(trial, nemesis, fleet, progress)
         progress("catching up", 0, 0)
+        _quiet(fleet, _TAIL_S)
         against = list(feeder.stop())
         caught_up = _drained(gauge, fleet, settings)
         gauge.stop()
         against += [] if caught_up else ["the job did not catch up after the last fault"]
         against += fleet.ended_for_good
         codes = fleet.end(settings.shutdown.grace_s + _STARTED_S)
-        against += [f"an instance ended with exit code {code} after SIGTERM" for code in codes if code]
+        if trial.command is None:  # what ends another program is its own affair
+            against += [f"an instance ended with exit code {code} after SIGTERM" for code in codes if code]
         progress("judging", 0, 0)
         history = read_history(sorted(trial.directory.glob("instance-*.log")))
-        verdict = judge(job, direct, history, against)
+        settles_s = settings.transaction.timeout_s + _EXPIRY_S if trial.command is not None else 0.0
+        verdict = judge(job, direct, cluster, history, against, inputs=inputs, settles_s=settles_s)
         return Proof(
             trial,
             began,
@@ -186,7 +199,7 @@ def prove(
             injected,
             gauge.samples,
             history,
-            feeder.records,
+            feeder.records - inputs.aborted,
             verdict,
             _recoveries(injected, history, began),
         )
@@ -207,8 +220,34 @@ def _arena(trial: Trial) -> Iterator[tuple[LocalKafka, list[HoldProxy]]]:
         yield cluster, [stack.enter_context(HoldProxy(port, upstream[port])) for port in ports]
 
 
-def _options(trial: Trial, settings: Settings, proxies: Sequence[HoldProxy]) -> list[str]:
+def _fleet(trial: Trial, job: Job, settings: Settings, proxies: Sequence[HoldProxy]) -> Fleet:
     servers = ",".join(f"{HOST}:{proxy.port}" for proxy in proxies)
+    if trial.command is None:
+        command = command_of(trial.reference, _options(trial, settings, servers), trial.app_dir)
+        return Fleet(command, trial.directory)
+    given: dict[str, object] = {
+        "kafka.bootstrap_servers": servers,
+        "group": settings.group_for(job.name),
+        "input.start": "earliest",
+        "workers.count": 1,
+    }
+    environment = _variables(settings) | {variable_of(name): str(value) for name, value in given.items()}
+    return Fleet(["sh", "-c", trial.command], trial.directory, environment, has_workers=False)
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """Every setting that was given, but secrets, as a variable: the way in which any program can read them."""
+    given = {}
+    for one in Settings.described():
+        value: object = reduce(getattr, one.name.split("."), settings)
+        named = settings.source_of(one.name) and one.name != "ownership.ordinal"  # which EOS_ORDINAL says
+        if named and not is_sensitive(one.name) and value is not None:
+            text = json.dumps(list(value) if isinstance(value, tuple) else value, default=str)
+            given[one.variable] = str(value) if isinstance(value, str | Path) else text
+    return given
+
+
+def _options(trial: Trial, settings: Settings, servers: str) -> list[str]:
     given = {"kafka.bootstrap_servers": servers, **TRIAL_SETTINGS, "workers.count": settings.workers.count}
     named = {option.partition("=")[0] for option in trial.options}
     added = [f"{name}={value}" for name, value in given.items() if name not in named]
@@ -222,15 +261,19 @@ def _partitions(job: Job, count: int) -> tuple[list[Partition], list[Partition]]
     )
 
 
-def _wait_for_workers(fleet: Fleet, count: int) -> None:
+def _wait_for_workers(fleet: Fleet, instances: int, workers: int, proxies: Sequence[HoldProxy]) -> None:
     def ready() -> bool:
         fleet.keep_up()
-        return len(fleet.workers()) >= count or bool(fleet.ended_for_good)
+        if fleet.has_workers:
+            there = len(fleet.workers()) >= instances * workers
+        else:  # a program says that it has begun by its first output
+            there = any(proxy.requests(ApiKey.PRODUCE) for proxy in proxies)
+        return there or bool(fleet.ended_for_good)
 
     if not Deadline(_STARTED_S).wait_for(ready) or fleet.ended_for_good:
-        log = fleet.ended_for_good or ["its workers did not start in time"]
+        log = fleet.ended_for_good or [f"it wrote nothing in {_STARTED_S:.0f} s"]
         raise ConfigError(
-            f"the job does not run: {log[0]}. Fix: what its log says; try `eos run` by itself first"
+            f"the job does not run: {log[0]}. Fix: what its log says; try `eos run`, or the program, by itself first"
         )
 
 
@@ -243,10 +286,7 @@ def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -
         if (trial.faults is not None and happened >= trial.faults) or (trial.faults is None and over.passed):
             return injected
         progress(str(fault), happened, trial.faults or 0)
-        quiet = Deadline(fault.quiet_s)
-        while not quiet.passed:
-            fleet.keep_up()
-            time.sleep(min(_POLL_S, quiet.left_s))
+        _quiet(fleet, fault.quiet_s)
         if not fleet.instances:
             return injected
         injected.append(nemesis.inject(fault))
@@ -260,12 +300,26 @@ def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -
     return injected
 
 
+def _quiet(fleet: Fleet, seconds: float) -> None:
+    deadline = Deadline(seconds)
+    while not deadline.passed:
+        fleet.keep_up()
+        time.sleep(min(_POLL_S, deadline.left_s))
+
+
 def _drained(gauge: Gauge, fleet: Fleet, settings: Settings) -> bool:
     deadline = Deadline(settings.transaction.timeout_s + _HEALED_S)
-    while not deadline.passed and fleet.instances:
+    moved, was = Deadline(_STALLED_S), 0
+    while not deadline.passed and not moved.passed and fleet.instances:
         fleet.keep_up()
-        if gauge.caught_up():
+        try:
+            now = gauge.look()
+        except EosError:  # no answer
+            continue
+        if not now.left:
             return True
+        if now.left != was:
+            moved, was = Deadline(_STALLED_S), now.left
         time.sleep(_POLL_S)
     return False
 
@@ -288,6 +342,7 @@ class _Feeder:
         self._source = iter(source)
         self._rate = rate
         self._over = threading.Event()
+        self._taking = threading.Lock()
         self._failed: list[str] = []
         self._thread = threading.Thread(target=self._feed, name="eos-prove-feeder", daemon=True)
 
@@ -303,14 +358,22 @@ class _Feeder:
     def _feed(self) -> None:
         began = time.monotonic()
         try:
-            while not self._over.is_set() and (chunk := list(islice(self._source, _CHUNK))):
-                produce_plain(self._config, (self._record(one) for one in chunk), timeout_s=_FEED_S)
-                self.records += len(chunk)
+            while not self._over.is_set() and (chunk := self.take(_CHUNK)):
+                produce_plain(self._config, chunk, timeout_s=_FEED_S)
                 self._over.wait(max(0.0, began + self.records / self._rate - time.monotonic()))
         except EosError as error:
             self._failed.append(f"the input could not be written: {error}")
         except Exception as error:  # noqa: BLE001 - of the user's generator
             self._failed.append(f"the input's generator raised {type(error).__name__}: {error}")
+
+    def take(self, number: int) -> list[OutputRecord]:
+        """The next records of the source; fewer at its end."""
+        with self._taking:
+            taken = []
+            for one in islice(self._source, number):
+                taken.append(self._record(one))
+                self.records += 1
+            return taken
 
     def _record(self, one: object) -> OutputRecord:
         if isinstance(one, OutputRecord):

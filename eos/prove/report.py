@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from statistics import quantiles
 
 from eos.errors import ConfigError
@@ -52,9 +53,13 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     shown = [
         ("faults that happened", _counted({str(kind): count for kind, count in happened.items()})),
         ("faults that did not", str(sum(not one.happened for one in proof.injected))),
-        ("transactions, as workers were told", _counted(transactions)),
-        ("input offsets committed, no worker told", f"{proof.verdict.unknown:,}"),
+        ("transactions, as the log has them", _counted(proof.verdict.transactions)),
     ]
+    if proof.trial.command is None:  # another program does not say what it was told
+        shown += [
+            ("transactions, as workers were told", _counted(transactions)),
+            ("input offsets committed, no worker told", f"{proof.verdict.unknown:,}"),
+        ]
     if report is not None:
         shown += [
             ("input records processed", f"{report.records:,} of {proof.records:,}"),
@@ -74,7 +79,13 @@ def replay_line(proof: Proof) -> str:
     """The command that makes the same faults again."""
     trial = proof.trial
     length = f"--faults {trial.faults}" if trial.faults is not None else f"--minutes {trial.minutes:g}"
-    words = ["eos prove", trial.reference, *trial.options, "--seed", str(trial.seed), length]
+    words = ["eos prove", trial.reference, *map(quote, trial.options), "--seed", str(trial.seed), length]
+    if trial.command is not None:
+        words += ["--run", quote(trial.command)]
+    if trial.source is not None:
+        words += ["--input", trial.source]
+    if trial.app_dir != Path.cwd():
+        words += ["--app-dir", quote(str(trial.app_dir))]
     words += ["--only", ",".join(trial.kinds), "--brokers", str(trial.brokers)]
     words += ["--partitions", str(trial.partitions), "--rate", str(trial.rate)]
     return " ".join(words)

@@ -7,7 +7,13 @@ from typing import Protocol
 
 from eos.errors import EosError, OffsetGapError
 from eos.events import Listener, PartitionsAssigned, PartitionsRevoked
-from eos.group.committed import committed_offsets, offsets_at, partitions_of, refuse_truncated
+from eos.group.committed import (
+    committed_offsets,
+    fresh_reader,
+    offsets_at,
+    partitions_of,
+    refuse_truncated,
+)
 from eos.group.expiry import refuse_expired
 from eos.group.guards import refuse_foreign
 from eos.group.metadata import OwnershipMode
@@ -191,9 +197,10 @@ class Assignment:
         if not (missing := [p for p in partitions if p not in committed]):
             return committed
         topics = {partition.topic for partition in missing}
-        stored = committed_offsets(
-            client, partitions_of(client, sorted(topics), timeout_s=within_s), timeout_s=within_s
-        )
+        # Not asked of the consumer: inside a callback of its own that would end the process (DESIGN.md, 68).
+        with fresh_reader(self._settings, self._group, stable=True) as reader:
+            known = partitions_of(reader, sorted(topics), timeout_s=within_s)
+        stored = committed_offsets(client, known, timeout_s=within_s)
         refuse_expired(self._settings, missing, stored, client)
         return committed | {p: stored[p] for p in missing if p in stored}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from eos.check.held_back import held_back
 from eos.deadline import Deadline
@@ -38,6 +39,7 @@ def verify(
     output_from: Mapping[Partition, int] | None = None,
     grown_from: Mapping[str, int] | None = None,
     order: bool | None = None,
+    archive: Mapping[Partition, Sequence[InputRecord]] | None = None,
 ) -> VerificationReport:
     """Compare a job's output with its committed input offsets, from outside.
 
@@ -64,6 +66,8 @@ def verify(
             before. Without it, each key belongs where the present count puts it.
         order: whether to compare the order of the outputs; None: unless Spark has committed the offsets, because a
             shuffle keeps no order. A batch function that returns several batches for one topic orders them itself.
+        archive: read_committed records in front of ``input_from`` that were kept before they were deleted, each partition
+            in offset order.
 
     Returns:
         What was compared and what differs. ``report.exactly_once`` is the verdict; ``report.rows()`` is a table of it.
@@ -99,7 +103,8 @@ def verify(
             grown_from=grown_from or {},
             order=not why_not,
         ) as comparison:
-            for record in reader.records(processed, lambda done, total: on_progress("input", done, total)):
+            read = reader.records(processed, lambda done, total: on_progress("input", done, total))
+            for record in chain(*(archive or {}).values(), read):
                 records[Partition(record.topic, record.partition)] += 1
                 comparison.expect(record, applied.to(record))
             for record in reader.records(written, lambda done, total: on_progress("output", done, total)):

@@ -10,6 +10,7 @@ import pytest
 
 from eos.errors import RetriableError
 from eos.kafka.admin import Admin, Mark
+from eos.kafka.topics import add_partitions
 from eos.offsets import Partition
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
@@ -51,6 +52,26 @@ def test_an_answer_that_did_not_come_is_left_out(proxy: HoldProxy, partition: Pa
         time.sleep(0.05)
     assert asked.answers() == {}
     held.release()
+
+
+def test_a_partition_that_was_added_since_the_first_question_is_answered_for(
+    bootstrap: str, partition: Partition
+) -> None:
+    """librdkafka's admin client does not learn of it by itself: the watch for stalled partitions was blind for such ones."""
+    client = {"bootstrap.servers": bootstrap}
+    admin = Admin(client)
+    assert admin.offsets_at(Mark.LAST_STABLE, [partition], WAIT_S) == {partition: 3}
+    add_partitions(client, partition.topic, 2)
+    added = Partition(partition.topic, 1)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            assert admin.offsets_at(Mark.LAST_STABLE, [partition, added], 1.0) == {partition: 3, added: 0}
+        except RetriableError:
+            assert time.monotonic() < deadline, "it is never answered"
+            time.sleep(0.2)
+        else:
+            return
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 0.001])

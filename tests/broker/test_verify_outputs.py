@@ -303,6 +303,26 @@ def test_deleted_input_needs_a_beginning(house: House) -> None:
         house.verified(input_from=dict.fromkeys(inputs, 9), output_from=output_from)
 
 
+def test_deleted_input_that_was_kept_is_judged_as_before(house: House) -> None:
+    records = house.load(40)
+    house.process(records[:30])
+    before = house.verified()
+    kept = {
+        Partition(house.source, p): [one for one in records if one.partition == p and one.offset < 10]
+        for p in range(2)
+    }
+    for p in range(2):
+        delete(house.bootstrap, TopicPartition(house.source, p, 10))
+    starts = dict.fromkeys(kept, 10)
+    report = verify(house.job, house.settings(), deadline_s=WAIT_S, input_from=starts, archive=kept)
+    assert before.exactly_once
+    assert report.exactly_once, report
+    assert report.records == before.records == 30
+    kept[Partition(house.source, 0)].pop()
+    report = verify(house.job, house.settings(), deadline_s=WAIT_S, input_from=starts, archive=kept)
+    assert report.differences[Difference.UNEXPECTED], "the archive counts"
+
+
 def test_deleted_output_needs_a_beginning(house: House) -> None:
     house.process(house.load(10))
     delete(house.bootstrap, TopicPartition(house.job.outputs[1], 0, 3))

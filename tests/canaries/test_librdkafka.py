@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -418,3 +419,34 @@ def test_offsets_that_are_asked_for_without_time_corrupt_the_heap(bootstrap: str
     command = [sys.executable, "-c", ASKS_WITHOUT_TIME, bootstrap, out]
     ends = (subprocess.run(command, check=False, capture_output=True, timeout=60) for _ in range(5))
     assert any(one.returncode < 0 for one in ends)
+
+
+ASKS_INSIDE_A_CALLBACK = """
+import sys, time, uuid
+from confluent_kafka import Consumer
+servers, topic = sys.argv[1:]
+def on_assign(consumer, partitions):
+    consumer.list_topics(topic, 10)
+    consumer.assign(partitions)
+config = {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "log_level": 0}
+consumer = Consumer(config | {"statistics.interval.ms": 1, "stats_cb": [].append})
+consumer.subscribe([topic], on_assign=on_assign)
+end = time.monotonic() + 20
+while time.monotonic() < end and not consumer.assignment():
+    consumer.poll(0.1)
+consumer.poll(0.5)
+"""
+
+
+def test_question_for_topics_inside_a_callback_ends_the_process_at_the_next_callback(
+    bootstrap: str, out: str
+) -> None:
+    """The inner call takes away what the outer one has noted for its callbacks (CallState). session/assignment asks another client."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKS_INSIDE_A_CALLBACK, bootstrap, out],
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGABRT
+    assert b"cs != NULL" in ended.stderr

@@ -239,6 +239,17 @@ def test_dropped_reply_leaves_the_connection_open(proxy: HoldProxy, broker: Fake
     assert broker.got == [1, 2]
 
 
+def test_swallowed_request_never_reaches_the_broker_and_its_client_waits(
+    proxy: HoldProxy, broker: FakeBroker
+) -> None:
+    proxy.swallow(ApiKey.END_TXN)
+    with Client(proxy) as client:
+        client.end(1)
+        client.end(2)
+        assert client.answer() == 2
+    assert broker.got == [2]
+
+
 def test_cut_before_keeps_the_request_from_the_broker(proxy: HoldProxy, broker: FakeBroker) -> None:
     called: list[int] = []
     proxy.cut(ApiKey.END_TXN, Edge.REQUEST, then=lambda frame: called.append(frame.correlation_id))

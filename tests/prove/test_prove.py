@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.prove.naive_loops import MISTAKES
 from tests.support.documents import blocks
 
 if TYPE_CHECKING:
@@ -48,7 +50,23 @@ def jobs(tmp_path: Path) -> Path:
     (tmp_path / "silent.py").write_text(NO_INPUT)
     (tmp_path / "shout.py").write_text(blocks("README.md")["A job"])
     (tmp_path / "shout_input.py").write_text(blocks("docs/TESTING.md")["Under fire"])
+    (tmp_path / "relay.py").write_text(blocks("docs/TESTING.md")["Under fire (2)"])
     return tmp_path
+
+
+# A zombie that has just produced; twice a commit that is answered as if it was fenced; a kill; offsets that cannot be added.
+ONE_SCHEDULE = ["--seed", "3894", "--faults", "5", "--only", "kill,error,zombie"]
+NAIVE = [
+    "copying:job",
+    *ONE_SCHEDULE,
+    *("--set", "ownership.mode=partition", "--set", "ownership.instances=2"),
+]
+
+
+def naive_loop(mistake: str) -> list[str]:
+    """`eos prove` of a plain loop."""
+    command = f"exec {sys.executable} {Path(__file__).with_name('naive_loops.py')} {mistake}"
+    return [*NAIVE, "--run", command]
 
 
 def prove(jobs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,12 +90,78 @@ def prove(jobs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_documents_job_stays_exactly_once_under_kills_and_late_and_lost_requests(jobs: Path) -> None:
     arguments = ["shout:job", "--input", "shout_input:whispers", "--seed", "4"]
-    ended = prove(jobs, *arguments, "--faults", "4", "--only", "kill,late,drop")
+    ended = prove(jobs, *arguments, "--faults", "2", "--only", "kill,late,drop")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert re.search(r"faults that happened +4 \(", ended.stdout)
+    assert re.search(r"faults that happened +2 \(", ended.stdout)
     assert re.search(r"exactly once +yes", ended.stdout)
     (read, fed) = re.search(r"processed +([\d,]+) of ([\d,]+)", ended.stdout).groups()  # type: ignore[union-attr]
     assert read == fed != "0"
+
+
+def test_the_documents_loop_of_ones_own_is_tried_by_its_command_line(jobs: Path) -> None:
+    (line,) = [line for line in blocks("docs/TESTING.md", "console")["Under fire (2)"].splitlines() if line]
+    assert line.startswith("$ eos prove ")
+    arguments = shlex.split(line.removeprefix("$ eos prove ").replace("python ", f"exec {sys.executable} "))
+    ended = prove(jobs, *arguments, "--seed", "4", "--faults", "1", "--only", "kill,drop")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"exactly once +yes", ended.stdout)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "anomaly"),
+    [
+        pytest.param("no-transaction", "duplicated", marks=pytest.mark.slow),
+        pytest.param("offsets-outside", "duplicated", marks=pytest.mark.slow),
+        pytest.param("no-rewind", "lost", marks=pytest.mark.slow),
+        pytest.param("no-comparison", "duplicated", marks=pytest.mark.slow),
+        ("random-id", "duplicated"),
+    ],
+)
+def test_a_loop_with_one_mistake_is_convicted(jobs: Path, mistake: str, anomaly: str) -> None:
+    assert mistake in MISTAKES
+    ended = prove(jobs, *naive_loop(mistake))
+    assert ended.returncode == 7, ended.stdout + ended.stderr
+    assert re.search(rf"^[\d,]+ {anomaly}$", ended.stdout, re.MULTILINE), ended.stdout
+    assert "Again: eos prove copying:job" in ended.stderr
+    assert f"{mistake}' --only kill,error,zombie" in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["eos", "plain"])
+def test_a_loop_without_the_mistakes_is_acquitted_under_the_same_schedule(jobs: Path, program: str) -> None:
+    arguments = naive_loop("none")
+    if program == "eos":
+        loop = f'{REPOSITORY / "docs/examples/own_loop.py"} "$EOS_KAFKA__BOOTSTRAP_SERVERS" originals copies'
+        arguments = ["copying:job", *ONE_SCHEDULE, "--set", "group=relay-originals"]
+        arguments += ["--run", f"exec {sys.executable} {loop}"]
+    ended = prove(jobs, *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"faults that happened +5 \(", ended.stdout)
+
+
+@pytest.mark.slow
+def test_workers_that_own_partitions_stay_exactly_once(jobs: Path) -> None:
+    arguments = ["--set", "ownership.mode=partition", "--set", "ownership.instances=2"]
+    ended = prove(jobs, "copying:job", *arguments, *ONE_SCHEDULE[:3], "8", "--only", "kill,late,drop,zombie")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+def test_outputs_that_say_what_they_are_made_of_were_committed_with_just_that(jobs: Path) -> None:
+    arguments = ["--seed", "5", "--faults", "8", "--set", "transaction.interval_ms=30"]
+    ended = prove(
+        jobs, "eos.prove.tagged:job", *arguments, "--only", "kill,pause,late,error,rebalance,zombie"
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"as the log has them +[\d,]+ \(.* committed\)", ended.stdout)
+
+
+@pytest.mark.slow
+def test_input_that_lives_leaves_the_job_exactly_once(jobs: Path) -> None:
+    """Each way once: the seed was chosen for that."""
+    ended = prove(jobs, "eos.prove.tagged:job", "--seed", "1358", "--faults", "5", "--only", "input")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"faults that did not +0", ended.stdout)
 
 
 @pytest.mark.slow
@@ -111,6 +195,7 @@ def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(jobs: 
         (["silent:job"], "sample_input"),
         (["copying:job", "--input", "copying:nothing"], "nothing"),
         (["copying:job", "--set", "ownership.mode=partition"], "ownership.mode"),
+        (["copying:job", *NAIVE[-4:], "--only", "rebalance"], "--only rebalance"),
         (["copying:job", "--report", "."], "not empty"),
     ],
 )

@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from eos.prove.faults import TRANSACTIONAL, Fault, Kind, faults
+from eos.prove.faults import ERRORS, TRANSACTIONAL, Fault, Kind, faults
+from eos.prove.inputs import WAYS
 from eos.testing.proxy import ApiKey, Edge
 
 
@@ -31,7 +32,12 @@ def test_every_kind_way_and_request_comes() -> None:
     assert {fault.api for fault in many if fault.kind is Kind.KILL} == {None, *TRANSACTIONAL}
     assert {fault.edge for fault in many} == set(Edge)
     assert len({fault.way for fault in many if fault.kind is Kind.DROP}) == 5
-    assert min(Counter(fault.kind for fault in many).values()) > 300
+    errors = [fault for fault in many if fault.kind is Kind.ERROR]
+    assert {(fault.api, fault.error) for fault in errors} >= {(ApiKey.FETCH, 6), (ApiKey.END_TXN, 47)}
+    assert {fault.api for fault in errors} == set(ERRORS)
+    assert all(fault.error == 0 for fault in many if fault.kind is not Kind.ERROR)
+    assert {fault.way for fault in many if fault.kind is Kind.INPUT} == set(WAYS)
+    assert min(Counter(fault.kind for fault in many).values()) > 200
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from eos.prove.fleet import Fleet
+
+WAIT_S = 30
 
 
 def test_what_an_earlier_instance_of_the_ordinal_wrote_is_not_read_as_the_next_ones(tmp_path: Path) -> None:
@@ -19,3 +25,50 @@ def test_what_an_earlier_instance_of_the_ordinal_wrote_is_not_read_as_the_next_o
     assert instance.wait(30) == 0
     assert [entry["event"] for entry in instance.read()] == ["started"]
     fleet.forget(instance)
+
+
+def test_who_is_behind_a_connection_is_found_by_its_port_also_below_a_shell(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as accepted:
+        server.settimeout(WAIT_S)
+        port = server.getsockname()[1]
+        connects = f"import socket; one = socket.create_connection(('127.0.0.1', {port})); one.recv(1)"
+        fleet = Fleet(["sh", "-c", f'{sys.executable} -c "{connects}"; true'], tmp_path, has_workers=False)
+        fleet.start(0)
+        instance = fleet.start(1)
+        try:
+            connections = [server.accept() for _ in range(2)]
+            ports = [address[1] for _, address in connections]
+            for connection, _ in connections:
+                accepted.enter_context(connection)
+            found = {fleet.behind(one) for one in ports}
+            assert {one[0].ordinal for one in found if one} == {0, 1}
+            fleet.leave(instance)
+            assert {one[0].ordinal for one in map(fleet.behind, ports) if one} == {0}
+            assert fleet.behind(port) is None
+        finally:
+            fleet.kill()
+
+
+def test_any_other_program_is_started_again_however_it_ended_but_with_0(tmp_path: Path) -> None:
+    """A third start ends with 0, which is for good."""
+    command = 'echo >> starts; [ "$(wc -l < starts)" -lt 3 ] && kill -9 $$; echo "$EOS_ORDINAL" > ended'
+    fleet = Fleet(["sh", "-c", f"cd {tmp_path}; {command}"], tmp_path, has_workers=False)
+    fleet.start(4)
+    deadline = time.monotonic() + WAIT_S
+    while fleet.instances and time.monotonic() < deadline:
+        fleet.keep_up()
+        time.sleep(0.05)
+    assert (tmp_path / "starts").read_text().count("\n") == 3
+    assert (tmp_path / "ended").read_text() == "4\n"
+    assert "instance 4 ended with exit code 0" in fleet.ended_for_good[0]
+
+
+def test_a_program_that_leaves_while_it_stands_still_is_gone_in_the_end(tmp_path: Path) -> None:
+    fleet = Fleet(["sleep", "60"], tmp_path, has_workers=False)
+    zombie = fleet.start(0)
+    assert zombie.whole.pause()
+    fleet.leave(zombie)
+    successor = fleet.start(0)
+    assert zombie.log != successor.log, "each is read for itself"
+    fleet.end(WAIT_S)
+    assert (zombie.code, successor.code) == (-signal.SIGKILL, -signal.SIGTERM)

@@ -152,3 +152,61 @@ def test_metadata_answer_loses_partitions_or_leaders_of_one_topic_and_stays_as_i
     assert frame.with_fewer_partitions(answer(listed=2), "unknown") == answer(listed=2)
     assert frame.with_no_brokers(answer(listed=2)) == answer(listed=2, brokers=0)
     assert frame.with_no_leader(answer(listed=2), "in") == answer(listed=2, error=5, leader=-1)
+
+
+ABSENT = b"\0"  # a string that is null, and no items
+
+
+def produce_answer(error: int, base: int) -> bytes:
+    """Of version 10, as the protocol guide lays it out: the second partition names a record and a message."""
+    records = b"\2" + struct.pack(">i", 3) + compact("bad") + b"\0"
+    quiet = struct.pack(">ihqqq", 0, error, base, -1, 0) + b"\1" + ABSENT + b"\0"
+    loud = struct.pack(">ihqqq", 1, error, base, -1, 0) + records + compact("why") + b"\0"
+    topic = compact("out") + b"\3" + quiet + loud + b"\0"
+    return struct.pack(">i", 42) + b"\0" + b"\2" + topic + struct.pack(">i", 7) + b"\0"
+
+
+def partitions_answer(version: int, error: int) -> bytes:
+    """Of AddPartitionsToTxn up to version 3 and of TxnOffsetCommit: by topic and partition."""
+    flexible = version >= 3
+    tags = b"\0" if flexible else b""
+    two = b"".join(struct.pack(">ih", n, error) + tags for n in (0, 1))
+    one_topic = (
+        b"\2" + compact("t") + b"\3" if flexible else struct.pack(">i", 1) + short("t") + struct.pack(">i", 2)
+    )
+    topics = one_topic + two + tags
+    return struct.pack(">i", 42) + tags + struct.pack(">i", 0) + topics + tags
+
+
+def group_answer(error: int) -> bytes:
+    one = struct.pack(">iqi", 0, 10, 5) + compact("eos1") + struct.pack(">h", 0) + b"\0"
+    topics = b"\2" + compact("in") + b"\2" + one + b"\0"
+    groups = b"\2" + compact("group") + topics + struct.pack(">h", error) + b"\0"
+    return struct.pack(">i", 42) + b"\0" + struct.pack(">i", 0) + groups + b"\0"
+
+
+def short_answer(version: int, error: int) -> bytes:
+    tags = b"\0" if version >= 3 else b""
+    return struct.pack(">i", 42) + tags + struct.pack(">ihqh", 0, error, 9, 4) + tags
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "well", "failed"),
+    [
+        (ApiKey.PRODUCE, 10, produce_answer(0, 8), produce_answer(47, -1)),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 0, partitions_answer(0, 0), partitions_answer(0, 47)),
+        (ApiKey.TXN_OFFSET_COMMIT, 3, partitions_answer(3, 0), partitions_answer(3, 47)),
+        (ApiKey.OFFSET_FETCH, 9, group_answer(0), group_answer(47)),
+        (ApiKey.INIT_PRODUCER_ID, 4, short_answer(4, 0), short_answer(4, 47)),
+        (ApiKey.ADD_OFFSETS_TO_TXN, 0, short_answer(0, 0), short_answer(0, 47)),
+        (ApiKey.END_TXN, 1, short_answer(1, 0), short_answer(1, 47)),
+    ],
+)
+def test_answer_becomes_an_error_and_stays_as_it_is_otherwise(
+    api_key: ApiKey, version: int, well: bytes, failed: bytes
+) -> None:
+    flexible = version >= {ApiKey.PRODUCE: 9, ApiKey.OFFSET_FETCH: 6, ApiKey.INIT_PRODUCER_ID: 2}.get(
+        api_key, 3
+    )
+    frame = Frame.parse(header(api_key, version, tags=b"\0" if flexible else b""))
+    assert frame.with_error(well, 47) == failed

@@ -51,6 +51,7 @@ class Connection:
         self._number = number
         self._client_reader = reader
         self._client = writer
+        self._client_port: int = (writer.get_extra_info("peername") or ("", 0))[1]
         self._pending: defaultdict[int, deque[_Pending]] = defaultdict(deque)
         self._all_answered = asyncio.Event()
         self._all_answered.set()
@@ -76,7 +77,7 @@ class Connection:
 
     async def _pump_requests(self, broker: asyncio.StreamWriter) -> None:
         while (payload := await _read_frame(self._client_reader)) is not None:
-            frame = Frame.parse(payload)
+            frame = Frame.parse(payload, self._client_port)
             rule = self._proxy.decide(self._number, frame)
             self._proxy.announce(frame, Edge.REQUEST)
             outcome = rule.outcome if rule else Outcome.FORWARDED
@@ -85,6 +86,8 @@ class Connection:
             if outcome is Outcome.CUT_BEFORE:
                 reset(self._client)
                 return
+            if outcome is Outcome.SWALLOWED:
+                continue
             if rule is not None and rule.hold is not None:
                 if rule.hold.reset_client:
                     reset(self._client)

@@ -82,7 +82,8 @@ class TxnOffsetCommit:
 class Frame:
     """One request as a client sent it, without the length in front.
 
-    ``api_key`` is a plain int: clients send requests that ``ApiKey`` does not name.
+    ``api_key`` is a plain int: clients send requests that ``ApiKey`` does not name. ``client_port``: where its connection
+    comes from, by which the process behind it is found; 0 if nobody said.
     """
 
     api_key: int
@@ -91,16 +92,17 @@ class Frame:
     client_id: str | None
     payload: bytes
     body_at: int
+    client_port: int = 0
 
     @classmethod
-    def parse(cls, payload: bytes) -> Frame:
+    def parse(cls, payload: bytes, client_port: int = 0) -> Frame:
         """The frame of a request's payload (what follows the four bytes of length)."""
         fields = _Fields(payload, flexible=False)
         api_key, api_version, correlation_id = fields.unpack(">hhi")
         client_id = fields.string()  # the client id keeps its old form in flexible headers too
         fields.flexible = _is_flexible(api_key, api_version)
         fields.skip_tags()
-        return cls(api_key, api_version, correlation_id, client_id, payload, fields.at)
+        return cls(api_key, api_version, correlation_id, client_id, payload, fields.at, client_port)
 
     @property
     def flexible(self) -> bool:
@@ -153,8 +155,69 @@ class Frame:
         _throttle_ms, error = fields.unpack(">ih")
         return int(error)
 
-    def with_fetch_error(self, answer: bytes, partition: int, error: int) -> bytes:
-        """The broker's answer to this Fetch, with an error in place of the records of one partition, in every topic."""
+    def with_error(self, answer: bytes, error: int) -> bytes:
+        """The broker's answer to this request, as if each part of it had failed with this error.
+
+        Known: Produce (version 9 or newer), Fetch, OffsetFetch (8 or newer), and the requests of transactions.
+        """
+        match self.api_key:
+            case ApiKey.FETCH:
+                return self.with_fetch_error(answer, None, error)
+            case ApiKey.OFFSET_FETCH:
+                return self._with_group_error(answer, error)
+            case ApiKey.PRODUCE:
+                return self._with_partition_errors(answer, error, ">qqq")
+            case ApiKey.ADD_PARTITIONS_TO_TXN | ApiKey.TXN_OFFSET_COMMIT:
+                return self._with_partition_errors(answer, error)
+        fields, edited = self._answer(answer, *_ANSWERED_WITH_THROTTLE_AND_ERROR), bytearray(answer)
+        struct.pack_into(">h", edited, fields.at + 4, error)
+        return bytes(edited)
+
+    def _with_partition_errors(self, answer: bytes, error: int, offsets: str = "") -> bytes:
+        """By topic and partition; ``offsets``: what follows a Produce's error, before the errors of single records."""
+        fields, edited = self._answer(answer, ApiKey(self.api_key)), bytearray(answer)
+        if not offsets:
+            fields.unpack(">i")  # throttle; in a Produce's answer it is the last field
+        for _ in range(fields.array_length()):
+            fields.string()
+            for _ in range(fields.array_length()):
+                struct.pack_into(">h", edited, fields.at + 4, error)
+                fields.unpack(">ih")
+                if offsets:
+                    struct.pack_into(">q", edited, fields.at, -1)
+                    fields.unpack(offsets)
+                    for _ in range(fields.array_length()):
+                        fields.unpack(">i")
+                        fields.string()
+                        fields.skip_tags()
+                    fields.string()
+                fields.skip_tags()
+            fields.skip_tags()
+        return bytes(edited)
+
+    def _with_group_error(self, answer: bytes, error: int) -> bytes:
+        fields, edited = self._answer(answer, ApiKey.OFFSET_FETCH), bytearray(answer)
+        fields.unpack(">i")  # throttle
+        for _ in range(fields.array_length()):
+            fields.string()  # group
+            for _ in range(fields.array_length()):
+                fields.string()  # topic
+                for _ in range(fields.array_length()):
+                    fields.unpack(">iqi")  # partition, offset, leader epoch
+                    fields.string()  # metadata
+                    fields.unpack(">h")  # error
+                    fields.skip_tags()
+                fields.skip_tags()
+            struct.pack_into(">h", edited, fields.at, error)
+            fields.unpack(">h")
+            fields.skip_tags()
+        return bytes(edited)
+
+    def with_fetch_error(self, answer: bytes, partition: int | None, error: int) -> bytes:
+        """The broker's answer to this Fetch, with an error in place of the records of one partition, in every topic.
+
+        None: of every partition.
+        """
         fields, edited = self._answer(answer, ApiKey.FETCH), bytearray(answer)
         fields.unpack(">ihi")  # throttle, error, session
         for _ in range(fields.array_length()):
@@ -170,7 +233,7 @@ class Frame:
                     fields.unpack(">i")  # preferred read replica
                 fields.skip(fields.bytes_length())
                 fields.skip_tags()
-                if number == partition:
+                if partition in (None, number):
                     struct.pack_into(">hqqq", edited, at + 4, error, -1, -1, -1)
             fields.skip_tags()
         return bytes(edited)

@@ -134,6 +134,18 @@ class HoldProxy:
         """Send one request twice; the client gets the first answer."""
         self._add(Rule(api_key, Outcome.DUPLICATED, nth, 1, client_id, where))
 
+    def swallow(
+        self,
+        api_key: ApiKey,
+        *,
+        nth: int = 1,
+        times: int = 1,
+        client_id: str | None = None,
+        where: Where | None = None,
+    ) -> None:
+        """Keep a request from the broker and leave the client's connection open: it waits for an answer that never comes."""
+        self._add(Rule(api_key, Outcome.SWALLOWED, nth, times, client_id, where))
+
     def drop_reply(
         self,
         api_key: ApiKey,

@@ -28,6 +28,7 @@ class Outcome(Enum):
     FORWARDED = "forwarded"
     HELD = "held"
     DUPLICATED = "duplicated"
+    SWALLOWED = "swallowed, and the broker never saw it"
     REPLY_DROPPED = "reply dropped"
     REPLY_EDITED = "reply edited"
     CUT_BEFORE = "cut before the broker saw it"

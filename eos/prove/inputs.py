@@ -1,0 +1,163 @@
+"""Inputs that live: what other programs and the brokers do to a job's input topics while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.group.committed import committed_offsets, fresh_reader, offsets_at
+from eos.kafka.admin import Admin, Mark
+from eos.kafka.config import client_config
+from eos.kafka.producer import TransactionalClient
+from eos.kafka.topics import add_partitions, delete_records
+from eos.offsets import Partition
+from eos.prove.gauge import Gauge
+from eos.records import InputRecord, OutputRecord
+from eos.settings import Settings
+from eos.verifier.logs import LogReader, Range
+
+_CALL_S = 10.0
+_FOREIGN_RECORDS = 100
+_FOREIGN_TIMEOUT_S = 60.0
+WAYS = (
+    "records deleted",
+    "foreign records aborted",
+    "foreign transaction open, then committed",
+    "foreign transaction open, then aborted",
+    "partition added",
+)
+
+
+class Inputs:
+    """The input topics of a trial.
+
+    Attributes:
+        aborted: how many records of the input were written by transactions that were aborted.
+        archive: the records that were deleted, each partition from offset 0 on: what they make is judged all the same.
+
+    Args:
+        settings: the job's, at the brokers' own addresses.
+        group: whose committed offsets say what is processed.
+        gauge: is told of partitions that are added.
+        take: so many further records of the input, for another writer to write.
+        can_grow: whether the job takes up partitions that are added.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        gauge: Gauge,
+        take: Callable[[int], Sequence[OutputRecord]],
+        *,
+        can_grow: bool,
+    ) -> None:
+        self.aborted = 0
+        self.archive: dict[Partition, list[InputRecord]] = defaultdict(list)
+        self._settings, self._group, self._gauge = settings, group, gauge
+        self._config = client_config(settings)
+        self._admin = Admin(self._config)
+        self._take = take
+        self._can_grow = can_grow
+        self._archived: dict[Partition, int] = {}
+        self._numbers = count()
+
+    @property
+    def archived(self) -> Mapping[Partition, int]:
+        """Up to which offset the records of a partition are in the archive."""
+        return self._archived
+
+    def change(
+        self, way: str, share: float, seconds: float, wait: Callable[[float], object]
+    ) -> tuple[bool, str]:
+        """Let something happen; whether it did, and what. ``wait``: lets time pass."""
+        inputs = self._gauge.inputs
+        try:
+            if way == "records deleted":
+                return self._delete(share)
+            if way == "partition added":
+                return self._grow(inputs[int(share * len(inputs))].topic)
+            return self._foreign(seconds if "open" in way else 0.0, wait, commit="committed" in way)
+        except EosError as error:
+            return False, str(error)
+
+    def _delete(self, share: float) -> tuple[bool, str]:
+        """A part of what is processed of a partition, from the beginning; all of it now and then."""
+        with fresh_reader(self._settings, self._group, stable=True) as reader:
+            stored = committed_offsets(reader, self._gauge.inputs, timeout_s=_CALL_S)
+        processed = {p: one.offset for p, one in sorted(stored.items()) if one.offset > self._begin(p)}
+        if not processed:
+            return False, "nothing is processed yet"
+        number, part = divmod(share * len(processed), 1)
+        partition = list(processed)[int(number)]
+        start, committed = self._begin(partition), processed[partition]
+        until = start + max(1, round((committed - start) * min(1.0, 2 * part)))
+        with LogReader(self._settings, self._group, Deadline(_CALL_S)) as records:
+            self.archive[partition] += records.records({partition: Range(start, until)})
+        self._archived[partition] = until
+        delete_records(self._config, {partition: until}, timeout_s=_CALL_S)
+        asked = offsets_at(self._settings, Mark.START, [partition], admin=self._admin, timeout_s=_CALL_S)
+        now = asked[partition]
+        return now == until, f"{partition} begins at {now}, its committed offset was {committed}"
+
+    def _begin(self, partition: Partition) -> int:
+        return self._archived.get(partition, 0)
+
+    def _grow(self, topic: str) -> tuple[bool, str]:
+        if not self._can_grow:
+            return False, "the job's partitions are listed"
+        new = Partition(topic, sum(1 for one in self._gauge.inputs if one.topic == topic))
+        add_partitions(self._config, topic, new.number + 1, timeout_s=_CALL_S)
+        self._gauge.inputs = [*self._gauge.inputs, new]
+        return True, f"{new}"
+
+    def _foreign(self, seconds: float, wait: Callable[[float], object], *, commit: bool) -> tuple[bool, str]:
+        """The records of another writer's transaction, in any partitions."""
+        client = TransactionalClient(
+            {
+                **self._config,
+                "transactional.id": f"foreign-{next(self._numbers)}",
+                "transaction.timeout.ms": int(_FOREIGN_TIMEOUT_S * 1000),
+                "partitioner": "murmur2_random",
+                "sticky.partitioning.linger.ms": 0,
+                "log_level": 0,
+            },
+            transaction_timeout_s=_FOREIGN_TIMEOUT_S,
+        )
+        records = self._take(_FOREIGN_RECORDS)
+        self.aborted += len(records)
+        try:
+            client.init(_CALL_S)
+            client.begin()
+            try:
+                held_back = self._written(client, records)
+                began = time.monotonic()
+                wait(seconds)
+            except BaseException:
+                client.abort(_CALL_S)
+                raise
+            (client.commit if commit else client.abort)(_CALL_S)
+            self.aborted -= len(records) if commit else 0
+        finally:
+            client.close()
+        done = "committed" if commit else "aborted"
+        text = f"{done} after {time.monotonic() - began:.1f} s; at least {held_back} partition(s) held back"
+        return held_back > 0, text
+
+    def _written(self, client: TransactionalClient, records: Sequence[OutputRecord]) -> int:
+        """Of how many partitions the last stable offset stands behind then; waits until one does."""
+        deadline = Deadline(_CALL_S)
+        for one in records:
+            client.produce(one.topic, [one.value], [one.key], headers=[list(one.headers)], deadline=deadline)
+        while True:
+            lsos, ends = (
+                offsets_at(self._settings, mark, self._gauge.inputs, admin=self._admin, timeout_s=_CALL_S)
+                for mark in (Mark.LAST_STABLE, Mark.HIGH_WATERMARK)
+            )
+            behind = sum(1 for partition, end in ends.items() if lsos[partition] < end)
+            if behind or deadline.passed:
+                return behind
