@@ -31,6 +31,9 @@ pytestmark = pytest.mark.broker
 ALWAYS = 1_000_000
 PARTITION = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
 MODES = pytest.mark.parametrize("owned", [{}, PARTITION], ids=["group", "partition"])
+GROUP_AND_SLOW_PARTITION = pytest.mark.parametrize(
+    "owned", [{}, pytest.param(PARTITION, marks=pytest.mark.slow)], ids=["group", "partition"]
+)
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_offset_that_is_gone_when_a_partition_is_taken_over_is_refused(
     assert job.check(bootstrap).processed == 20
 
 
-@MODES
+@GROUP_AND_SLOW_PARTITION
 def test_consumer_that_metadata_without_brokers_leave_offline_ends_the_job_as_unavailable(
     bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
 ) -> None:
@@ -106,7 +109,7 @@ def test_consumer_that_metadata_without_brokers_leave_offline_ends_the_job_as_un
     assert job.check(bootstrap).processed == 40
 
 
-@MODES
+@GROUP_AND_SLOW_PARTITION
 def test_coordinator_that_never_gets_its_log_loaded_is_named_and_nothing_is_processed(
     bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
 ) -> None:
@@ -137,9 +140,7 @@ def test_own_offset_that_is_gone_ends_the_wait_for_the_end_of_the_input(
     assert job.check(bootstrap).processed == 40
 
 
-@pytest.mark.parametrize(
-    "owned", [{}, pytest.param(PARTITION, marks=pytest.mark.slow)], ids=["group", "partition"]
-)
+@GROUP_AND_SLOW_PARTITION
 def test_broker_that_knows_fewer_partitions_than_the_group_has_offsets_of_is_refused(
     bootstrap: str, proxy: HoldProxy, job: FaultJob, owned: dict[str, object]
 ) -> None:
