@@ -412,6 +412,8 @@ class FakeConsumer(FakeReader):
     def watermarks(self, partition: Partition) -> None:
         return None
 
+    disconnected_s = 0.0
+
     def queue_length(self) -> tuple[int, int]:
         return 0, 0
 
