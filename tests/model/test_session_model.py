@@ -761,15 +761,17 @@ TestSession = SessionMachine.TestCase
 def machine() -> Iterator[SessionMachine]:
     """A session that has committed some records of all partitions."""
     machine = SessionMachine()
-    machine.open()
-    machine.fetch_and_stage(1)
-    machine.fetch_and_stage(6)
-    machine.produce()
-    machine.commit_soon()
-    machine.join(True)
-    assert [machine.world.committed(p) for p in PARTITIONS] == [3, 2, 2]
-    yield machine
-    machine.teardown()
+    try:
+        machine.open()
+        machine.fetch_and_stage(1)
+        machine.fetch_and_stage(6)
+        machine.produce()
+        machine.commit_soon()
+        machine.join(True)
+        assert [machine.world.committed(p) for p in PARTITIONS] == [3, 2, 2]
+        yield machine
+    finally:  # also what it has patched, which every later test of this process would meet
+        machine.teardown()
 
 
 @pytest.mark.parametrize("how", ["fenced", "lost", "revoked"])

@@ -299,9 +299,11 @@ class ShardMachine(RuleBasedStateMachine):
         self.threatened = False  # a rival has been there since the owner last proved the shard to be its own
 
     def teardown(self) -> None:
-        self.world.faults.clear()
-        self.producer.close()
-        self.patch.undo()
+        try:
+            self.world.faults.clear()
+            self.producer.close()
+        finally:
+            self.patch.undo()
 
     # --- the owner's life ------------------------------------------------------------------------------
 
