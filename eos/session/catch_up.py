@@ -69,6 +69,8 @@ class CatchUp:
         self._set_back_at: dict[Partition, float] = {}
         self._reached = False
         self._asked_at = 0.0
+        self._answered_at = time.monotonic()
+        self._unanswered_s = settings.input.offline_timeout_ms / 1000
 
     def close(self) -> None:
         """Close the client that reads the offsets."""
@@ -81,7 +83,8 @@ class CatchUp:
             mine: what the caller has committed last, per partition that it owns.
 
         Raises:
-            UnavailableError: a transaction of another writer has held some of it back for too long.
+            UnavailableError: a transaction of another writer has held some of it back for too long, or nothing was answered for
+                ``input.offline_timeout_ms``.
             FencedError: the offset of an own partition was set back from outside.
         """
         now = time.monotonic()
@@ -99,12 +102,23 @@ class CatchUp:
                     )
                 ]
                 stable = self._admin.offsets_at(Mark.LAST_STABLE, behind, _CALL_S)
-            except RetriableError:
-                return False  # asked again; also while a transaction is pending on the offsets
+            except RetriableError as error:  # also while a transaction is pending on the offsets
+                self._refuse_no_answer(now, error)
+                return False
+            self._answered_at = now
             self._reached = not behind
             self._refuse_set_back({p: stored[p].offset if p in stored else None for p in behind}, mine)
             self._look_for_what_is_held_back(stable)
         return self._reached
+
+    def _refuse_no_answer(self, now: float, error: RetriableError) -> None:
+        if now - self._answered_at > self._unanswered_s:
+            raise UnavailableError(
+                f"for {now - self._answered_at:.0f} s (input.offline_timeout_ms) the cluster has not said how far the group is, so "
+                f"whether all input is processed is not known; the last answer: {error}. Nothing is lost. Fix: look at the "
+                "brokers, and run again",
+                code=error.code,
+            ) from error
 
     def _refuse_set_back(self, behind: Mapping[Partition, int | None], mine: OffsetVector) -> None:
         """The caller reads on from its own commit, so input before that would never be processed."""

@@ -267,8 +267,8 @@ class InputSettings(Table):
         default=900_000,
         ge=1_000,
         le=_MAX_MS,
-        description="milliseconds after which a consumer that is connected to no broker ends the job (exit code 5): a client may "
-        "have lost all of them for good",
+        description="milliseconds after which a consumer that is connected to no broker ends the job (exit code 5), for a client may "
+        "have lost all of them for good; and a run that catches up and gets no answer to how far the group is",
     )
 
     @property

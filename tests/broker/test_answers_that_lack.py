@@ -127,6 +127,22 @@ def test_coordinator_that_never_gets_its_log_loaded_is_named_and_nothing_is_proc
     assert job.check(bootstrap).processed == 20
 
 
+def test_run_that_is_never_told_how_far_its_group_is_ends_as_unavailable(
+    bootstrap: str, proxy: HoldProxy
+) -> None:
+    job = fault_job(bootstrap, pause_ms=100)
+    job.load(bootstrap, 40, "a")
+    settings = settings_for(proxy.bootstrap_servers, input__offline_timeout_ms=3_000)
+    with in_thread(job, settings, until_caught_up=True) as running:
+        running.wait_for_commits(5)
+        proxy.edit_reply(ApiKey.OFFSET_FETCH, lambda f, a: f.with_group_error(a, 15), times=ALWAYS)
+        with pytest.raises(
+            UnavailableError, match=r"for \d+ s \(input\.offline_timeout_ms\) .* how far the group is"
+        ):
+            running.wait(60)
+    assert job.check(bootstrap).processed == 40
+
+
 def test_own_offset_that_is_gone_ends_the_wait_for_the_end_of_the_input(
     bootstrap: str, proxy: HoldProxy, job: FaultJob
 ) -> None:

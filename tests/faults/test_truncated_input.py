@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import OffsetGapError, Session
+from eos import OffsetGapError, Session, retry
 from eos.events import PartitionsAssigned, Rewound
+from eos.kafka.admin import Admin, Mark
 from eos.local import QUICK_START, LocalKafka
 from eos.offsets import Partition
 from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
@@ -65,13 +66,21 @@ class Truncated:
     def keep(self) -> None:
         self._broker.stop_broker(1)
         shutil.copytree(self._log, self._kept)
-        self._broker.restart_broker(1)
+        self._start()
 
     def put_back(self) -> None:
         self._broker.stop_broker(1)
         shutil.rmtree(self._log)
         shutil.copytree(self._kept, self._log)
+        self._start()
+
+    def _start(self) -> None:
+        """Until the partition has its leader, which comes a moment after the broker answers."""
         self._broker.restart_broker(1)
+        admin = Admin({"bootstrap.servers": self._broker.bootstrap_servers})
+        retry.ask(
+            lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, [Partition(self._topic, 0)], s), within_s=20
+        )
 
     def fill(self) -> None:
         """COMMITTED records, of which the copy has the first."""
