@@ -11,10 +11,9 @@ from eos.shards import OrdinalShard, PartitionShard, Shard
 
 def settings_of(bootstrap: str = "", /, **given: object) -> Settings:
     """Settings for a cluster, by dotted name, or with ``__`` for the dot."""
-    overrides: dict[str, Any] = {name.replace("__", "."): value for name, value in given.items()}
-    return Settings.load(
-        overrides=overrides | ({"kafka.bootstrap_servers": bootstrap} if bootstrap else {}), environ={}
-    )
+    overrides: dict[str, Any] = {"kafka.bootstrap_servers": bootstrap} if bootstrap else {}
+    overrides |= {name.replace("__", "."): value for name, value in given.items()}
+    return Settings.load(overrides=overrides, environ={})
 
 
 def owning(mode: str, source: str) -> dict[str, object]:
