@@ -116,7 +116,7 @@ def test_coordinator_that_never_gets_its_log_loaded_is_named_and_nothing_is_proc
     process_twenty_of_forty(bootstrap, job, owned)
     proxy.edit_reply(
         ApiKey.OFFSET_FETCH,
-        lambda frame, answer: frame.with_group_error(answer, KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        lambda frame, answer: frame.with_error(answer, KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
         times=ALWAYS,
     )
     with pytest.raises(
@@ -135,7 +135,7 @@ def test_run_that_is_never_told_how_far_its_group_is_ends_as_unavailable(
     settings = settings_for(proxy.bootstrap_servers, input__offline_timeout_ms=3_000)
     with in_thread(job, settings, until_caught_up=True) as running:
         running.wait_for_commits(5)
-        proxy.edit_reply(ApiKey.OFFSET_FETCH, lambda f, a: f.with_group_error(a, 15), times=ALWAYS)
+        proxy.edit_reply(ApiKey.OFFSET_FETCH, lambda f, a: f.with_error(a, 15), times=ALWAYS)
         with pytest.raises(
             UnavailableError, match=r"for \d+ s \(input\.offline_timeout_ms\) .* how far the group is"
         ):

@@ -116,18 +116,18 @@ NO_RACK = b"\0"
 
 
 def test_offset_fetch_answer_loses_the_offset_of_one_partition_or_all_for_an_error_of_the_group() -> None:
-    def answer(*, offset: int = 10, epoch: int = 5, topics: int = 1, error: int = 0) -> bytes:
+    def answer(*, offset: int = 10, epoch: int = 5, error: int = 0) -> bytes:
         def one(number: int, offset: int, epoch: int) -> bytes:
             return struct.pack(">iqi", number, offset, epoch) + compact("eos1") + struct.pack(">h", 0) + b"\0"
 
         partitions = b"\3" + one(0, offset, epoch) + one(1, 20, 5)
-        listed = bytes([topics + 1]) + topics * (compact("in") + partitions + b"\0")
-        groups = b"\2" + compact("group") + listed + struct.pack(">h", error) + b"\0"
+        topics = b"\2" + compact("in") + partitions + b"\0"
+        groups = b"\2" + compact("group") + topics + struct.pack(">h", error) + b"\0"
         return struct.pack(">i", 42) + b"\0" + struct.pack(">i", 0) + groups + b"\0"
 
     frame = Frame.parse(header(ApiKey.OFFSET_FETCH, 9, tags=b"\0"))
     assert frame.with_no_offset(answer(), 0) == answer(offset=-1, epoch=-1)
-    assert frame.with_group_error(answer(), 14) == answer(topics=0, error=14)
+    assert frame.with_error(answer(), 14) == answer(error=14)
 
 
 def test_metadata_answer_loses_partitions_or_leaders_of_one_topic_and_stays_as_it_is_otherwise() -> None:

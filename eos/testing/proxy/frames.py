@@ -7,6 +7,7 @@ as unsigned varints (plus one) and has tagged fields, in the request header too.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -196,21 +197,9 @@ class Frame:
         return bytes(edited)
 
     def _with_group_error(self, answer: bytes, error: int) -> bytes:
-        fields, edited = self._answer(answer, ApiKey.OFFSET_FETCH), bytearray(answer)
-        fields.unpack(">i")  # throttle
-        for _ in range(fields.array_length()):
-            fields.string()  # group
-            for _ in range(fields.array_length()):
-                fields.string()  # topic
-                for _ in range(fields.array_length()):
-                    fields.unpack(">iqi")  # partition, offset, leader epoch
-                    fields.string()  # metadata
-                    fields.unpack(">h")  # error
-                    fields.skip_tags()
-                fields.skip_tags()
-            struct.pack_into(">h", edited, fields.at, error)
-            fields.unpack(">h")
-            fields.skip_tags()
+        edited = bytearray(answer)
+        for _, at in self._stored_offsets(answer):
+            struct.pack_into(">h", edited, at, error)
         return bytes(edited)
 
     def with_fetch_error(self, answer: bytes, partition: int | None, error: int) -> bytes:
@@ -257,63 +246,36 @@ class Frame:
 
         In every topic; an offset counts as none if it is -1, whatever metadata comes with it.
         """
-        fields, edited = self._answer(answer, ApiKey.OFFSET_FETCH), bytearray(answer)
+        edited = bytearray(answer)
+        for listed, _ in self._stored_offsets(answer):
+            for at in listed:
+                if struct.unpack_from(">i", answer, at) == (partition,):
+                    struct.pack_into(">qi", edited, at + 4, -1, -1)
+        return bytes(edited)
+
+    def _stored_offsets(self, answer: bytes) -> Iterator[tuple[list[int], int]]:
+        """In the answer to an OffsetFetch: where each partition of a group starts, and where the error of the group stands."""
+        fields = self._answer(answer, ApiKey.OFFSET_FETCH)
         fields.unpack(">i")  # throttle
         for _ in range(fields.array_length()):
+            listed = []
             fields.string()  # group
             for _ in range(fields.array_length()):
                 fields.string()  # topic
                 for _ in range(fields.array_length()):
-                    at = fields.at
-                    (number,) = fields.unpack(">i")
-                    fields.unpack(">qi")  # offset, leader epoch
+                    listed.append(fields.at)
+                    fields.unpack(">iqi")  # partition, offset, leader epoch
                     fields.string()  # metadata
                     fields.unpack(">h")  # error
                     fields.skip_tags()
-                    if number == partition:
-                        struct.pack_into(">qi", edited, at + 4, -1, -1)
                 fields.skip_tags()
+            yield listed, fields.at
             fields.unpack(">h")  # error
             fields.skip_tags()
-        return bytes(edited)
-
-    def with_group_error(self, answer: bytes, error: int) -> bytes:
-        """The broker's answer to this OffsetFetch (version 8 or newer), with an error of each group and none of its offsets."""
-        fields = self._answer(answer, ApiKey.OFFSET_FETCH)
-        fields.unpack(">i")  # throttle
-        edited = bytearray(answer[: fields.at])
-        count = fields.array_length()
-        edited.append(count + 1)
-        for _ in range(count):
-            at = fields.at
-            fields.string()  # group
-            edited += answer[at : fields.at] + bytes([1])  # no topics
-            for _ in range(fields.array_length()):
-                fields.string()
-                for _ in range(fields.array_length()):
-                    fields.unpack(">iqi")  # partition, offset, leader epoch
-                    fields.string()  # metadata
-                    fields.unpack(">h")
-                    fields.skip_tags()
-                fields.skip_tags()
-            fields.unpack(">h")
-            edited += struct.pack(">h", error)
-            at = fields.at
-            fields.skip_tags()
-            edited += answer[at : fields.at]
-        return bytes(edited) + answer[fields.at :]
 
     def with_no_brokers(self, answer: bytes) -> bytes:
         """The broker's answer to this Metadata (version 12 or newer), with its topics and without any broker."""
-        fields = self._answer(answer, ApiKey.METADATA)
-        fields.unpack(">i")  # throttle
-        start = fields.at
-        for _ in range(fields.array_length()):
-            fields.unpack(">i")  # broker
-            fields.string()
-            fields.unpack(">i")
-            fields.string()
-            fields.skip_tags()
+        fields, start = self._behind_brokers(answer)
         return answer[:start] + bytes([1]) + answer[fields.at :]
 
     def with_fewer_partitions(self, answer: bytes, topic: str) -> bytes:
@@ -334,14 +296,7 @@ class Frame:
 
     def _listed_partitions(self, answer: bytes, topic: str) -> list[int]:
         """Where the partitions of a topic start in the answer to a Metadata, and where the last one ends."""
-        fields = self._answer(answer, ApiKey.METADATA)
-        fields.unpack(">i")  # throttle
-        for _ in range(fields.array_length()):
-            fields.unpack(">i")  # broker
-            fields.string()
-            fields.unpack(">i")
-            fields.string()
-            fields.skip_tags()
+        fields, _ = self._behind_brokers(answer)
         fields.string()  # cluster
         fields.unpack(">i")  # controller
         for _ in range(fields.array_length()):
@@ -361,6 +316,19 @@ class Frame:
             fields.unpack(">i")  # operations
             fields.skip_tags()
         return []
+
+    def _behind_brokers(self, answer: bytes) -> tuple[_Fields, int]:
+        """The fields behind the brokers that the answer to a Metadata lists, and where that list starts."""
+        fields = self._answer(answer, ApiKey.METADATA)
+        fields.unpack(">i")  # throttle
+        start = fields.at
+        for _ in range(fields.array_length()):
+            fields.unpack(">i")  # broker
+            fields.string()
+            fields.unpack(">i")
+            fields.string()
+            fields.skip_tags()
+        return fields, start
 
     def _answer(self, answer: bytes, *known: ApiKey) -> _Fields:
         """The fields behind the header of the answer to this request, which has to be one of these."""
