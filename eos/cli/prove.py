@@ -86,8 +86,9 @@ def prove(
     Starts a cluster of its own, feeds the job, and lets accidents happen by a seeded
     schedule: workers are killed at the edges of their requests, paused until they are
     zombies, requests arrive late, twice or never, are answered by errors, brokers fail,
-    workers join and leave, transactions expire, input is deleted or held back. Then all is healed, the job catches up, and its output
-    is compared with its input as by `eos verify`; what its workers were told must fit.
+    workers join and leave, transactions expire, input is deleted or held back. Then all is
+    healed, the job catches up, and its output is compared with its input as by `eos verify`;
+    what its workers were told must fit.
 
     The input is made by a function of a seed that yields values (bytes), (key, value)
     pairs, or eos.OutputRecord for a certain topic. Your cluster is not touched.

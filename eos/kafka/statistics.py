@@ -12,6 +12,8 @@ from eos.offsets import Partition
 # per partition (measured: 0.5 s each); the statistics hold what the last fetch brought.
 INTERVAL_MS = 2_000
 
+_NONE = -1  # the broker of a partition without one, and the number of a broker that is not learned yet
+
 
 class Watermarks(NamedTuple):
     """The last stable offset and the end of the log."""
@@ -36,7 +38,7 @@ class ConsumerStatistics:
     Attributes:
         count: how many have come.
         queue_length: records that waited to be consumed when the last ones were taken.
-        connected: whether a broker was connected.
+        connected: whether a broker was connected, and one of those that the consumer fetches from if it wants records.
         watermarks: as the last fetches brought them, by partition.
         fetch_states: how far each partition has been fetched.
     """
@@ -52,7 +54,16 @@ class ConsumerStatistics:
         self.connected = False
         with suppress(ValueError, KeyError, TypeError):
             report = json.loads(text)
-            self.connected = any(broker["state"] == "UP" for broker in report["brokers"].values())
+            up = {broker["nodeid"] for broker in report["brokers"].values() if broker["state"] == "UP"}
+            # Metadata without brokers can leave the group's coordinator connected and each partition without any broker
+            # (librdkafka 2.16). One whose queue holds records is not fetched, and its connection may be closed as idle.
+            wanted = {
+                marks["broker"]
+                for found in report["topics"].values()
+                for marks in found["partitions"].values()
+                if marks["fetch_state"] == "active" and not marks["fetchq_cnt"]
+            }
+            self.connected = bool(up & (wanted - {_NONE}) if wanted else up)
             self.count, self.queue_length = self.count + 1, 0
             for topic, found in report["topics"].items():
                 for number, marks in found["partitions"].items():

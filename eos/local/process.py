@@ -131,23 +131,12 @@ def spawn(
     return identity, guard
 
 
-def send(identity: Identity, number: signal.Signals) -> bool:
-    """Send a signal to that very process; False if it has ended."""
+def send(identity: Identity, number: signal.Signals, *, to_group: bool = False) -> bool:
+    """Send a signal to that very process, or to all of the group that it leads; False if it has ended."""
     if not identity.alive:
         return False
     try:
-        os.kill(identity.pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def send_to_group(leader: Identity, number: signal.Signals) -> bool:
-    """Send a signal to all of the group that this process leads; False if it has ended."""
-    if not leader.alive:
-        return False
-    try:
-        os.killpg(leader.pid, number)
+        (os.killpg if to_group else os.kill)(identity.pid, number)
     except ProcessLookupError:
         return False
     return True

@@ -48,7 +48,7 @@ class _Segment(NamedTuple):
 
 
 class _Covering(NamedTuple):
-    """The committed offset of an input partition went up to ``end`` by this producer's so-manieth commit of offsets."""
+    """A commit of offsets of this producer, by its number, took the committed offset of an input partition to ``end``."""
 
     end: int
     producer_id: int

@@ -8,20 +8,22 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eos.deadline import Deadline
 from eos.exits import ExitCode
-from eos.local.process import Identity, connects_from, identity_of, pause, send, send_to_group
+from eos.local.process import Identity, connects_from, identity_of, pause, send
 
 # After these an operator's supervisor (a StatefulSet, say) starts `eos run` again, and so does the fleet.
 RESTARTED = frozenset({ExitCode.FENCED, ExitCode.UNAVAILABLE})
 _END_S = 10.0
 _MAX_RESTARTS = 50  # in a row
 _STABLE_S = 5.0  # an instance that ran this long starts its count of restarts anew
+_POLL_S = 0.05
 _PAUSE_S = 0.5  # before an instance is started again that has just been started
 
 
@@ -46,7 +48,7 @@ class Worker:
 
     def send(self, number: signal.Signals) -> bool:
         """Send a signal; False if it has ended."""
-        return (send_to_group if self.with_group else send)(self.identity, number)
+        return send(self.identity, number, to_group=self.with_group)
 
     def pause(self) -> bool:
         """SIGSTOP, and wait until it stands still; False if it has ended."""
@@ -229,6 +231,14 @@ class Fleet:
                 self.ended_for_good.append(
                     f"instance {instance.ordinal} ended with exit code {code} (its log: {instance.log})"
                 )
+
+    def wait(self, seconds: float, condition: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for something, or only wait; what ends meanwhile is started again."""
+        deadline = Deadline(seconds)
+        while not (holds := condition()) and not deadline.passed:
+            self.keep_up()
+            time.sleep(min(_POLL_S, deadline.left_s))
+        return holds
 
     def leave(self, instance: Instance) -> None:
         """It is not started again from now on; its processes run until they end, or `forget`."""

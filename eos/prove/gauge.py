@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from eos.errors import EosError
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.config import client_config
 from eos.offsets import Partition
 from eos.settings import Settings
 
@@ -50,7 +49,7 @@ class Gauge:
         self._group = group
         self.inputs = inputs
         self._outputs = outputs
-        self._admin = Admin(client_config(settings))
+        self._admin = Admin.of(settings)
         self._began = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="eos-prove-gauge", daemon=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eos.deadline import Deadline
 from eos.local import LocalKafka
 from eos.prove.faults import Fault, Kind
 from eos.prove.fleet import Fleet, Instance, Worker
@@ -20,7 +19,6 @@ _UNSEEN_S = 3.0  # if none of its kind has come yet: a program need not use tran
 _STARTS_S = 20.0  # for one that only a new process sends, or for a new process's first commit
 _ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
-_POLL_S = 0.05
 _SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
 
 T = TypeVar("T")
@@ -102,7 +100,7 @@ class Nemesis:
         worker = self._chosen(fault.share)
         if worker is None or not worker.pause():
             return False, "no worker ran"
-        self._wait(fault.seconds)
+        self._fleet.wait(fault.seconds)
         resumed = worker.send(signal.SIGCONT)
         return True, f"{worker} for {fault.seconds:.1f} s" + ("" if resumed else ", then gone")
 
@@ -111,7 +109,7 @@ class Nemesis:
         if paused is None:
             return False, "no transaction began"
         seconds = self._timeout_s + fault.seconds
-        self._wait(seconds)
+        self._fleet.wait(seconds)
         paused.send(signal.SIGCONT)
         return True, f"{paused} for {seconds:.1f} s"
 
@@ -135,11 +133,11 @@ class Nemesis:
                     committed.append(self._now())
 
         self._observer = look
-        took_over = self._wait(_STARTS_S, lambda: bool(committed))
+        took_over = self._fleet.wait(_STARTS_S, lambda: bool(committed))
         self._observer = None
-        self._wait(fault.seconds)
+        self._fleet.wait(fault.seconds)
         instance.whole.send(signal.SIGCONT)
-        self._wait(_ZOMBIE_S)
+        self._fleet.wait(_ZOMBIE_S)
         self._end(instance)
         what = "until another one had committed" if took_over else "while another one committed nothing"
         return took_over, f"instance {instance.ordinal} stood still {what}, and {fault.seconds:.1f} s more"
@@ -148,10 +146,10 @@ class Nemesis:
         api = fault.api or ApiKey.END_TXN
         holds = [proxy.hold(api, where=self._is_ours, reset_client=True) for proxy in self._proxies]
         self._make_it_come(api, fault.share)
-        self._wait(self._happens_s(api), lambda: any(hold.is_held for hold in holds))
+        self._fleet.wait(self._happens_s(api), lambda: any(hold.is_held for hold in holds))
         held = next((hold for hold in holds if hold.is_held), None)
         if held is not None:
-            self._wait(fault.seconds)
+            self._fleet.wait(fault.seconds)
         for hold in holds:
             hold.release()
         if held is None:
@@ -183,7 +181,7 @@ class Nemesis:
             return len(done) + counted - doubled
 
         self._make_it_come(api, fault.share)
-        return self._wait(self._happens_s(api), lambda: count() > 0), f"{count()} request(s)"
+        return self._fleet.wait(self._happens_s(api), lambda: count() > 0), f"{count()} request(s)"
 
     def _error(self, fault: Fault) -> tuple[bool, str]:
         api, told = fault.api or ApiKey.END_TXN, list[Frame]()
@@ -196,24 +194,24 @@ class Nemesis:
         for proxy in self._proxies:
             proxy.edit_reply(api, edit, where=self._is_ours)
         self._make_it_come(api, fault.share)
-        return self._wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
+        return self._fleet.wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
 
     def _input(self, fault: Fault) -> tuple[bool, str]:
-        return self._inputs.change(fault.way, fault.share, fault.seconds, self._wait)
+        return self._inputs.change(fault.way, fault.share, fault.seconds, self._fleet.wait)
 
     def _broker(self, fault: Fault) -> tuple[bool, str]:
         broker = self._cluster.brokers[int(fault.share * len(self._cluster.brokers))]
         what = f"broker {broker.id} for {fault.seconds:.1f} s"
         if fault.way == "paused":
             self._cluster.pause_broker(broker.id)
-            self._wait(fault.seconds)
+            self._fleet.wait(fault.seconds)
             self._cluster.resume_broker(broker.id)
             return True, what
         if fault.way == "killed":
             self._cluster.kill_broker(broker.id)
         else:
             self._cluster.stop_broker(broker.id)
-        self._wait(fault.seconds)
+        self._fleet.wait(fault.seconds)
         self._cluster.restart_broker(broker.id)
         return True, what
 
@@ -226,24 +224,16 @@ class Nemesis:
                 fetches.append(frame)
 
         if self._fleet.has_workers:
-            joined = self._wait(_STARTS_S, lambda: _has_partitions(joiner.read()))
+            joined = self._fleet.wait(_STARTS_S, lambda: _has_partitions(joiner.read()))
         else:  # a consumer without partitions fetches nothing
             self._observer = look
-            joined = self._wait(_STARTS_S, lambda: bool(fetches))
+            joined = self._fleet.wait(_STARTS_S, lambda: bool(fetches))
             self._observer = None
-        self._wait(fault.seconds)
+        self._fleet.wait(fault.seconds)
         self._end(joiner, in_order=fault.way != "killed")
         return joined, f"instance {ordinal} for {fault.seconds:.1f} s"
 
     # -- inside
-
-    def _wait(self, seconds: float, condition: Callable[[], bool] = lambda: False) -> bool:
-        """Wait for something, or only wait; what ends meanwhile is started again."""
-        deadline = Deadline(seconds)
-        while not (holds := condition()) and not deadline.passed:
-            self._fleet.keep_up()
-            time.sleep(min(_POLL_S, deadline.left_s))
-        return holds
 
     def _end(self, leaving: Instance, *, in_order: bool = True) -> None:
         self._fleet.leave(leaving)
@@ -283,7 +273,7 @@ class Nemesis:
                     stopped.append(one)
 
         self._observer = stop
-        self._wait(self._happens_s(api), lambda: bool(stopped))
+        self._fleet.wait(self._happens_s(api), lambda: bool(stopped))
         self._observer = None
         return stopped[0] if stopped else None
 
@@ -298,7 +288,7 @@ class Nemesis:
         for proxy in self._proxies:
             proxy.cut(api, edge, where=self._is_ours, then=then)
         self._make_it_come(api, 0.0)
-        self._wait(self._happens_s(api), lambda: bool(acted))
+        self._fleet.wait(self._happens_s(api), lambda: bool(acted))
         return bool(acted), acted[0] if acted else "no such request came"
 
     def _make_it_come(self, api: ApiKey, share: float) -> None:

@@ -179,7 +179,7 @@ def prove(
         _wait_for_workers(fleet, instances, settings.workers.count, proxies)
         injected = _torment(trial, nemesis, fleet, progress)
         progress("catching up", 0, 0)
-        _quiet(fleet, _TAIL_S)
+        fleet.wait(_TAIL_S)
         against = list(feeder.stop())
         caught_up = _drained(gauge, fleet, settings)
         gauge.stop()
@@ -286,7 +286,7 @@ def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -
         if (trial.faults is not None and happened >= trial.faults) or (trial.faults is None and over.passed):
             return injected
         progress(str(fault), happened, trial.faults or 0)
-        _quiet(fleet, fault.quiet_s)
+        fleet.wait(fault.quiet_s)
         if not fleet.instances:
             return injected
         injected.append(nemesis.inject(fault))
@@ -298,13 +298,6 @@ def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -
                 f"write. Fix: look at its log in {trial.directory}"
             )
     return injected
-
-
-def _quiet(fleet: Fleet, seconds: float) -> None:
-    deadline = Deadline(seconds)
-    while not deadline.passed:
-        fleet.keep_up()
-        time.sleep(min(_POLL_S, deadline.left_s))
 
 
 def _drained(gauge: Gauge, fleet: Fleet, settings: Settings) -> bool:

@@ -70,7 +70,7 @@ class CatchUp:
         self._reached = False
         self._asked_at = 0.0
         self._answered_at = time.monotonic()
-        self._unanswered_s = settings.input.offline_timeout_ms / 1000
+        self._unanswered_s = settings.input.offline_timeout_s
 
     def close(self) -> None:
         """Close the client that reads the offsets."""

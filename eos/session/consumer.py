@@ -339,9 +339,11 @@ class ShardConsumer:
     # --- inside ------------------------------------------------------------------------------------
 
     def _refuse_offline(self, client: ConsumerClient) -> None:
-        limit_s = self._settings.input.offline_timeout_ms / 1000
         polled_at, self._polled_at = self._polled_at, time.monotonic()
-        if client.disconnected_s <= limit_s or self._polled_at - polled_at > _SINCE_LAST_POLL_S:
+        if (
+            client.disconnected_s <= self._settings.input.offline_timeout_s
+            or self._polled_at - polled_at > _SINCE_LAST_POLL_S
+        ):
             return
         raise UnavailableError(
             f"the consumer of group {self._group!r} has been connected to no broker for {client.disconnected_s:.0f} s "

@@ -275,6 +275,10 @@ class InputSettings(Table):
     def stall_timeout_s(self) -> float:
         return self.stall_timeout_ms / 1000
 
+    @property
+    def offline_timeout_s(self) -> float:
+        return self.offline_timeout_ms / 1000
+
 
 class PoisonSettings(Table):
     """What happens to a record whose transform raises."""

@@ -1,0 +1,54 @@
+"""ConsumerStatistics: when a consumer counts as connected."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from eos.kafka.statistics import ConsumerStatistics
+
+_COORDINATOR = {"nodeid": -1, "state": "UP"}
+
+
+def _partition(broker: int, *, queued: int = 0, state: str = "active") -> dict[str, object]:
+    return {
+        "broker": broker,
+        "fetch_state": state,
+        "fetchq_cnt": queued,
+        "rxmsgs": 0,
+        "next_offset": 0,
+        "ls_offset": -1001,
+        "hi_offset": -1001,
+    }
+
+
+@pytest.mark.parametrize(
+    ("brokers", "partitions", "connected"),
+    [
+        pytest.param([], [], False, id="no broker"),
+        pytest.param([_COORDINATOR], [], True, id="a member without partitions"),
+        pytest.param([_COORDINATOR], [_partition(-1, state="none")], True, id="a partition that is not fetched"),
+        pytest.param([_COORDINATOR], [_partition(-1)], False, id="no partition has a broker"),
+        pytest.param([_COORDINATOR], [_partition(-1, queued=9)], True, id="records wait, so none is asked for"),
+        pytest.param(
+            [_COORDINATOR, {"nodeid": 1, "state": "TRY_CONNECT"}], [_partition(1)], False, id="their broker is away"
+        ),
+        pytest.param(
+            [{"nodeid": 1, "state": "UP"}], [_partition(1), _partition(-1)], True, id="one of two brokers is away"
+        ),
+    ],
+)
+def test_consumer_counts_as_connected_only_if_it_can_get_what_it_wants(
+    brokers: list[dict[str, object]], partitions: list[dict[str, object]], connected: bool
+) -> None:
+    statistics = ConsumerStatistics()
+    statistics.read(
+        json.dumps(
+            {
+                "brokers": {str(n): broker for n, broker in enumerate(brokers)},
+                "topics": {"in": {"partitions": {str(n): marks for n, marks in enumerate(partitions)}}},
+            }
+        )
+    )
+    assert statistics.connected is connected
