@@ -28,14 +28,24 @@ def _partition(broker: int, *, queued: int = 0, state: str = "active") -> dict[s
     [
         pytest.param([], [], False, id="no broker"),
         pytest.param([_COORDINATOR], [], True, id="a member without partitions"),
-        pytest.param([_COORDINATOR], [_partition(-1, state="none")], True, id="a partition that is not fetched"),
-        pytest.param([_COORDINATOR], [_partition(-1)], False, id="no partition has a broker"),
-        pytest.param([_COORDINATOR], [_partition(-1, queued=9)], True, id="records wait, so none is asked for"),
         pytest.param(
-            [_COORDINATOR, {"nodeid": 1, "state": "TRY_CONNECT"}], [_partition(1)], False, id="their broker is away"
+            [_COORDINATOR], [_partition(-1, state="none")], True, id="a partition that is not fetched"
+        ),
+        pytest.param([_COORDINATOR], [_partition(-1)], False, id="no partition has a broker"),
+        pytest.param(
+            [_COORDINATOR], [_partition(-1, queued=9)], True, id="records wait, so none is asked for"
         ),
         pytest.param(
-            [{"nodeid": 1, "state": "UP"}], [_partition(1), _partition(-1)], True, id="one of two brokers is away"
+            [_COORDINATOR, {"nodeid": 1, "state": "TRY_CONNECT"}],
+            [_partition(1)],
+            False,
+            id="their broker is away",
+        ),
+        pytest.param(
+            [{"nodeid": 1, "state": "UP"}],
+            [_partition(1), _partition(-1)],
+            True,
+            id="one of two brokers is away",
         ),
     ],
 )
