@@ -368,6 +368,7 @@ def test_the_ids_of_partitions_are_asked_of_the_cluster(eos: Eos, workplace: Wor
     assert child.lines == [f"copying.{workplace.group}.p.{workplace.topic}.{n}" for n in range(_PARTITIONS)]
 
 
+@pytest.mark.slow
 def test_a_local_kafka_runs_until_it_is_stopped(eos: Eos, tmp_path: Path, bootstrap: str) -> None:
     del bootstrap  # its fixture has fetched the jars
     directory = ("--directory", str(tmp_path / "cluster"))

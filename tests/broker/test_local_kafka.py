@@ -133,6 +133,7 @@ def test_killed_broker_comes_back_at_its_port_with_its_records(kafka: LocalKafka
     assert _values(kafka, topic, 1) == ["a"]
 
 
+@pytest.mark.slow
 def test_broker_restarted_by_a_short_lived_thread_stays(kafka: LocalKafka) -> None:
     """Faults are injected from threads; the broker must not end with the thread that started it."""
     thread = threading.Thread(target=kafka.restart_broker, args=[1])
@@ -234,6 +235,7 @@ def _in_other_process(directory: Path, *, owned: bool, stays_s: int) -> tuple[su
         return process, int(process.stdout.readline())
 
 
+@pytest.mark.slow
 def test_killed_owner_leaves_no_broker_and_its_directory_starts_again(tmp_path: Path) -> None:
     owner, pid = _in_other_process(tmp_path, owned=True, stays_s=120)
     attached = LocalKafka.attach(tmp_path)

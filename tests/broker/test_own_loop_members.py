@@ -48,6 +48,7 @@ def open_session(settings: Settings, group: str, source: str, out: str, ordinal:
     )
 
 
+@pytest.mark.slow
 def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: str, topic: NewTopic) -> None:
     source, out, group = topic("in", 2), topic("out"), unique("relay")
     settings = settings_for(bootstrap)

@@ -142,6 +142,7 @@ def _turns_of(run: Running) -> list[Event]:
     return turns
 
 
+@pytest.mark.slow
 def test_writer_of_many_aborted_transactions_costs_few_commits(bootstrap: str) -> None:
     job = fault_job(bootstrap, partitions=2)
     writer = _writer(bootstrap)

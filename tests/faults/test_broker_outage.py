@@ -51,7 +51,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield cluster
 
 
-@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+@pytest.mark.parametrize(
+    "own_loop", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eos.run", "own loop"]
+)
 def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, *, own_loop: bool) -> None:
     """Longer than the session timeout, so the member is gone as well."""
     job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=own_loop)
@@ -68,6 +70,7 @@ def test_broker_killed_in_the_middle_and_restarted_is_survived(own: LocalKafka, 
     assert job.check(own.bootstrap_servers).processed == 5_000
 
 
+@pytest.mark.slow
 def test_offsets_are_told_by_the_client_that_was_there_before_the_leader_changed(own: LocalKafka) -> None:
     """librdkafka's own client is refused for ever; when that is not so any more, `Admin` need not ask for the topic."""
     config: dict[str, Any] = {"bootstrap.servers": own.bootstrap_servers}

@@ -177,6 +177,7 @@ def test_worker_killed_too_often_ends_the_others_too(bootstrap: str) -> None:
         assert sum("SessionClosed" in line for line in child.lines) == 1  # the other one's, in good order
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_fenced_worker_ends_all_workers_with_the_code_of_a_fence(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +231,7 @@ def test_transform_that_exits_is_no_job_that_is_done(bootstrap: str) -> None:
     assert job.check(bootstrap).processed == 0
 
 
+@pytest.mark.slow
 def test_workers_that_had_to_be_killed_did_not_end_in_good_order(bootstrap: str) -> None:
     job = fault_job(bootstrap, pause_ms=60_000)
     load(bootstrap, job, 10)
@@ -242,6 +244,7 @@ def test_workers_that_had_to_be_killed_did_not_end_in_good_order(bootstrap: str)
     assert job.check(bootstrap).processed == 0
 
 
+@pytest.mark.slow
 def test_worker_that_hangs_when_its_parent_is_killed_is_ended(bootstrap: str) -> None:
     """Nobody else is there who could kill it."""
     job = fault_job(bootstrap)

@@ -79,12 +79,13 @@ class Storm:
         return self._running.pop(self._rng.choice(list(self._running)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "count", "times"),
     [
         ("cooperative", 30_000, 1),
-        pytest.param("cooperative", 150_000, 4, marks=pytest.mark.slow),
-        pytest.param("consumer", 100_000, 2, marks=pytest.mark.slow),
+        ("cooperative", 150_000, 4),
+        ("consumer", 100_000, 2),
     ],
 )
 def test_members_that_join_leave_die_and_sleep_repeat_and_lose_nothing(

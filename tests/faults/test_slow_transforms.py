@@ -86,6 +86,7 @@ def settings_of_an_impatient_group(bootstrap: str) -> Settings:
     )
 
 
+@pytest.mark.slow
 def test_record_slower_than_the_group_waits_for_a_member_ends_the_job_and_says_what_to_set(
     bootstrap: str,
 ) -> None:

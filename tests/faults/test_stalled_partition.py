@@ -123,6 +123,7 @@ def test_stalled_partition_ends_the_workers_as_unavailable(bootstrap: str, proxy
         assert any(f"{job.inputs[0]}[1] has brought no record" in line for line in child.lines)
 
 
+@pytest.mark.slow
 def test_stall_that_passes_is_told_and_ends_nothing(bootstrap: str, proxy: HoldProxy) -> None:
     job = fault_job(bootstrap)
     job.load(bootstrap, 50, "v", [1])
@@ -173,6 +174,7 @@ def test_partition_that_begins_with_aborted_records_is_not_stalled(bootstrap: st
         run.stop()
 
 
+@pytest.mark.slow
 def test_partition_behind_a_backlog_of_another_is_not_stalled(bootstrap: str) -> None:
     """What waits in the consumer's queue brings nothing, and its fetches are well."""
     job = fault_job(bootstrap, pause_ms=4)

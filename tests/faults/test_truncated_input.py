@@ -138,6 +138,7 @@ def wait_for_output(bootstrap: str, out: str, count: int) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_loop_of_ones_own_is_refused_a_truncated_log(own_broker: LocalKafka, tmp_path: Path) -> None:
     bootstrap = own_broker.bootstrap_servers
     source, out, group = unique("in"), unique("out"), unique("own")
@@ -182,7 +183,8 @@ def test_start_before_a_backlog_in_every_partition_is_not_held_up(bootstrap: str
     assert job.check(bootstrap).processed == 60_000
 
 
-@pytest.mark.parametrize("ending", ["commit", pytest.param("abort", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["commit", "abort"])
 def test_leader_that_changes_inside_a_transaction_of_the_input_is_no_truncation(
     own_broker: LocalKafka, ending: str
 ) -> None:
@@ -247,7 +249,8 @@ def test_rewind_over_a_change_of_leader_is_no_truncation(own_broker: LocalKafka)
     assert len(read_committed(bootstrap, out)) == 3 * KEPT
 
 
-@pytest.mark.parametrize("commit", ["partition", pytest.param("batch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("commit", ["partition", "batch"])
 def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
     own_broker: LocalKafka, tmp_path: Path, commit: Commit
 ) -> None:

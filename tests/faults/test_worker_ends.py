@@ -95,6 +95,7 @@ def _wait_processed(bootstrap: str, job: FaultJob, count: int) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bootstrap: str) -> None:
     """The topic is deleted and created anew meanwhile, and Kafka forgets the offsets with it: "latest" would skip all of it."""
     job = fault_job(bootstrap)

@@ -162,6 +162,7 @@ def test_a_running_cluster_is_neither_started_twice_nor_taken_over(
     assert (attached.master_url, attached.workers) == (spark.master_url, spark.workers)
 
 
+@pytest.mark.slow
 @needs_spark
 def test_what_is_no_part_of_the_cluster_is_not_killed(spark: LocalSpark) -> None:
     with pytest.raises(UsageError, match="is no executor"):
@@ -189,6 +190,7 @@ time.sleep(120)
 """
 
 
+@pytest.mark.slow
 @needs_spark
 def test_killed_owner_leaves_nothing(tmp_path: Path) -> None:
     with running(_OWNER, str(tmp_path)) as owner:

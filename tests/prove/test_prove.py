@@ -110,11 +110,11 @@ def test_the_documents_loop_of_ones_own_is_tried_by_its_command_line(jobs: Path)
 @pytest.mark.parametrize(
     ("mistake", "anomaly"),
     [
-        pytest.param("no-transaction", "duplicated", marks=pytest.mark.slow),
+        ("no-transaction", "duplicated"),
         pytest.param("offsets-outside", "duplicated", marks=pytest.mark.slow),
         pytest.param("no-rewind", "lost", marks=pytest.mark.slow),
         pytest.param("no-comparison", "duplicated", marks=pytest.mark.slow),
-        ("random-id", "duplicated"),
+        pytest.param("random-id", "duplicated", marks=pytest.mark.slow),
     ],
 )
 def test_a_loop_with_one_mistake_is_convicted(jobs: Path, mistake: str, anomaly: str) -> None:

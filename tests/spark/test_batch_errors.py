@@ -134,7 +134,8 @@ def test_an_exception_of_the_jvm_is_named_by_its_class(runs: BatchRuns) -> None:
     assert "collectToPython" not in str(error)
 
 
-@pytest.mark.parametrize("missing", ["eos", pytest.param("pyarrow", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["eos", "pyarrow"])
 def test_executors_without_a_package_are_told_how_it_gets_there(
     bootstrap: str, connector_jars: list[Path], tmp_path: Path, missing: str
 ) -> None:
@@ -207,6 +208,7 @@ def test_a_value_that_would_be_written_as_another_is_refused(
     assert_untouched(runs)
 
 
+@pytest.mark.slow
 def test_records_that_are_gone_while_they_are_read_end_the_run_in_time(
     runs: BatchRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,6 +194,7 @@ def test_topic_whose_id_is_another_one_is_refused(
     assert copy.written() == values(FORMER, "former")
 
 
+@pytest.mark.slow
 def test_topic_that_is_created_anew_before_the_batch_is_read_is_refused(
     copy: OnePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +287,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
         yield cluster
 
 
+@pytest.mark.slow
 def test_log_that_was_truncated_between_two_starts_is_refused(
     own_broker: LocalKafka, spark: SparkSession, settled: Callable[..., Settings], tmp_path: Path
 ) -> None:

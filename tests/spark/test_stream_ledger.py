@@ -233,6 +233,7 @@ def test_expired_ledger_is_refused_until_a_person_decides(stream: Stream) -> Non
     stream.expect(0, 1)
 
 
+@pytest.mark.slow
 def test_entry_of_one_shard_that_expired_is_refused(stream: Stream) -> None:
     stream.write(stream.sink(), 0)
     stream.forget(1)
@@ -272,8 +273,8 @@ _HEADER = "array(struct('n' as key, {} as value))"
     ("column", "before", "now"),
     [
         ("value", "'a'", "'b'"),
-        pytest.param("value", "''", "cast(null as string)", id="tombstone"),
-        ("headers", _HEADER.format("x'31'"), _HEADER.format("x'32'")),
+        pytest.param("value", "''", "cast(null as string)", id="tombstone", marks=pytest.mark.slow),
+        pytest.param("headers", _HEADER.format("x'31'"), _HEADER.format("x'32'"), marks=pytest.mark.slow),
         pytest.param(
             "headers",
             _HEADER.format("x''"),
@@ -281,7 +282,7 @@ _HEADER = "array(struct('n' as key, {} as value))"
             id="header without a value",
         ),
         ("partition", "0", "1"),
-        ("timestamp", "timestamp_millis(1)", "timestamp_millis(2)"),
+        pytest.param("timestamp", "timestamp_millis(1)", "timestamp_millis(2)", marks=pytest.mark.slow),
         ("topic", "'{first}'", "'{other}'"),
     ],
 )

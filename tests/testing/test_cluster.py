@@ -78,6 +78,7 @@ def copying(name: str = "copier") -> Job:
     return Job(name=name, inputs=[source], outputs=[copies], transform=copy)
 
 
+@slow_in_docker
 def test_killed_broker_is_silent_and_comes_back_at_its_address_with_its_records(
     cluster: KafkaCluster,
 ) -> None:
@@ -91,6 +92,7 @@ def test_killed_broker_is_silent_and_comes_back_at_its_address_with_its_records(
     assert [one.value for one in observer.read_committed(address, topic)] == [b"before", b"after"]
 
 
+@slow_in_docker
 def test_sole_broker_killed_while_it_ends_a_transaction_has_ended_it_once_it_is_back(
     cluster: KafkaCluster,
 ) -> None:
