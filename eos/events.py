@@ -193,6 +193,19 @@ class LoopTurned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TransformAtWork(Event):
+    """A transform has been at work for so long. Sent after 10 s and then every 30 s, from a thread that only watches.
+
+    ``seconds`` is 0 when it has returned. ``records``: the record, or all that a batch function was given. ``stack``: where
+    its code stands, the innermost call last.
+    """
+
+    records: str
+    seconds: float
+    stack: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class LagMeasured(Event):
     """Per partition: offsets from the position to the LSO, and from the LSO to the high watermark."""
 

@@ -5,6 +5,7 @@ The table is the documentation: docs/DESIGN.md shows it, and a test holds the tw
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import Action, EosError, RetriableError, UnavailableError
 
+_FIRST_NOTICE_S, _NEXT_NOTICE_S = 10.0, 30.0
 _ASK_S = 5.0  # a longer wait for one answer is of no use: the broker that was asked may be gone
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnRetry = Callable[[Call, int, EosError], None]
@@ -116,7 +120,7 @@ def resume(
         function: makes the call with a timeout in seconds.
         deadline: when to give up.
         slice_s: the longest single wait, in seconds.
-        on_retry: called for every failed try.
+        on_retry: called for every failed try. Without it, a wait of more than 10 s is written to the log.
         given_up: asked after every failed try; true ends it like the deadline.
 
     Raises:
@@ -124,6 +128,7 @@ def resume(
         EosError: an error that the table does not resume.
     """
     began = time.monotonic()
+    notice = Deadline(_FIRST_NOTICE_S)
 
     def once() -> T:
         return function(max(0.001, min(slice_s, deadline.left_s)))
@@ -132,9 +137,14 @@ def resume(
         return isinstance(error, EosError) and rule_for(call, error).action is Action.RESUME
 
     def before_sleep(state: tenacity.RetryCallState) -> None:
+        nonlocal notice
         error = state.outcome.exception() if state.outcome is not None else None
         if on_retry is not None and isinstance(error, EosError):
             on_retry(call, state.attempt_number, error)
+        elif notice.passed:
+            waited_s, notice = time.monotonic() - began, Deadline(_NEXT_NOTICE_S)
+            longest_s = waited_s + deadline.left_s
+            log.warning("waiting for %.0f s, at most for %.0f s: %s", waited_s, longest_s, str(error))
 
     rule = rule_for(call, RetriableError(""))
     retrying = tenacity.Retrying(
@@ -144,7 +154,7 @@ def resume(
         before_sleep=before_sleep,
     )
     try:
-        return retrying(once)
+        answer = retrying(once)
     except tenacity.RetryError as error:
         last = error.last_attempt.exception()
         code = getattr(last, "code", None)
@@ -152,6 +162,9 @@ def resume(
             f"{call}: no usable answer in {time.monotonic() - began:.1f} s; the last one: {last}{_coordinator(call, code)}",
             code=code,
         ) from last
+    if notice.seconds == _NEXT_NOTICE_S:
+        log.warning("%s: answered after %.0f s", call, time.monotonic() - began)
+    return answer
 
 
 # librdkafka asks a coordinator that answers COORDINATOR_LOAD_IN_PROGRESS again by itself, and says only that the time is over

@@ -53,10 +53,13 @@ _SAFE_REPLICAS = 3
 _SAFE_IN_SYNC = 2
 
 
-def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0) -> list[str]:
+def preflight(
+    job: Declaration, settings: Settings, *, deadline_s: float = 30.0, one_machine: bool = False
+) -> list[str]:
     """Refuse to start on a cluster that does not fit; return warnings about one that is less safe than it could be.
 
     It only reads. What the principal may not see (ACL DescribeConfigs) is not checked, and a warning says so.
+    Of a cluster on ``one_machine``, to try things out, replicas are not expected: there is no warning of too few.
 
     Raises:
         UnavailableError: no broker answered in time.
@@ -77,7 +80,7 @@ def preflight(job: Declaration, settings: Settings, *, deadline_s: float = 30.0)
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),
-        *_durability(job, settings, cluster, shapes),
+        *_durability(job, settings, cluster, shapes, one_machine=one_machine),
     ]
 
 
@@ -213,7 +216,12 @@ def check_broker_version(understood: Mapping[str, int]) -> None:
 
 
 def _durability(
-    job: Declaration, settings: Settings, cluster: _Cluster, shapes: Mapping[str, TopicShape]
+    job: Declaration,
+    settings: Settings,
+    cluster: _Cluster,
+    shapes: Mapping[str, TopicShape],
+    *,
+    one_machine: bool,
 ) -> list[str]:
     written = sorted({*job.written_topics, *(topic for topic in INTERNAL_TOPICS if topic in shapes)})
     configs = cluster.ask(lambda left: cluster.admin.topic_configs({*written, *job.read_topics}, left))
@@ -222,9 +230,9 @@ def _durability(
     unseen = [topic for topic in written if not configs.get(topic)]
     topics_of: dict[str, list[str]] = {}
     for topic in written:
-        for risk in topic_risks(
-            shapes[topic], configs.get(topic, {}), is_output=topic not in INTERNAL_TOPICS
-        ):
+        is_output = topic not in INTERNAL_TOPICS
+        shape = None if one_machine else shapes[topic]
+        for risk in topic_risks(shape, configs.get(topic, {}), is_output=is_output):
             topics_of.setdefault(risk, []).append(topic)
     warnings = [f"{', '.join(topics)}: {risk}" for risk, topics in topics_of.items()]
     warnings += tiered_inputs({topic: configs.get(topic, {}) for topic in job.read_topics})
@@ -273,11 +281,25 @@ def tiered_inputs(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         )
 
 
-def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool = True) -> Iterator[str]:
+def topic_risks(
+    shape: TopicShape | None, config: Mapping[str, str], *, is_output: bool = True
+) -> Iterator[str]:
     """What about a topic makes committed records less safe, or verification impossible.
 
-    The configuration is empty if it could not be seen. The brokers' own topics, no outputs, are compacted by design.
+    The configuration is empty if it could not be seen. The brokers' own topics, no outputs, are compacted by design. Without
+    a shape nothing is said of replicas.
     """
+    if shape is not None:
+        yield from _replica_risks(shape, config)
+    if config.get(_UNCLEAN) == "true":
+        yield (
+            f"{_UNCLEAN} = true: a replica that lags may become leader and drop committed records. Fix: false"
+        )
+    if is_output and "compact" in config.get("cleanup.policy", ""):
+        yield "compacted: older records of a key disappear, which `eos verify` reports as lost. Fix: cleanup.policy=delete"
+
+
+def _replica_risks(shape: TopicShape, config: Mapping[str, str]) -> Iterator[str]:
     if shape.replicas < _SAFE_REPLICAS:
         yield (
             f"{shape.replicas} replica(s): a broker's disk that is lost takes committed records with it. Fix: "
@@ -289,9 +311,3 @@ def topic_risks(shape: TopicShape, config: Mapping[str, str], *, is_output: bool
             f"min.insync.replicas = {in_sync}: one broker alone may confirm a commit and then fail. Fix: "
             f"{_SAFE_IN_SYNC}"
         )
-    if config.get(_UNCLEAN) == "true":
-        yield (
-            f"{_UNCLEAN} = true: a replica that lags may become leader and drop committed records. Fix: false"
-        )
-    if is_output and "compact" in config.get("cleanup.policy", ""):
-        yield "compacted: older records of a key disappear, which `eos verify` reports as lost. Fix: cleanup.policy=delete"

@@ -106,15 +106,18 @@ def load_declaration(reference: str, app_dir: Path) -> Declaration:
     return load_named(reference, app_dir.absolute(), kind, "job")
 
 
-def check_cluster(job: Declaration, settings: Settings) -> None:
+def check_cluster(job: Declaration, settings: Settings, *, local: bool) -> None:
     """Look whether the cluster fits, before the first transaction, and log what is less safe than it could be.
+
+    ``local``: it is that of ``--local``, to try things out.
 
     Raises:
         EosError: as `preflight`.
     """
     from eos.check.preflight import preflight
 
-    for warning in preflight(job, settings, deadline_s=min(PREFLIGHT_S, settings.transaction.timeout_s)):
+    deadline_s = min(PREFLIGHT_S, settings.transaction.timeout_s)
+    for warning in preflight(job, settings, deadline_s=deadline_s, one_machine=local):
         log.warning("preflight: %s", warning)
 
 

@@ -1,25 +1,19 @@
-"""Progress of a command: bars on a terminal, a log line now and then elsewhere."""
+"""Progress of a command, on a terminal."""
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from eos.observe import Board
 from eos.settings import Settings
 from eos.settings.shown import DEFAULT
 
 Update = Callable[[str, int, int], None]  # what is done, how much of it, of how much (0: not known)
 
-_LINE_EVERY_S = 10.0
 _POLL_S = 0.5
 _THREAD_END_S = 5.0
-
-log = logging.getLogger("eos.progress")
 
 
 def shows_bars(settings: Settings) -> bool:
@@ -85,50 +79,18 @@ def polled_bar(what: str, unit: str, read: Callable[[], tuple[int, int]]) -> Ite
 
 
 @contextmanager
-def catching_up(board: Board, *, with_bar: bool) -> Iterator[Callable[[], None]]:
-    """How far a run until caught up is: a bar, or a log line every ten seconds; what is yielded brings it up to date."""
-    figures = Figures(board)
-    if with_bar:
-        with bars("records") as update:
+def live_line(*, with_bar: bool) -> Iterator[Update]:
+    """One line on stderr that changes while the block runs: a text, and a bar if something has an end."""
+    from rich import progress
+    from rich.console import Console
 
-            def show() -> None:
-                done, total = figures.read()
-                # A full bar would say that all is done, but how much there is has not been measured yet.
-                update("catching up", done, total if total > done else 0)
+    columns = [progress.BarColumn(bar_width=20)] if with_bar else [progress.SpinnerColumn()]
+    with progress.Progress(
+        *columns, progress.TextColumn("{task.description}"), console=Console(stderr=True), transient=True
+    ) as shown:
+        task = shown.add_task("starting", total=None)
 
-            yield show
-        return
-    next_at = time.monotonic() + _LINE_EVERY_S
+        def update(what: str, done: int, total: int) -> None:
+            shown.update(task, description=what, completed=done, total=total or None)
 
-    def write() -> None:
-        nonlocal next_at
-        if time.monotonic() >= next_at:
-            next_at = time.monotonic() + _LINE_EVERY_S
-            log.info("catching up: %d of about %d records", *figures.read())
-
-    yield write
-
-
-class Figures:
-    """What the workers have processed, and what that and the rest come to, in records.
-
-    The rest is the lag, which workers measure every few seconds; it counts transaction markers too, so the
-    total is a little too high until the end.
-    """
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self._lag = -1
-        self._total = 0
-
-    def read(self) -> tuple[int, int]:
-        """(processed, total) as last reported."""
-        processed = lag = 0
-        for metric in self._board.collect():
-            if metric.name == "eos_records_in":
-                processed = sum(int(sample.value) for sample in metric.samples)
-            elif metric.name == "eos_lag_records":
-                lag = sum(int(sample.value) for sample in metric.samples)
-        if lag != self._lag:  # a new measurement
-            self._lag, self._total = lag, processed + lag
-        return processed, max(processed, self._total)
+        yield update

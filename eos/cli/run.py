@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -85,8 +86,14 @@ def run(
     configure_logs(settings.observe)
     job = load_job(reference, app_dir)
     bind(job, settings)
-    check_cluster(job, settings)
-    code, caught_up = _supervise(reference, app_dir.absolute(), settings, until_caught_up=until_caught_up)
+    check_cluster(job, settings, local=local)
+    code, caught_up = _supervise(
+        reference,
+        app_dir.absolute(),
+        settings,
+        until_caught_up=until_caught_up,
+        on_held_back=lambda: _name_what_holds_input_back(job, settings),
+    )
     if until_caught_up and code is ExitCode.UNAVAILABLE:
         _name_what_holds_input_back(job, settings)
     if code is not ExitCode.DONE:
@@ -115,11 +122,17 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
 
 
 def _supervise(
-    reference: str, app_dir: Path, settings: Settings, *, until_caught_up: bool
+    reference: str,
+    app_dir: Path,
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    on_held_back: Callable[[], None],
 ) -> tuple[ExitCode, bool]:
     """How the workers ended, and whether each of them has done all that it was to do."""
+    from eos.cli.figures import moving
     from eos.cli.listening import listen
-    from eos.cli.progress import catching_up, quiet, shows_bars
+    from eos.cli.progress import quiet, shows_bars
     from eos.observe import Board, serve
     from eos.runner.supervisor import Restarted, run_workers
     from eos.runner.worker_process import Plan
@@ -129,8 +142,8 @@ def _supervise(
     server = serve(board, settings.observe)
     if server is not None:
         log.info("metrics and health: %s", server.url)
-    with_bar = until_caught_up and shows_bars(settings)
-    shown = catching_up(board, with_bar=with_bar) if until_caught_up else nullcontext(lambda: None)
+    with_line = shows_bars(settings)
+    shown = moving(board, with_line=with_line, has_end=until_caught_up, on_held_back=on_held_back)
     with server or nullcontext(), shown as show:
 
         def on_report(ordinal: int, report: object) -> None:
@@ -145,6 +158,6 @@ def _supervise(
             board.done(ordinal)
             at_work.discard(ordinal)
 
-        plan = Plan(reference, app_dir, quiet(settings) if with_bar else settings, until_caught_up, listen)
+        plan = Plan(reference, app_dir, quiet(settings) if with_line else settings, until_caught_up, listen)
         code = run_workers(plan, on_report=on_report, on_restart=on_restart, on_done=on_done)
     return code, not at_work

@@ -110,7 +110,7 @@ def run(
         )
     own_settings(job, settings)
     jars = _connector(settings)
-    check_cluster(job, settings)
+    check_cluster(job, settings, local=local)
     with _spark_session(job.name, master, jars, spark_conf) as spark:
         if isinstance(job, SparkJob):
             _print(_run(job, spark, settings, until_caught_up=until_caught_up))

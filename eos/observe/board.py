@@ -110,7 +110,10 @@ class Board(Collector):
             if not snapshot.ended:  # else the parent says whether anything is expected of the ordinal now
                 self._health.turned(ordinal, self._clock() - snapshot.silent_s)
                 self._health.sessions(
-                    ordinal, open_now=snapshot.sessions_open, expected=snapshot.sessions_expected
+                    ordinal,
+                    open_now=snapshot.sessions_open,
+                    expected=snapshot.sessions_expected,
+                    at_work=snapshot.at_work,
                 )
 
     def done(self, ordinal: int) -> None:
@@ -132,7 +135,7 @@ class Board(Collector):
             return self._health.healthy(self._clock())
 
     def ready(self) -> Verdict:
-        """Whether every worker has its sessions open."""
+        """Whether every worker has its sessions open, and no transform has been at work for long."""
         with self._lock:
             return self._health.ready()
 

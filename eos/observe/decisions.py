@@ -74,6 +74,7 @@ class LogListener:
             events.RecordDeadLettered: self._dead_lettered,
             events.LagMeasured: self._lag,
             events.PartitionStalled: self._stalled,
+            events.TransformAtWork: self._at_work,
             events.LoopTurned: lambda _: None,  # many per second, and nothing was decided
             events.ShardsOwned: lambda _: None,  # sent often; each shard's session has lines of its own
         }
@@ -228,6 +229,19 @@ class LogListener:
             last_stable_offset=event.lso,
             seconds=event.seconds,
             error=event.error,
+        )
+
+    def _at_work(self, event: events.TransformAtWork) -> None:
+        if not event.seconds:
+            self._write("info", "transform has returned", event)
+            return
+        self._write(
+            "warning",
+            "transform still at work",
+            event,
+            records=event.records,
+            seconds=round(event.seconds),
+            stack=" > ".join(event.stack),
         )
 
     def _remember(self, shard: str, positions: Mapping[Partition, int]) -> None:

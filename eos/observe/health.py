@@ -26,6 +26,7 @@ class _Worker:
     turned_at: float
     sessions_open: int = 0
     sessions_expected: int = 1
+    at_work: str = ""
 
 
 class Health:
@@ -48,11 +49,11 @@ class Health:
         if worker is not None:
             worker.turned_at = max(worker.turned_at, at)
 
-    def sessions(self, ordinal: int, *, open_now: int, expected: int) -> None:
-        """How many of its sessions the worker has open."""
+    def sessions(self, ordinal: int, *, open_now: int, expected: int, at_work: str = "") -> None:
+        """How many of its sessions the worker has open, and what a transform of it has been at work on for long."""
         worker = self._workers.get(ordinal)
         if worker is not None:
-            worker.sessions_open, worker.sessions_expected = open_now, expected
+            worker.sessions_open, worker.sessions_expected, worker.at_work = open_now, expected, at_work
 
     def killed(self, ordinal: int, now: float) -> None:
         """The worker's process has ended too early; its replacement has ``max_silence_s`` to come."""
@@ -74,11 +75,13 @@ class Health:
         )
 
     def ready(self) -> Verdict:
-        """Every worker has its sessions open."""
-        return Verdict(
-            tuple(
-                f"worker {ordinal}: {worker.sessions_open} of {worker.sessions_expected} sessions open"
-                for ordinal, worker in sorted(self._workers.items())
-                if worker.sessions_open < worker.sessions_expected
-            )
-        )
+        """Every worker has its sessions open, and no transform has been at work for long."""
+        missing = []
+        for ordinal, worker in sorted(self._workers.items()):
+            if worker.sessions_open < worker.sessions_expected:
+                missing.append(
+                    f"worker {ordinal}: {worker.sessions_open} of {worker.sessions_expected} sessions open"
+                )
+            if worker.at_work:
+                missing.append(f"worker {ordinal}: its transform is at work on {worker.at_work}")
+        return Verdict(tuple(missing))

@@ -32,11 +32,12 @@ def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
     human = settings.log_format == "human" or (settings.log_format == "auto" and terminal)
+    colors = human and terminal and not os.environ.get("NO_COLOR")
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
-        processors=_processors(human=human, colors=terminal and not os.environ.get("NO_COLOR")),
+        processors=_processors(human=human, colors=colors),
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: _LineWriter(stream),
+        logger_factory=lambda *_: _LineWriter(stream, erase=colors),
         cache_logger_on_first_use=False,
     )
     logging.getLogger("eos").setLevel(level)
@@ -79,13 +80,15 @@ class FromLogging(logging.Handler):
 class _LineWriter:
     """Writes a line with one call, so that lines of several processes do not mix; swallows a broken stream."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, erase: bool) -> None:
         self._stream = stream
+        # Another process may show a line that changes (`eos run` does): what of it stands there goes first.
+        self._erase = "\x1b[1G\x1b[2K" if erase else ""
 
     def msg(self, line: str) -> None:
         # ValueError: the stream is closed. A listener must not raise.
         with suppress(OSError, ValueError):
-            self._stream.write(line + "\n")
+            self._stream.write(f"{self._erase}{line}\n")
             self._stream.flush()
 
     debug = info = warning = error = critical = msg

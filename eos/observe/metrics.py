@@ -28,6 +28,7 @@ UNCOUNTED: Mapping[type[Event], str] = {
     events.BatchResumed: "says how a streaming batch goes on; its transactions are counted",
     events.LedgerSharded: "once per query, or a person's decision",
     events.LedgerRefreshed: "once a day at most",
+    events.TransformAtWork: "says what a loop that is silent does; its silence shows",
     events.StartPolicyApplied: "happens once in the life of a group; the log has it",
 }
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from prometheus_client import Metric
 
-from eos.events import Event, SessionClosed, ShardsOwned
+from eos.events import Event, SessionClosed, ShardsOwned, TransformAtWork
 from eos.observe.metrics import MetricsListener
 
 INTERVAL_S = 1.0
@@ -37,6 +37,7 @@ class Snapshot(NamedTuple):
     silent_s: float  # of the shard that is silent longest; an age needs no clock that two processes share
     sessions_open: int
     sessions_expected: int  # how many readiness asks for
+    at_work: str  # what a transform has been at work on for long, and for how long; "" if none is
     ended: bool  # whether it is the last one: the process ends by itself
     families: tuple[Metric, ...]
 
@@ -74,6 +75,7 @@ class Relay:
         self._clock = clock
         self._owned: frozenset[str] | None = None  # not known yet
         self._last_sign: dict[str, float] = {}  # by shard
+        self._at_work: dict[str, tuple[str, float]] = {}  # by shard: the records, and since when
         self._idle_since = clock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send_all, name=f"eos-relay-{ordinal}", daemon=True)
@@ -82,6 +84,11 @@ class Relay:
 
     def __call__(self, event: Event) -> None:
         now = self._clock()
+        if isinstance(event, TransformAtWork):  # no sign of life: another thread has looked
+            self._at_work[event.shard] = (event.records, now - event.seconds)
+            if not event.seconds:
+                del self._at_work[event.shard]
+            return
         if isinstance(event, ShardsOwned):
             self._own(frozenset(event.transactional_ids), now)
         else:
@@ -110,11 +117,13 @@ class Relay:
     def snapshot(self, *, ended: bool = False) -> Snapshot:
         """What would be reported now."""
         last_sign = self._last_sign.copy()  # in one step: the loop goes on beside this thread
+        at_work = self._at_work.copy().values()
         return Snapshot(
             process=self._process,
             silent_s=self._clock() - min(last_sign.values(), default=self._idle_since),
             sessions_open=len(self.metrics.open_sessions),
             sessions_expected=max(self._expected_sessions, len(last_sign)),
+            at_work="; ".join(f"{records} for {self._clock() - since:.0f} s" for records, since in at_work),
             ended=ended,
             families=tuple(self.metrics.registry.collect()),
         )

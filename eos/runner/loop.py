@@ -15,6 +15,7 @@ from eos.errors import Action, EosError, RecordRefusedError
 from eos.events import Listener, LoopTurned
 from eos.poison import PoisonFilter
 from eos.records import OutputBatch, OutputRecord
+from eos.runner.at_work import AtWork
 from eos.runner.refused import naming_its_input
 from eos.runner.slow_records import SlowRecords
 from eos.session.pipeline import PipelinedSession
@@ -47,6 +48,7 @@ class Loop:
         transform: the job's transform.
         session: the shard's owner, not yet open.
         settings: limits of a transaction, poison policy, grace period.
+        at_work: watches the transform.
         listener: called with each event.
     """
 
@@ -55,6 +57,7 @@ class Loop:
         transform: BoundTransform,
         session: PipelinedSession,
         settings: Settings,
+        at_work: AtWork,
         *,
         listener: Listener,
     ) -> None:
@@ -62,6 +65,7 @@ class Loop:
         self._session = session
         self._limits = settings.transaction
         self._settings = settings
+        self._at_work = at_work
         self._listener = listener
         self._shard = session.shard.transactional_id
         self._filter = PoisonFilter(transform, settings.poison.policy, shard=self._shard, listener=listener)
@@ -131,7 +135,7 @@ class Loop:
         if self._first_at is None:
             self._first_at = began
         was_committing = session.committing
-        with session.committing_at(self._late_at(began)):
+        with self._at_work.on(self._shard, batch), session.committing_at(self._late_at(began)):
             outputs = self._filter.apply(batch)
         if session.committing and not was_committing:
             self._clear()

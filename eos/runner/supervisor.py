@@ -23,6 +23,7 @@ from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_
 
 _POLL_S = 0.2
 _MAX_PAUSE_S = 30.0
+_NOTICE_S = 10.0  # of waiting for workers to end, until their parent says so
 _STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
 
 log = logging.getLogger("eos.runner.supervisor")
@@ -199,7 +200,7 @@ def _meaning(worker: _Worker, status: int) -> ExitCode:
         return ExitCode.UNEXPECTED
     if ending is None:
         return ExitCode.DONE
-    if status != ending.code:
+    if status not in (ending.code, -signal.SIGTERM):  # which its parent may have sent after that
         log.warning(
             "worker %d reported exit code %d, and then its process ended with %d (an exit handler?): the report counts",
             worker.ordinal,
@@ -254,7 +255,7 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
         if worker.process is not None:
             worker.process.terminate()
     in_order = ExitCode.DONE
-    deadline = Deadline(grace_s + KILL_MARGIN_S)
+    deadline, notice = Deadline(grace_s + KILL_MARGIN_S), Deadline(_NOTICE_S)
     while running := [w for w in workers if w.process is not None and w.ended() is None]:
         if deadline.passed:
             if any(worker.ending is None for worker in running):
@@ -263,6 +264,14 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
                 )
                 in_order = ExitCode.UNEXPECTED
             break
+        if notice.passed:
+            log.warning(
+                "worker %s still at work %.0f s after it was asked to stop: killed in %.0f s (shutdown.grace_ms)",
+                ", ".join(str(worker.ordinal) for worker in running),
+                notice.seconds,
+                deadline.left_s,
+            )
+            notice = Deadline(deadline.seconds)
         _pass_reports(workers, on_report)
     codes = [worker.ending.code for worker in running if worker.ending is not None]
     codes += [_meaning(worker, status) for worker in workers if (status := worker.ended()) is not None]

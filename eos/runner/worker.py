@@ -15,6 +15,7 @@ from eos.events import Listener, ignore_event
 from eos.job import Job
 from eos.kafka.admin import Admin
 from eos.offsets import Partition
+from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
 from eos.runner.shard_loops import ShardLoops
 from eos.session.pipeline import PipelinedSession
@@ -148,6 +149,8 @@ def run(
     existing = _partitions_of(job, settings)
     shards = _owned(job, settings, existing)
 
+    at_work = AtWork(listener)
+
     def loop_of(shard: Shard) -> Loop:
         # A partition that is added needs no start policy: its topic was started before. A topic without any offset now is another.
         its = settings if shard in shards else settings.once_started()
@@ -161,7 +164,7 @@ def run(
             stop=stop,
             listener=listener,
         )
-        return Loop(transform, session, its, listener=listener)
+        return Loop(transform, session, its, at_work, listener=listener)
 
     # What was imported until here lives as long as the process: without it each full collection of the
     # garbage collector goes through all of it, in the middle of a transaction.
@@ -183,14 +186,15 @@ def run(
         stop_s=settings.shutdown.grace_s + _METADATA_S,
         listener=listener,
     )
-    if not by_partition:
+    with at_work:
+        if not by_partition:
+            loops.run(shards)
+            return
+        added = _AddedPartitions(job, settings, existing)
+        if not until_caught_up:
+            loops.run(shards, added, _LOOK_EVERY_S)
+            return
+        # Then those that were added meanwhile, or that the broker which was asked first did not know yet.
         loops.run(shards)
-        return
-    added = _AddedPartitions(job, settings, existing)
-    if not until_caught_up:
-        loops.run(shards, added, _LOOK_EVERY_S)
-        return
-    # Then those that were added meanwhile, or that the broker which was asked first did not know yet.
-    loops.run(shards)
-    while not stop.is_set() and (more := added()):
-        loops.run(more)
+        while not stop.is_set() and (more := added()):
+            loops.run(more)

@@ -19,6 +19,7 @@ from eos.check.transactions import TransactionsView
 from eos.events import Event, Fenced, ProducerOpened, TransactionUnresolved, ignore_event
 from eos.kafka.producer import TransactionalClient
 from eos.producer.producer import ShardProducer
+from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
 from eos.shards import OrdinalShard, Shard
 from eos.testing.proxy.frames import ApiKey, Frame
@@ -122,6 +123,7 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
         job.bound(),
         session_for(settings, shard, [source], listener=heard.append, until_caught_up=True),
         settings,
+        AtWork(ignore_event),
         listener=ignore_event,
     )
     thread = threading.Thread(target=let_the_end_go)

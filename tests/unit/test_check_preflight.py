@@ -55,6 +55,10 @@ def test_a_topic_whose_configuration_is_not_shown_is_judged_by_its_replicas() ->
     assert len(list(topic_risks(TopicShape(4, 1), {}))) == 1
 
 
+def test_of_a_cluster_to_try_things_out_replicas_are_not_expected() -> None:
+    assert not list(topic_risks(None, {"min.insync.replicas": "1"}))
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

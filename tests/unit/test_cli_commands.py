@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 
 from eos.check.held_back import HeldBack
-from eos.cli.progress import Figures
-from eos.events import LagMeasured, TransactionCommitted
 from eos.exits import ExitCode
 from eos.job import Job
-from eos.observe import Board, MetricsListener
-from eos.observe.relay import Snapshot, packed
-from eos.offsets import OffsetVector, Partition
+from eos.offsets import Partition
 from eos.runner.supervisor import Restarted
 from eos.runner.worker_process import Plan
 from eos.settings import Settings
@@ -60,7 +56,8 @@ class _Supervisor:
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
     """No broker is asked, and this process keeps its logs."""
 
-    def preflight(job: Job, settings: Settings, *, deadline_s: float) -> list[str]:
+    def preflight(job: Job, settings: Settings, *, deadline_s: float, one_machine: bool) -> list[str]:
+        assert not one_machine
         assert deadline_s == 30
         return [f"{job.name} has one replica"]
 
@@ -150,29 +147,6 @@ def test_run_starts_no_worker_for_a_wrong_job_or_setting(
 
 def test_run_takes_the_jobs_own_settings(eos: Eos, supervisor: _Supervisor) -> None:
     assert eos("run", _LIMITED, *_APP_DIR, "--set", "job.most=3").code == ExitCode.DONE
-
-
-def test_progress_adds_up_what_workers_processed_and_have_left() -> None:
-    board = Board([0, 1])
-    figures = Figures(board)
-    assert figures.read() == (0, 0)
-    for ordinal in (0, 1):
-        board.take(ordinal, _report(ordinal, processed=0, lag=50))
-    assert figures.read() == (0, 100)
-    board.take(0, _report(0, processed=30, lag=50))  # the lag was not measured again
-    assert figures.read() == (30, 100)
-    board.take(0, _report(0, processed=50, lag=0))
-    assert figures.read() == (50, 100)
-    board.take(1, _report(1, processed=48, lag=0))  # of the 50 offsets two were markers
-    assert figures.read() == (98, 98)
-
-
-def _report(ordinal: int, *, processed: int, lag: int) -> bytes:
-    metrics = MetricsListener()
-    partition = Partition("t", ordinal)
-    metrics(LagMeasured("s", {partition: lag}, {partition: 0}))
-    metrics(TransactionCommitted("s", processed, 0, OffsetVector({partition: processed}), 0.1, 0.1))
-    return packed(Snapshot(f"process-{ordinal}", 0.0, 1, 1, False, tuple(metrics.registry.collect())))
 
 
 _INPUT = Partition("t", 0)

@@ -22,6 +22,7 @@ VALUES: dict[str, object] = {
     "policy": "earliest",
     "written": (0, 2),
     "transactional_ids": ("j.g.i.0",),
+    "stack": ("job.py:1 in f",),
 }
 
 

@@ -55,6 +55,14 @@ def test_ready_once_every_expected_session_of_every_worker_is_open() -> None:
     assert health.ready().missing == ("worker 0: 0 of 1 sessions open",)
 
 
+def test_a_worker_whose_transform_is_at_work_for_long_is_not_ready_until_it_has_returned() -> None:
+    health = Health([0], max_silence_s=60, now=0)
+    health.sessions(0, open_now=1, expected=1, at_work="orders[2] offset 7 for 34 s")
+    assert health.ready().missing == ("worker 0: its transform is at work on orders[2] offset 7 for 34 s",)
+    health.sessions(0, open_now=1, expected=1)
+    assert health.ready().ok
+
+
 def test_nothing_is_expected_of_a_worker_that_has_finished() -> None:
     health = Health([0, 1], max_silence_s=60, now=0)
     health.finished(0)

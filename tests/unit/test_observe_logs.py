@@ -156,6 +156,13 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
         {"offset": 7},
     ),
     (
+        events.TransformAtWork(SHARD, "settlements[0] offset 7", 12.3, ("a.py:1 in f", "b.py:2 in g")),
+        "warning",
+        "transform still at work",
+        {"records": "settlements[0] offset 7", "seconds": 12, "stack": "a.py:1 in f > b.py:2 in g"},
+    ),
+    (events.TransformAtWork(SHARD, "", 0.0, ()), "info", "transform has returned", {}),
+    (
         events.LagMeasured(SHARD, {P0: 5, P1: 6}, {P0: 1}),
         "debug",
         "lag measured",

@@ -1,0 +1,150 @@
+"""Figures: what a run's workers have done so far, how fast, and what is left; as a live line, as log lines, as a sum at the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
+
+from eos.cli.progress import Update, live_line
+from eos.deadline import Deadline
+from eos.observe import Board
+
+_WINDOW_S = 10.0  # of the rates
+_LINE_EVERY_S = 30.0
+_HELD_BACK_S = 10.0
+
+log = logging.getLogger("eos.progress")
+
+
+class _Sum(NamedTuple):
+    at: float
+    records_in: int = 0
+    records_out: int = 0
+    commits: int = 0
+
+    def since(self, earlier: _Sum) -> _Sum:
+        return _Sum(
+            self.at - earlier.at,
+            self.records_in - earlier.records_in,
+            self.records_out - earlier.records_out,
+            self.commits - earlier.commits,
+        )
+
+
+class Figures:
+    """What the workers have reported, about once a second each.
+
+    Attributes:
+        held_back_s: for how many seconds nothing was committed while all that is left is held back by open transactions.
+        lag: records that are committed and not processed yet, as last measured (every 2 s; transaction markers count);
+            None if no worker has measured it.
+
+    Args:
+        board: takes the workers' reports.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, board: Board, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.held_back_s = 0.0
+        self.lag: int | None = None
+        self._board = board
+        self._clock = clock
+        self._began = _Sum(clock())
+        self._sums = deque([self._began])
+        self._committed_at: float | None = None
+        self._stood_since: float | None = None
+        self._total = 0
+
+    def read(self) -> tuple[int, int]:
+        """(records processed, records that there are to process), the latter as far as it is known."""
+        found = Counter[str]()
+        for metric in self._board.collect():
+            for sample in metric.samples:
+                if sample.labels.get("outcome", "committed") == "committed":
+                    found[sample.name] += int(sample.value)
+        now, last = self._clock(), self._sums[-1]
+        names = ("eos_records_in_total", "eos_records_out_total", "eos_transactions_total")
+        self._sums.append(_Sum(now, *(found[name] for name in names)))
+        if self._sums[-1].commits > last.commits:
+            self._committed_at = now
+        while self._sums[1].at <= now - _WINDOW_S:
+            self._sums.popleft()
+        lag = found.get("eos_lag_records")
+        stands = lag == 0 and found["eos_lso_distance_records"] > 0 and self._sums[-1].commits == last.commits
+        self._stood_since = (self._stood_since or now) if stands else None
+        self.held_back_s = 0.0 if self._stood_since is None else now - self._stood_since
+        processed = self._sums[-1].records_in
+        if lag is not None and lag != self.lag:  # a new measurement
+            self._total = processed + lag
+        self.lag = lag
+        return processed, max(processed, self._total)
+
+    def __str__(self) -> str:
+        """As last read, in one line."""
+        moved, last = self._sums[-1].since(self._sums[0]), self._sums[-1]
+        seconds = max(moved.at, 1.0)
+        parts = [
+            f"{last.records_in:,} in ({moved.records_in / seconds:,.0f}/s)",
+            f"{last.records_out:,} out ({moved.records_out / seconds:,.0f}/s)",
+            f"{moved.commits / seconds:,.1f} commits/s",
+            "lag not measured yet" if self.lag is None else f"lag {self.lag:,}",
+        ]
+        if self._committed_at is not None:
+            parts.append(f"last commit {self._clock() - self._committed_at:.0f} s ago")
+        return ", ".join(parts)
+
+    def summary(self) -> str:
+        """What all of it comes to, in one line."""
+        whole = self._sums[-1].since(self._began)
+        return (
+            f"{whole.records_in:,} records in, {whole.records_out:,} out, in {whole.commits:,} transactions and "
+            f"{whole.at:,.1f} s ({whole.records_in / max(whole.at, 0.001):,.0f} records/s)"
+        )
+
+
+@contextmanager
+def moving(
+    board: Board, *, with_line: bool, has_end: bool, on_held_back: Callable[[], None]
+) -> Iterator[Callable[[], None]]:
+    """Show how a run gets on: a live line, or a log line every 30 s; and what it has done, in the log at its end.
+
+    Args:
+        board: takes the workers' reports.
+        with_line: there is a terminal for a live line.
+        has_end: the run ends when all is processed, so that a bar says how far it is.
+        on_held_back: called from a thread when open transactions have held back all that is left for 10 s.
+
+    Yields:
+        A function that brings the line up to date; it is called after each report.
+    """
+    figures = Figures(board)
+    lines, named = Deadline(_LINE_EVERY_S), False
+
+    def show(update: Update) -> None:
+        nonlocal named
+        processed, total = figures.read()
+        # A full bar would say that all is done, but how much there is has not been measured yet.
+        update(str(figures), processed, total if total > processed else 0)
+        if figures.held_back_s >= _HELD_BACK_S and not named:
+            threading.Thread(target=on_held_back, name="eos-held-back", daemon=True).start()
+        named = figures.held_back_s >= _HELD_BACK_S
+
+    def write(what: str, processed: int, total: int) -> None:
+        nonlocal lines
+        if lines.passed:
+            lines = Deadline(_LINE_EVERY_S)
+            log.info(
+                "%s%s", f"{processed:,} of about {total or processed:,} records: " if has_end else "", what
+            )
+
+    try:
+        with live_line(with_bar=has_end) if with_line else nullcontext(write) as update:
+            yield lambda: show(update)
+    finally:
+        figures.read()
+        log.info("processed %s", figures.summary())

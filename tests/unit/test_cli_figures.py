@@ -1,0 +1,57 @@
+"""What `eos run` shows of its progress."""
+
+from __future__ import annotations
+
+from eos.cli.figures import Figures
+from eos.events import LagMeasured, TransactionCommitted
+from eos.observe import Board, MetricsListener
+from eos.observe.relay import Snapshot, packed
+from eos.offsets import OffsetVector, Partition
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_progress_adds_up_what_workers_processed_and_have_left() -> None:
+    board = Board([0, 1])
+    figures = Figures(board)
+    assert figures.read() == (0, 0)
+    for ordinal in (0, 1):
+        board.take(ordinal, _report(ordinal, processed=0, lag=50))
+    assert figures.read() == (0, 100)
+    board.take(0, _report(0, processed=30, lag=50))  # the lag was not measured again
+    assert figures.read() == (30, 100)
+    board.take(0, _report(0, processed=50, lag=0))
+    assert figures.read() == (50, 100)
+    board.take(1, _report(1, processed=48, lag=0))  # of the 50 offsets two were markers
+    assert figures.read() == (98, 98)
+
+
+def _report(ordinal: int, *, processed: int, lag: int) -> bytes:
+    metrics = MetricsListener()
+    partition = Partition("t", ordinal)
+    metrics(LagMeasured("s", {partition: lag}, {partition: 0}))
+    metrics(
+        TransactionCommitted("s", processed, 2 * processed, OffsetVector({partition: processed}), 0.1, 0.1)
+    )
+    return packed(Snapshot(f"process-{ordinal}", 0.0, 1, 1, "", False, tuple(metrics.registry.collect())))
+
+
+def test_rates_are_of_the_last_seconds_and_the_sum_is_of_all() -> None:
+    clock = Clock()
+    board = Board([0], clock=clock)
+    figures = Figures(board, clock=clock)
+    board.take(0, _report(0, processed=5_000, lag=0))
+    clock.now += 20
+    figures.read()
+    assert str(figures) == "5,000 in (250/s), 10,000 out (500/s), 0.1 commits/s, lag 0, last commit 0 s ago"
+    clock.now += 20
+    figures.read()
+    clock.now += 5
+    figures.read()
+    assert str(figures) == "5,000 in (0/s), 10,000 out (0/s), 0.0 commits/s, lag 0, last commit 25 s ago"
+    assert figures.summary() == "5,000 records in, 10,000 out, in 1 transactions and 45.0 s (111 records/s)"
