@@ -93,6 +93,19 @@ class InputBatch:
     def __getitem__(self, index: int) -> InputRecord:
         return next(iter(InputBatch(self._messages[index : index + 1] or [self._messages[index]])))
 
+    @property
+    def place(self) -> str:
+        """Where these records are in the input, in words."""
+        offsets: dict[tuple[str, int], list[int]] = {}
+        for topic, partition, offset in zip(self.topics, self.partitions, self.offsets, strict=True):
+            offsets.setdefault((topic, partition), []).append(offset)
+        return ", ".join(
+            f"{topic}[{partition}] offset {of[0]}"
+            if len(of) == 1
+            else f"{topic}[{partition}] offsets {of[0]} to {of[-1]}"
+            for (topic, partition), of in offsets.items()
+        )
+
     @cached_property
     def values(self) -> list[bytes | None]:
         """Values as bytes; None where the record is a tombstone."""
@@ -251,7 +264,14 @@ def _first_below(least: int, column: Iterable[int | None] | None) -> tuple[int, 
 
 
 class OutputRefusedError(UsageError):
-    """What a transform returned is refused. Only eos raises this class; every other exception of a transform comes from its own code."""
+    """What a transform returned is refused. Only eos raises this class; every other exception of a transform comes from its own code.
+
+    ``placed``: the message says which input it was made of.
+    """
+
+    def __init__(self, message: str, *, placed: bool = False) -> None:
+        super().__init__(message)
+        self.placed = placed
 
 
 _PLAIN_TYPES = frozenset({bytes, str, type(None)})

@@ -68,7 +68,10 @@ class BoundTransform:
         # records as received. It may also reuse its lists for the next batch while these outputs wait for a commit in
         # flight, so each output is copied at once.
         made = self._per_batch(batch.as_received())
-        return [self._outputs.batch(output) for output in self._outputs.listed(made, OutputBatch)]
+        try:
+            return [self._outputs.batch(output) for output in self._outputs.listed(made, OutputBatch)]
+        except OutputRefusedError as error:
+            raise self._placed(error, batch) from None
 
     def record(self, record: InputRecord) -> list[OutputRecord]:
         """The outputs of one record, in order, by either shape of function."""
@@ -101,13 +104,30 @@ class BoundTransform:
                     ):
                         made = [self._outputs.record(one) for one in made]
                         break
-            except OutputRefusedError:
-                raise
+            except OutputRefusedError as error:
+                raise self._placed(error, InputBatch.of([record])) from None
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything, classes of eos too
                 made = [self._outputs.record(one) for one in failed(record, error)]
             outputs += made
-        self._outputs.check_together(outputs)
+        try:
+            self._outputs.check_together(outputs)
+        except OutputRefusedError as error:
+            raise self._placed(error, batch) from None
         return outputs
+
+    def _placed(self, error: OutputRefusedError, batch: InputBatch) -> OutputRefusedError:
+        """The refusal with the place of the record whose output it is, if one alone has it, which is tried again."""
+        if error.placed:
+            return error
+        for record in batch if len(batch) > 1 else ():
+            try:
+                self._outputs.check_together(self.record(record))
+            except OutputRefusedError as found:
+                error, batch = found, InputBatch.of([record])
+                break
+            except Exception:  # noqa: BLE001, S112 - it is another record's output that is refused
+                continue
+        return error if error.placed else OutputRefusedError(f"{batch.place}: {error}", placed=True)
 
     def require_dead_letters(self) -> str:
         """The job's dead-letter topic.

@@ -104,7 +104,8 @@ _PERMANENT_IN_PRODUCE = {
     KafkaError.RECORD_LIST_TOO_LARGE: "the records are larger than the topic's max.message.bytes",
     KafkaError._UNKNOWN_TOPIC: "the topic does not exist. Fix: create it; eos never creates topics",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist. Fix: create it; eos never creates topics",
-    KafkaError._UNKNOWN_PARTITION: "the partition does not exist",
+    KafkaError._UNKNOWN_PARTITION: "the partition does not exist. Fix: a partition of an output that its topic has, or none: then "
+    "the key's hash decides",
     KafkaError.TOPIC_EXCEPTION: "the topic name is not valid",
     KafkaError.INVALID_TIMESTAMP: "the timestamp is outside what the topic accepts",
     KafkaError.INVALID_RECORD: "the broker refused the record (compacted topics need keys)",

@@ -254,7 +254,7 @@ class TransactionalClient:
         and fails the next transaction with OUT_OF_ORDER_SEQUENCE_NUMBER (measured with 2.16).
         """
         if self._failed_delivery is not None:
-            return f"a record was not delivered: {self._failed_delivery}"
+            return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
         return self._watch.reason
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:

@@ -15,7 +15,7 @@ import structlog
 from eos import events
 from eos.errors import ConfigError
 from eos.events import Event
-from eos.observe.quoting import class_only, without_values
+from eos.observe.quoting import Texts, class_only, without_values
 from eos.offsets import Partition
 from eos.shards import parse_transactional_id
 
@@ -115,7 +115,8 @@ class LogListener:
     def _session_closed(self, event: events.SessionClosed) -> None:
         self._positions.pop(event.shard, None)
         level = "warning" if event.reason else "info"
-        self._write(level, "session closed", event, reason=without_values(event.reason))
+        # Its error goes to the caller, and comes with its whole text from there.
+        self._write(level, "session closed", event, reason=event.reason and class_only(event.reason))
 
     def _producer_opened(self, event: events.ProducerOpened) -> None:
         what = "producer rebuilt" if event.rebuilt_because else "producer opened"
@@ -203,7 +204,7 @@ class LogListener:
                 event,
                 partition=str(event.partition),
                 offset=event.offset,
-                error=class_only(event.error),
+                error=event.error if Texts.shown else class_only(event.error),
                 unwritten=unwritten or None,
             )
 

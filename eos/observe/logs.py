@@ -16,7 +16,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from eos.observe.quoting import shown_error, shown_traceback
+from eos.observe.quoting import Texts, shown_error, shown_traceback
 from eos.settings.secrets import hidden
 from eos.settings.tables import ObserveSettings
 
@@ -40,6 +40,8 @@ def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -
         logger_factory=lambda *_: _LineWriter(stream, erase=colors),
         cache_logger_on_first_use=False,
     )
+    automatic = settings.record_errors == "auto" and (terminal or level == logging.DEBUG)
+    Texts.shown = settings.record_errors == "show" or automatic
     logging.getLogger("eos").setLevel(level)
     root = logging.getLogger()
     root.handlers[:] = [one for one in root.handlers if not isinstance(one, FromLogging)] + [FromLogging()]

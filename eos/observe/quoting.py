@@ -1,4 +1,4 @@
-"""Quoting: what of an error may be logged; the texts of user code's exceptions quote records."""
+"""Quoting: what of an error may be logged; the texts of user code's exceptions quote records, which may be private."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ _OWN_TEXTS = frozenset(
 )
 
 
+class Texts:
+    """Whether the texts of user code's exceptions are shown in this process's logs."""
+
+    shown = False
+
+
 def without_values(text: str) -> str:
-    """A reason as it may be logged: of an exception that user code raised, its class alone.
+    """A reason as it may be logged: of an exception that user code raised, its class alone, unless texts are shown.
 
     User code's texts quote records (``invalid literal for int(): '4711'``, every pydantic error). The texts
     of this package's own classes, and free text, do not.
     """
+    if Texts.shown:
+        return text
     named = _NAMED.match(text)
     if named is None or named[1] in _OWN_TEXTS:
         return text
@@ -35,7 +43,7 @@ def without_values(text: str) -> str:
 
 
 def class_only(text: str) -> str:
-    """Of an error that comes from user code for certain: its class, or nothing if it does not name one."""
+    """The class of an error that comes from user code for certain; nothing of it if it does not name one."""
     named = _NAMED.match(text)
     return named[1] if named else NOT_SHOWN
 
@@ -46,11 +54,16 @@ def shown_error(error: BaseException) -> str:
     if isinstance(error, TransformError):
         cause = error.__cause__
         raised = f" {type(cause).__name__}{_place(cause)}" if cause else ""
-        return (
-            f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{raised} (its text may quote "
-            "the record, so it is not shown). Fix: the transform, or poison.policy = 'dead-letter' or 'skip'"
+        text = (
+            f": {cause}"
+            if Texts.shown
+            else " (its text may quote the record, so it is not shown: observe.record_errors)"
         )
-    return f"{name}: {error}" if isinstance(error, EosError) else name
+        return (
+            f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{raised}{text}. "
+            "Fix: the transform, or poison.policy = 'dead-letter' or 'skip'"
+        )
+    return f"{name}: {error}" if isinstance(error, EosError) or Texts.shown else name
 
 
 def _place(error: BaseException) -> str:
@@ -66,7 +79,7 @@ def shown_traceback(error: BaseException) -> str:
     own = next((at for at, link in enumerate(links) if isinstance(link, TransformError)), len(links))
     return "\n".join(
         "".join(traceback.format_tb(link.__traceback__))
-        + (shown_error(link) if at <= own else type(link).__name__)
+        + (shown_error(link) if at <= own or Texts.shown else type(link).__name__)
         for at, link in reversed(list(enumerate(links)))
     )
 

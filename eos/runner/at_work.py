@@ -89,21 +89,7 @@ class AtWork:
         if frame is None:
             return  # it has just returned, or commits meanwhile
         record = frame.f_locals.get("record")
-        what = _coordinates(record) if isinstance(record, InputRecord) else _extent(work.batch)
+        at = InputBatch.of([record]) if isinstance(record, InputRecord) else work.batch
         stack = traceback.StackSummary.extract((one, one.f_lineno) for one in reversed(frames))
         where = tuple(f"{one.filename}:{one.lineno} in {one.name}" for one in stack[-_MAX_FRAMES:])
-        self._listener(TransformAtWork(shard, what, seconds, where))
-
-
-def _coordinates(record: InputRecord) -> str:
-    return f"{record.topic}[{record.partition}] offset {record.offset}"
-
-
-def _extent(batch: InputBatch) -> str:
-    ends: dict[tuple[str, int], tuple[int, int]] = {}
-    for topic, partition, offset in zip(batch.topics, batch.partitions, batch.offsets, strict=True):
-        first, _ = ends.get((topic, partition), (offset, offset))
-        ends[topic, partition] = (first, offset)
-    return ", ".join(
-        f"{topic}[{number}] offsets {first} to {last}" for (topic, number), (first, last) in ends.items()
-    )
+        self._listener(TransformAtWork(shard, at.place, seconds, where))

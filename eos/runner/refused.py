@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from eos.deadline import Deadline
 from eos.errors import AbortableError, EosError, RecordRefusedError
-from eos.offsets import Partition
 from eos.poison import PoisonFilter
 from eos.records import InputBatch, OutputBatch, OutputRecord, fingerprint
 from eos.session.pipeline import PipelinedSession
@@ -94,16 +93,10 @@ class _Look:
             return
         for record in batch:
             for output in self._refused_of(InputBatch.of([record])):
-                where = f"{Partition(record.topic, record.partition)} offset {record.offset}"
-                self._take(output, f"{where}: an output of this record")
+                self._take(output, f"{InputBatch.of([record]).place}: an output of this record")
         if not self.found:  # a batch function that is no map over records
-            places: dict[Partition, list[int]] = {}
-            for topic, number, offset in zip(batch.topics, batch.partitions, batch.offsets, strict=True):
-                places.setdefault(Partition(topic, number), []).append(offset)
-            where = ", ".join(f"{p} offsets {offsets[0]} to {offsets[-1]}" for p, offsets in places.items())
-            self._take(
-                outputs[0], f"{where}: an output of this batch, which none of its records makes alone,"
-            )
+            what = f"{batch.place}: an output of this batch, which none of its records makes alone,"
+            self._take(outputs[0], what)
 
     def _refused_of(self, batch: InputBatch) -> list[OutputRecord]:
         flat = (

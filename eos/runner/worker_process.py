@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from eos.errors import EosError
+from eos.errors import EosError, TransformError
 from eos.events import Event, Listener, SessionOpened
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
@@ -83,6 +83,8 @@ def work(plan: Plan, settings: Settings, reports: Connection, lifeline: Connecti
             code = ExitCode.DONE
         except EosError as error:
             code = exit_code_of(error)
+            if isinstance(error, TransformError):
+                log.warning("the transform raised", exc_info=error.__cause__)
             log.error("%s", error)  # noqa: TRY400 - the message says what to do; the trace says where in eos
             log.debug("where it was raised", exc_info=True)
         except SystemExit as error:

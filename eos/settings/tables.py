@@ -335,6 +335,11 @@ class ObserveSettings(Table):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         default="info", description="'debug', 'info', 'warning' or 'error'"
     )
+    record_errors: Annotated[Literal["auto", "show", "hide"], BeforeValidator(_lower)] = Field(
+        default="auto",
+        description="whether logs show the texts of exceptions that a transform raised, which may quote records: 'show', 'hide', "
+        "or 'auto': on a terminal and at log_level = 'debug'",
+    )
 
 
 class SparkSettings(Table):

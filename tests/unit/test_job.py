@@ -303,3 +303,50 @@ def test_header_name_with_a_nul_makes_its_record_poison(shape: str) -> None:
     assert [str(error) for error in failed] == [
         "output to out: the header 'a\\x00b' cannot be written: librdkafka ends its name at the NUL. Fix: a name without one"
     ]
+
+
+RECORDS = InputBatch.of([InputRecord("in", 1, offset, b"k", b"%d" % offset) for offset in (7, 8, 9)])
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (None, "returned NoneType"),
+        (["text"], "returned str"),
+        (
+            [OutputRecord("out", bytearray(b"v"))],  # type: ignore[arg-type]
+            "a value or key is bytearray",
+        ),
+        ([OutputRecord("elsewhere", b"v")], "not declared"),
+    ],
+)
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_refused_output_is_told_with_the_place_of_its_input(
+    made: object, says: str, *, in_batches: bool
+) -> None:
+    def at_eight(record: InputRecord) -> Any:
+        return made if record.offset == 8 else copied(record)
+
+    def batch(records: InputBatch) -> Any:
+        for record in records:
+            if record.offset == 8 and isinstance(made, list):
+                return [OutputBatch(o.topic, [o.value]) if isinstance(o, OutputRecord) else o for o in made]
+            if record.offset == 8:
+                return made
+        return []
+
+    declared = job(transform=None, transform_batch=batch) if in_batches else job(transform=at_eight)
+    bound = declared.bound()
+    with pytest.raises(UsageError, match=rf"^in\[1\] offset 8: .*{says}"):
+        if in_batches:
+            bound.batch(RECORDS)
+        else:
+            bound.records(RECORDS, lambda _, error: pytest.fail(str(error)))
+
+
+def test_output_that_only_a_whole_batch_makes_is_told_with_the_place_of_the_batch() -> None:
+    def batch(records: InputBatch) -> list[OutputBatch]:
+        return [OutputBatch("out" if len(records) == 1 else "elsewhere", [b"v"])]
+
+    with pytest.raises(UsageError, match=r"^in\[1\] offsets 7 to 9: .*not declared"):
+        job(transform=None, transform_batch=batch).bound().batch(RECORDS)

@@ -18,6 +18,7 @@ from eos import events
 from eos.errors import FencedError, TransformError
 from eos.events import Event
 from eos.observe import LogListener, configure_logs, log_start
+from eos.observe.quoting import Texts
 from eos.offsets import OffsetVector, Partition
 from eos.settings.tables import ObserveSettings
 
@@ -50,7 +51,7 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
         events.SessionClosed(SHARD, "FencedError: a rival"),
         "warning",
         "session closed",
-        {"reason": "FencedError: a rival"},
+        {"reason": "FencedError"},
     ),
     (events.ProducerOpened(SHARD, 0.1), "info", "producer opened", {}),
     (
@@ -176,11 +177,17 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def texts_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `configure_logs` found them, once the test is over."""
+    monkeypatch.setattr(Texts, "shown", False)
+
+
 @pytest.fixture
 def lines() -> Callable[[], list[dict[str, Any]]]:
     """Logs at debug, as JSON; calling it parses what was written since."""
     stream = io.StringIO()
-    configure_logs(ObserveSettings(log_format="json", log_level="debug"), stream=stream)
+    configure_logs(ObserveSettings(log_format="json", log_level="debug", record_errors="hide"), stream=stream)
 
     def parsed() -> list[dict[str, Any]]:
         written = stream.getvalue()
@@ -301,7 +308,10 @@ def test_no_record_and_no_secret_reaches_a_line(log_format: str) -> None:
     canary = f"S3CR3T-{uuid.uuid4()}"
     stream = io.StringIO()
     configure_logs(
-        ObserveSettings.model_validate({"log_format": log_format, "log_level": "debug"}), stream=stream
+        ObserveSettings.model_validate(
+            {"log_format": log_format, "log_level": "debug", "record_errors": "hide"}
+        ),
+        stream=stream,
     )
     listener = LogListener()
     listener(events.TransactionAborted(SHARD, f"ValueError: invalid literal for int(): '{canary}'", 0.1))
@@ -441,3 +451,36 @@ def test_the_first_line_names_the_versions(lines: Callable[[], list[dict[str, An
     assert line["confluent_kafka"][0].isdigit()
     assert line["python"] == ".".join(map(str, sys.version_info[:3]))
     assert "eos" in line
+
+
+@pytest.mark.parametrize(
+    ("settings", "stream", "is_shown"),
+    [
+        ({}, io.StringIO, False),
+        ({}, Terminal, True),
+        ({"log_level": "debug"}, io.StringIO, True),
+        ({"record_errors": "show"}, io.StringIO, True),
+        ({"record_errors": "hide", "log_level": "debug"}, Terminal, False),
+    ],
+)
+def test_what_a_transform_raised_is_shown_with_its_text_only_where_that_is_wanted(
+    settings: dict[str, str], stream: type[io.StringIO], is_shown: bool
+) -> None:
+    out = stream()
+    configure_logs(ObserveSettings.model_validate(settings), stream=out)
+    LogListener()(events.RecordDeadLettered(SHARD, P0, 7, "ValueError: value 4711"))
+    try:
+        int("value 4711")
+    except ValueError as cause:
+        logging.getLogger("eos.test").error("%s", transform_error(cause))  # noqa: TRY400 - as it is written there
+        logging.getLogger("eos.test").warning("the transform raised", exc_info=cause)
+    written = out.getvalue()
+    assert written.count("4711") == (3 + 1 if is_shown else 1)  # the source line is no text of the error
+    assert written.count("settlements[0]") == 2
+    assert "test_observe_logs.py" in written
+
+
+def transform_error(cause: Exception) -> TransformError:
+    error = TransformError("x", topic="settlements", partition=0, offset=7)
+    error.__cause__ = cause
+    return error
