@@ -6,7 +6,10 @@ compute dead letters again; it leaves out the reason.
 
 from __future__ import annotations
 
-from eos.headers import legible
+from typing import NamedTuple
+
+from eos.headers import Headers, legible
+from eos.offsets import Partition
 from eos.records import InputRecord, OutputRecord
 
 _PREFIX = "eos.deadletter."
@@ -39,3 +42,23 @@ def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord
         # librdkafka takes 0 for none, so that one cannot be kept.
         timestamp_ms=record.timestamp_ms if (record.timestamp_ms or 0) > 0 else None,
     )
+
+
+class Origin(NamedTuple):
+    """The record that a dead letter was made of, and why."""
+
+    partition: Partition
+    offset: int
+    reason: str
+
+
+def origin_of(headers: Headers) -> Origin | None:
+    """What the headers of a dead letter say; None of a record that `dead_letter` has not made."""
+    said = {name: value or b"" for name, value in headers if name.startswith(_PREFIX)}
+    topic, number, offset, reason = (
+        said.get(f"{_PREFIX}{name}", b"").decode(errors="replace")
+        for name in ("topic", "partition", "offset", "error")
+    )
+    if not (number.isdecimal() and offset.isdecimal()):
+        return None
+    return Origin(Partition(topic, int(number)), int(offset), reason)

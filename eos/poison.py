@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from operator import attrgetter, countOf, itemgetter
+from typing import Any, Literal
 
+from eos.deadletter import origin_of
 from eos.errors import TransformError
 from eos.events import Listener, RecordDeadLettered
 from eos.headers import UnreadableHeadersError
 from eos.offsets import Partition
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, OutputRefusedError
 from eos.transform import BoundTransform
+
+_topic_of_record = itemgetter(OutputRecord._fields.index("topic"))  # half the cost of attrgetter
+_topic_of_batch = attrgetter("topic")
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +47,7 @@ class PoisonFilter:
         self._shard = shard
         self._listener = listener
         self._poisoned = 0
+        self._told = set[tuple[Partition, int]]()  # dead letters of this batch that the policy has made
         self._warned = False  # of a batch function that raises for no record alone
 
     def apply(self, batch: InputBatch) -> Sequence[OutputBatch] | Sequence[OutputRecord]:
@@ -51,6 +57,13 @@ class PoisonFilter:
             TransformError: a record's transform raised and the policy is ``stop``.
             UsageError: the transform returned or produced what it must not.
         """
+        self._told.clear()
+        outputs = self._applied(batch)
+        if self._transform.dead_letters is not None:
+            self._tell_of_returned_letters(outputs, self._transform.dead_letters)
+        return outputs
+
+    def _applied(self, batch: InputBatch) -> list[OutputBatch] | list[OutputRecord]:
         if self._transform.takes_batches:
             try:
                 return self._transform.batch(batch)
@@ -59,6 +72,22 @@ class PoisonFilter:
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything; next, find the record
                 return self._record_by_record(batch, type(error).__name__)
         return self._transform.records(batch, self._poison)
+
+    def _tell_of_returned_letters(
+        self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], topic: str
+    ) -> None:
+        """The events of dead letters that the transform has made itself, by `eos.dead_letter`."""
+        topic_of: Callable[[Any], object] = (
+            _topic_of_batch if outputs and isinstance(outputs[0], OutputBatch) else _topic_of_record
+        )
+        if countOf(map(topic_of, outputs), topic) == len(self._told):
+            return
+        for output in outputs:
+            if output.topic == topic:
+                made = [output.headers] if isinstance(output, OutputRecord) else output.headers or ()
+                for origin in filter(None, map(origin_of, made)):
+                    if (origin.partition, origin.offset) not in self._told:
+                        self._listener(RecordDeadLettered(self._shard, *origin))
 
     def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputRecord]:
         before = self._poisoned
@@ -91,5 +120,7 @@ class PoisonFilter:
             ) from error
         skipped = self._policy == "skip"
         partition = Partition(record.topic, record.partition)
+        if not skipped:
+            self._told.add((partition, record.offset))
         self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped))
         return [] if skipped else [self._transform.dead_letter(record, error)]

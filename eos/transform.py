@@ -33,6 +33,9 @@ class BoundTransform:
 
     Each application raises what the user's function raises, and OutputRefusedError if an output is not what was declared.
 
+    Attributes:
+        dead_letters: the dead-letter topic, if the job declares one.
+
     Args:
         name: the job's name, for messages.
         topics: every topic that the job may write to.
@@ -50,7 +53,7 @@ class BoundTransform:
         per_batch: BatchTransform | None,
     ) -> None:
         self._name = name
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters
         self._outputs = Outputs(name, topics)
         self._per_record = per_record
         self._per_batch = per_batch
@@ -135,12 +138,12 @@ class BoundTransform:
         Raises:
             UsageError: the job declares none.
         """
-        if self._dead_letters is None:
+        if self.dead_letters is None:
             raise UsageError(
                 f"Job {self._name!r}: poison policy 'dead-letter' needs a topic. Fix: Job(dead_letters='…'), or "
                 "poison.policy = 'stop'"
             )
-        return self._dead_letters
+        return self.dead_letters
 
     def dead_letter(self, record: InputRecord, error: BaseException) -> OutputRecord:
         """The dead letter of a record whose transform raised; as `require_dead_letters`."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eos.deadletter import dead_letter
 from eos.errors import (
     AbortableError,
     AbortTransaction,
@@ -254,3 +255,35 @@ def test_dead_letter_policy_without_a_topic_is_refused_before_the_first_record()
     job = Job(name="j", inputs=["in"], outputs=["out"], transform=per_record)
     with pytest.raises(UsageError, match="dead_letters"):
         PoisonFilter(job.bound(), "dead-letter", shard="", listener=lambda _: None)
+
+
+@shapes
+def test_dead_letters_that_the_transform_returns_are_told_of_once_each_with_those_of_the_policy(
+    batches: bool,
+) -> None:
+    """They had no event, so the alert on dead letters could not fire."""
+
+    def refused(record: InputRecord) -> list[OutputRecord]:
+        if record.value == b"refused":
+            return [dead_letter(record, "no such account", topic="dlq")]
+        return per_record(record)
+
+    def all_refused(batch: InputBatch) -> list[OutputBatch]:
+        outputs = [refused(record) for record in batch]
+        letters = [one for made in outputs for one in made if one.topic == "dlq"]
+        return [
+            OutputBatch("dlq", [one.value for one in letters], headers=[one.headers for one in letters]),
+            OutputBatch("out", [made[0].value for made in outputs if made[0].topic == "out"]),
+        ]
+
+    shape = {"transform_batch": all_refused} if batches else {"transform": refused}
+    job = Job(name="j", inputs=["in"], outputs=["out", "audit"], dead_letters="dlq", **shape)
+    seen: list[Event] = []
+    apply = PoisonFilter(job.bound(), "dead-letter", shard="s", listener=seen.append).apply
+    apply(records(b"a", b"refused", b"refused"))
+    told = [RecordDeadLettered("s", Partition("in", 2), offset, "no such account") for offset in (41, 42)]
+    assert seen == told
+    apply(records(b"a", b"refused", POISON))
+    assert sorted(event.offset for event in seen[2:] if isinstance(event, RecordDeadLettered)) == [41, 42]
+    apply(records(b"a"))
+    assert len(seen) == 4
