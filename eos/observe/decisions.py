@@ -17,7 +17,7 @@ from eos.errors import ConfigError
 from eos.events import Event
 from eos.observe.quoting import Texts, class_only, without_values
 from eos.offsets import Partition
-from eos.shards import parse_transactional_id
+from eos.shards import OrdinalShard, parse_transactional_id
 
 _LIMIT_PERIOD_S = 10.0
 _RETRIES_PER_PERIOD = 1
@@ -265,9 +265,10 @@ class LogListener:
 @lru_cache(maxsize=4096)
 def _shard_name(transactional_id: str) -> str:
     try:
-        return str(parse_transactional_id(transactional_id))
+        shard = parse_transactional_id(transactional_id)
     except ConfigError:
         return transactional_id
+    return f"worker {shard.ordinal}" if isinstance(shard, OrdinalShard) else str(shard)
 
 
 def _listed(items: Iterable[str]) -> str:

@@ -223,7 +223,7 @@ def test_an_event_is_one_line_with_shard_id_and_facts(
     LogListener()(event)
     (line,) = lines()
     assert (line["level"], line["event"]) == (level, text)
-    assert (line["shard"], line["id"]) == ("#3", SHARD)
+    assert (line["shard"], line["id"]) == ("worker 3", SHARD)
     assert line.items() >= fields.items()
     assert line["timestamp"].endswith("Z")
 
@@ -278,11 +278,11 @@ def test_retries_are_written_at_once_and_then_once_per_ten_seconds_per_shard_and
     listener(events.CallRetried("refunds.refunds.i.4", "commit", 1, "timed out"))
     written = [(line["attempt"], line.get("unwritten"), line["call"], line["shard"]) for line in lines()]
     assert written == [
-        (1, None, "commit", "#3"),
-        (101, 99, "commit", "#3"),
-        (201, 99, "commit", "#3"),
-        (1, None, "init", "#3"),
-        (1, None, "commit", "#4"),
+        (1, None, "commit", "worker 3"),
+        (101, 99, "commit", "worker 3"),
+        (201, 99, "commit", "worker 3"),
+        (1, None, "init", "worker 3"),
+        (1, None, "commit", "worker 4"),
     ]
 
 
@@ -390,7 +390,7 @@ def test_the_form_follows_the_terminal(
     if not (is_json or is_coloured):
         assert "session opened" in lines[0]
         assert "seconds=0.25" in lines[0]
-        assert "shard=#3" in lines[0]
+        assert "shard='worker 3'" in lines[0]
 
 
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
