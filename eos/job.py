@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from eos.errors import UsageError
 from eos.references import code_of_the_job
 from eos.shards import APP_NAME, TOPIC_NAME
-from eos.transform import BatchTransform, BoundTransform, Transform
+from eos.transform import BatchTransform, BoundTransform, Transform, require_function
 
 
 @runtime_checkable
@@ -112,16 +112,21 @@ class Job:
         if (self.settings is None) != (settings is None):
             raise UsageError(f"Job {self.name!r}: settings are given iff the job declares a model for them")
         arguments = () if settings is None else (settings,)
+        for name in ("transform_factory", "transform_batch_factory"):
+            if (factory := getattr(self, name)) is not None:
+                given = ["the settings"][: len(arguments)]
+                require_function(f"Job {self.name!r}: {name}", factory, arguments=given)
+        per_record, per_batch = self.transform, self.transform_batch
         with code_of_the_job(f"Job {self.name!r}: the factory of its transform"):
-            return BoundTransform(
-                self.name,
-                self.written_topics,
-                self.dead_letters,
-                self.transform_factory(*arguments) if self.transform_factory else self.transform,
-                self.transform_batch_factory(*arguments)
-                if self.transform_batch_factory
-                else self.transform_batch,
+            if self.transform_factory is not None:
+                per_record = self.transform_factory(*arguments)
+            if self.transform_batch_factory is not None:
+                per_batch = self.transform_batch_factory(*arguments)
+        if per_record is None and per_batch is None:
+            raise UsageError(
+                f"Job {self.name!r}: the factory of its transform returned nothing. Fix: return the transform"
             )
+        return BoundTransform(self.name, self.written_topics, self.dead_letters, per_record, per_batch)
 
 
 def check_topics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from operator import attrgetter, countOf, itemgetter
 from typing import Any, Literal
@@ -32,6 +33,9 @@ class PoisonFilter:
     A batch function that raises is run again record by record, which finds the record at fault; that is why
     it must be a pure map over records.
 
+    Where more than ``max_in_a_row`` records in a row are poison, the next one raises as under ``stop``: the transform is wrong then,
+    and would send all of the input to the dead-letter topic.
+
     ``stop`` raises with the record's coordinates, ``dead-letter`` writes it to the job's dead-letter topic in the same
     transaction, ``skip`` drops it. The listener gets an event for each dead letter and each skipped record.
 
@@ -39,15 +43,25 @@ class PoisonFilter:
         UsageError: the policy is ``dead-letter`` and the job declares no topic for it.
     """
 
-    def __init__(self, transform: BoundTransform, policy: Policy, *, shard: str, listener: Listener) -> None:
+    def __init__(
+        self,
+        transform: BoundTransform,
+        policy: Policy,
+        *,
+        shard: str,
+        listener: Listener,
+        max_in_a_row: int = sys.maxsize,
+    ) -> None:
         if policy == "dead-letter":
             transform.require_dead_letters()
         self._transform = transform
         self._policy = policy
         self._shard = shard
         self._listener = listener
-        self._poisoned = 0
-        self._told = set[tuple[Partition, int]]()  # dead letters of this batch that the policy has made
+        self._max_in_a_row = max_in_a_row
+        self._in_a_row = 0
+        self._reached: dict[Partition, int] = {}  # the last offset for which the row was counted
+        self._poisoned: dict[tuple[Partition, int], Exception] = {}  # of this batch
         self._warned = False  # of a batch function that raises for no record alone
 
     def apply(self, batch: InputBatch) -> Sequence[OutputBatch] | Sequence[OutputRecord]:
@@ -57,8 +71,10 @@ class PoisonFilter:
             TransformError: a record's transform raised and the policy is ``stop``.
             UsageError: the transform returned or produced what it must not.
         """
-        self._told.clear()
+        self._poisoned.clear()
         outputs = self._applied(batch)
+        if self._poisoned or self._in_a_row:
+            self._brake(batch)
         if self._transform.dead_letters is not None:
             self._tell_of_returned_letters(outputs, self._transform.dead_letters)
         return outputs
@@ -80,19 +96,38 @@ class PoisonFilter:
         topic_of: Callable[[Any], object] = (
             _topic_of_batch if outputs and isinstance(outputs[0], OutputBatch) else _topic_of_record
         )
-        if countOf(map(topic_of, outputs), topic) == len(self._told):
+        if not countOf(map(topic_of, outputs), topic):
             return
         for output in outputs:
             if output.topic == topic:
                 made = [output.headers] if isinstance(output, OutputRecord) else output.headers or ()
                 for origin in filter(None, map(origin_of, made)):
-                    if (origin.partition, origin.offset) not in self._told:
+                    if (origin.partition, origin.offset) not in self._poisoned:
                         self._listener(RecordDeadLettered(self._shard, *origin))
 
+    def _brake(self, batch: InputBatch) -> None:
+        """Count the records in a row that were poison, and raise for one too many."""
+        partitions = map(Partition, batch.topics, batch.partitions)
+        for partition, offset in zip(partitions, batch.offsets, strict=True):
+            if offset <= self._reached.get(partition, -1):
+                self._in_a_row = 0  # from here on all is read again, after an abort
+                self._reached.clear()
+            self._reached[partition] = offset
+            error = self._poisoned.get((partition, offset))
+            self._in_a_row = 0 if error is None else self._in_a_row + 1
+            if self._in_a_row > self._max_in_a_row:
+                raise TransformError(
+                    f"{partition} offset {offset}: it is the last of {self._in_a_row} records in a row that are poison, and "
+                    f"poison.max_in_a_row = {self._max_in_a_row}: the transform seems to be wrong, not the records. Fix: the "
+                    "transform, or a higher limit",
+                    topic=partition.topic,
+                    partition=partition.number,
+                    offset=offset,
+                ) from error
+
     def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputRecord]:
-        before = self._poisoned
         outputs = self._transform.records(batch, self._poison)
-        if self._poisoned == before and not self._warned:
+        if not self._poisoned and not self._warned:
             self._warned = True
             log.warning(
                 "transform_batch raised %s for a batch of %d records and for none of them alone: each batch that it raises "
@@ -103,7 +138,8 @@ class PoisonFilter:
         return outputs
 
     def _poison(self, record: InputRecord, error: Exception) -> list[OutputRecord]:
-        self._poisoned += 1
+        partition = Partition(record.topic, record.partition)
+        self._poisoned[partition, record.offset] = error
         reason = f"{type(error).__name__}: {error}"
         if self._policy == "stop":
             raised = (
@@ -119,8 +155,5 @@ class PoisonFilter:
                 offset=record.offset,
             ) from error
         skipped = self._policy == "skip"
-        partition = Partition(record.topic, record.partition)
-        if not skipped:
-            self._told.add((partition, record.offset))
         self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped))
         return [] if skipped else [self._transform.dead_letter(record, error)]

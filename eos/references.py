@@ -50,6 +50,12 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
         raise ConfigError(
             f"{reference!r} names no job. Fix: package.module:name, for example jobs.refunds:job"
         )
+    if "/" in module_name or module_name.endswith(".py"):
+        as_module = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise ConfigError(
+            f"{reference!r} names a file, and a module is asked for. Fix: {as_module}:{name}, in the folder from which Python can "
+            "import it, or with --app-dir"
+        )
     if str(app_dir) not in sys.path:
         sys.path.insert(0, str(app_dir))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -28,6 +29,30 @@ _topic_of, _value_of, _key_of = map(itemgetter, map(OutputRecord._fields.index, 
 _NO_HEADERS = ()
 
 
+def require_function(what: str, function: object, *, arguments: Sequence[str]) -> None:
+    """Refuse what cannot be called with these arguments, or gives nothing before it is awaited.
+
+    Found here, it ends the start. Found at the first record, it would make each record poison.
+
+    Raises:
+        UsageError: what it is, and the fix.
+    """
+    if not callable(function):
+        raise UsageError(f"{what} is {type(function).__name__}, not a function")
+    for called in (function, type(function).__call__):
+        if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+            raise UsageError(f"{what} is async, and eos awaits nothing. Fix: def instead of async def")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function, say
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        given = f"one argument, {arguments[0]}" if arguments else "no argument, for the job has no settings="
+        raise UsageError(f"{what} takes {signature}, and is called with {given} ({error})") from None
+
+
 class BoundTransform:
     """A job's transform, ready to be applied to a record or to a batch.
 
@@ -52,6 +77,9 @@ class BoundTransform:
         per_record: Transform | None,
         per_batch: BatchTransform | None,
     ) -> None:
+        for shape, function, given in (("", per_record, "the record"), ("_batch", per_batch, "the batch")):
+            if function is not None:
+                require_function(f"Job {name!r}: transform{shape}", function, arguments=[given])
         self._name = name
         self.dead_letters = dead_letters
         self._outputs = Outputs(name, topics)

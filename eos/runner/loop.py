@@ -68,7 +68,14 @@ class Loop:
         self._at_work = at_work
         self._listener = listener
         self._shard = session.shard.transactional_id
-        self._filter = PoisonFilter(transform, settings.poison.policy, shard=self._shard, listener=listener)
+        poison = settings.poison
+        self._filter = PoisonFilter(
+            transform,
+            poison.policy,
+            shard=self._shard,
+            listener=listener,
+            max_in_a_row=poison.max_in_a_row,
+        )
         self._slow_records = SlowRecords(settings)
         self._fetch_records = min(_FIRST_FETCH_RECORDS, settings.input.fetch_records)
         self._first_at: float | None = None  # when the transaction's first record was fetched

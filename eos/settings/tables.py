@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,6 +35,12 @@ def _listed(value: object) -> object:
     if value.lstrip().startswith("["):
         return json.loads(value)
     return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _no_url(servers: str) -> str:
+    if found := re.match(r"https?://([^/,]*)", servers, re.IGNORECASE):
+        raise ValueError(f"is the address of a web server, {found[0]!r}. Fix: host:port, as in {found[1]!r}")
+    return servers
 
 
 def _one_or_three(brokers: int) -> int:
@@ -69,7 +76,7 @@ class Table(BaseModel):
 class KafkaSettings(Table):
     """How every client of the process reaches the one cluster."""
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_joined)] = Field(
+    bootstrap_servers: Annotated[str, BeforeValidator(_joined), AfterValidator(_no_url)] = Field(
         default="",
         description="brokers to ask first, host:port[,host:port…]; needed by every command that connects",
     )
@@ -285,6 +292,12 @@ class PoisonSettings(Table):
 
     policy: Annotated[Literal["stop", "dead-letter", "skip"], BeforeValidator(_lower)] = Field(
         default="stop", description="'stop', 'dead-letter' (to the job's topic, in the transaction) or 'skip'"
+    )
+    max_in_a_row: int = Field(
+        default=1_000,
+        ge=1,
+        description="records in a row, of those that one owner reads, that may be poison; one more stops the job under every "
+        "policy, for it is the transform that is wrong then",
     )
 
 

@@ -141,7 +141,13 @@ class ArrowInputBatch(InputBatch):
 
 
 def _filter(job: Job, settings: Settings) -> PoisonFilter:
-    return PoisonFilter(bind(job, settings), settings.poison.policy, shard=job.name, listener=_log_poison)
+    return PoisonFilter(
+        bind(job, settings),
+        settings.poison.policy,
+        shard=job.name,
+        listener=_log_poison,
+        max_in_a_row=settings.poison.max_in_a_row,
+    )
 
 
 def _log_poison(event: Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +351,51 @@ def test_output_that_only_a_whole_batch_makes_is_told_with_the_place_of_the_batc
 
     with pytest.raises(UsageError, match=r"^in\[1\] offsets 7 to 9: .*not declared"):
         job(transform=None, transform_batch=batch).bound().batch(RECORDS)
+
+
+async def awaited(_: object) -> list[OutputRecord]:
+    return []
+
+
+class Awaited:
+    async def __call__(self, _: object) -> list[OutputRecord]:
+        return []
+
+
+def of_two(_record: object, _more: object) -> list[OutputRecord]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        (
+            {"transform": of_two},
+            r"transform takes \(_record.*, _more.*\).* one argument, the record",
+        ),
+        ({"transform": awaited}, "transform is async.*Fix: def"),
+        ({"transform": Awaited()}, "transform is async.*Fix: def"),
+        ({"transform": 3}, "transform is int, not a function"),
+        ({"transform_batch": of_two}, "transform_batch takes .* one argument, the batch"),
+        ({"transform_factory": lambda: 3}, "transform is int, not a function"),
+        ({"transform_factory": lambda: of_two}, "transform takes"),
+        (
+            {"transform_factory": copied},
+            "transform_factory takes .* no argument, for the job has no settings=",
+        ),
+        ({"transform_batch_factory": lambda: None}, "the factory of its transform returned nothing"),
+    ],
+)
+def test_function_that_cannot_be_called_ends_the_start_and_makes_no_record_poison(
+    declared: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        job(**({"transform": None} | declared)).bound()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [copied, partial(of_two, 1), type("Of", (), {"__call__": lambda _self, _record: []})(), print],
+)
+def test_whatever_can_be_called_with_a_record_is_a_transform(transform: Any) -> None:
+    job(transform=transform).bound()

@@ -287,3 +287,35 @@ def test_dead_letters_that_the_transform_returns_are_told_of_once_each_with_thos
     assert sorted(event.offset for event in seen[2:] if isinstance(event, RecordDeadLettered)) == [41, 42]
     apply(records(b"a"))
     assert len(seen) == 4
+
+
+def braked(max_in_a_row: int, policy: Policy = "skip") -> Callable[[InputBatch], object]:
+    return PoisonFilter(
+        bound(batches=False), policy, shard="s", listener=lambda _: None, max_in_a_row=max_in_a_row
+    ).apply
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_transform_that_refuses_all_records_is_stopped_before_it_has_drained_the_input(
+    policy: Policy,
+) -> None:
+    apply = braked(4, policy)
+    apply(records(POISON, POISON, b"a", POISON, POISON, POISON))
+    batch = InputBatch.of([InputRecord("in", 2, 50 + n, None, POISON) for n in range(3)])
+    with pytest.raises(TransformError, match=r"in\[2\] offset 51: .* 5 records in a row .*max_in_a_row = 4"):
+        apply(batch)
+
+
+def test_record_that_is_read_again_after_an_abort_counts_once_in_the_row() -> None:
+    apply = braked(3)
+    for _ in range(5):
+        apply(records(POISON, POISON, POISON))
+    with pytest.raises(TransformError, match="max_in_a_row"):
+        apply(records(POISON, POISON, POISON, POISON))
+
+
+def test_records_that_are_poison_now_and_then_stop_nothing() -> None:
+    apply = braked(1)
+    for first in range(0, 100, 2):
+        values = [POISON, b"good"]
+        apply(InputBatch.of([InputRecord("in", 2, first + n, None, v) for n, v in enumerate(values)]))
