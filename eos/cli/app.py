@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import acl, config, local, local_spark, prove, run, shard_id, spark, verify
+from eos.cli import acl, check, config, local, local_spark, prove, run, shard_id, show, spark, status, verify
 from eos.cli.ending import Errors
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
@@ -41,6 +41,7 @@ def _print_version(asked: bool) -> None:
           eos local topics jobs.refunds:job
           eos run jobs.refunds:job -c conf/refunds.toml --local --start earliest
           eos verify jobs.refunds:job -c conf/refunds.toml --local
+          eos show refunds-emitted --local
 
         Settings come from options, EOS_… variables, mounted secret files, and a
         TOML file: see `eos config describe`.
@@ -58,7 +59,7 @@ def _main(
         Errors.with_traceback = True
 
 
-for one in (run, verify, prove, shard_id):
+for one in (run, status, show, check, verify, prove, shard_id):
     app.add_typer(one.commands)
 for group, name in ((spark, "spark"), (local, "local"), (acl, "acl"), (config, "config")):
     app.add_typer(group.commands, name=name)

@@ -79,6 +79,18 @@ class GroupShape(NamedTuple):
     is_classic: bool
 
 
+class Member(NamedTuple):
+    """A member of a group, and what it has."""
+
+    client_id: str
+    instance_id: str  # group.instance.id; "" for a dynamic member
+    host: str
+    partitions: tuple[Partition, ...]
+
+    def __str__(self) -> str:
+        return f"{self.instance_id or self.client_id} @ {self.host}"
+
+
 class Mark(Enum):
     """A place in a partition's log."""
 
@@ -286,7 +298,7 @@ class Admin:
         described = self._group(group, timeout_s)
         if described is None:
             return GroupShape([], is_classic=False)
-        members = sorted(f"{member.client_id} @ {member.host.lstrip('/')}" for member in described.members)
+        members = sorted(str(member) for member in self._members(described))
         is_classic = (
             described.type == ConsumerGroupType.CLASSIC
             and described.state != ConsumerGroupState.DEAD
@@ -296,9 +308,24 @@ class Admin:
 
     def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
         """The group.instance.ids of a group's static members. Raises as `group_shape` does."""
+        return frozenset(one.instance_id for one in self.members(group, timeout_s) if one.instance_id)
+
+    def members(self, group: str, timeout_s: float) -> list[Member]:
+        """The members of a group, and the partitions that each has. Raises as `group_shape` does."""
         described = self._group(group, timeout_s)
-        members = [] if described is None else described.members
-        return frozenset(member.group_instance_id for member in members if member.group_instance_id)
+        return [] if described is None else self._members(described)
+
+    @staticmethod
+    def _members(described: Any) -> list[Member]:
+        return [
+            Member(
+                one.client_id,
+                one.group_instance_id or "",
+                one.host.lstrip("/"),
+                tuple(sorted(Partition(p.topic, p.partition) for p in one.assignment.topic_partitions)),
+            )
+            for one in described.members
+        ]
 
     def _group(self, group: str, timeout_s: float) -> Any:
         with self._classified():

@@ -45,17 +45,17 @@ class Range(NamedTuple):
 class LogReader:
     """An admin client, and a read_committed consumer that never joins the group and never commits.
 
-    Use it as a context manager. The deadline bounds every call.
+    Use it as a context manager. The deadline bounds every call. With ``committed=False`` it reads all records.
 
     Raises (every method):
         UnavailableError: the deadline passed; the message says what was waited for.
         ConfigError: a topic does not exist, or access was refused.
     """
 
-    def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
+    def __init__(self, settings: Settings, group: str, deadline: Deadline, *, committed: bool = True) -> None:
         self._deadline = deadline
         self._admin = Admin.of(settings)
-        self._consumer = lone_reader(settings, group, stable=True, options=_OPTIONS)
+        self._consumer = lone_reader(settings, group, stable=committed, options=_OPTIONS)
 
     def __enter__(self) -> Self:
         return self

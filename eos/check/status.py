@@ -1,0 +1,128 @@
+"""Status: how far a job is, who runs it, and what holds it up; asked of the cluster, without joining the group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eos.check.held_back import held_back
+from eos.check.transactions import TransactionDescription, TransactionsView
+from eos.deadline import Deadline
+from eos.errors import ConfigError, EosError
+from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.metadata import OffsetMetadata
+from eos.job import Declaration
+from eos.kafka.admin import Admin, Mark, Member
+from eos.kafka.consumer import Committed
+from eos.offsets import Partition
+from eos.retry import ask
+from eos.settings import Settings
+from eos.shards import shard_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """How far an input partition is processed.
+
+    Attributes:
+        partition: which one.
+        committed: the next offset to process; None if the group has none.
+        metadata: what was stored with it; None if another program than eos has.
+        lso: the last stable offset: up to there a job can read.
+        end: the high watermark.
+        held_back: whose open transaction lies between the two, in words; "" if there is none.
+        member: who has it now, by the group's coordinator; None without a member.
+    """
+
+    partition: Partition
+    committed: int | None
+    metadata: OffsetMetadata | None
+    lso: int
+    end: int
+    held_back: str
+    member: str | None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that a job could process (transaction markers count); None without a committed offset."""
+        return None if self.committed is None else max(0, self.lso - self.committed)
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the offset was committed, by the clocks of its owner and of this process."""
+        return None if self.metadata is None else max(0.0, time.time() - self.metadata.at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What the cluster knows of a job.
+
+    Attributes:
+        group: its consumer group.
+        members: of that group; none with ownership by partition, and of Spark.
+        partitions: of its inputs.
+        transactions: what the coordinators know of its transactional.ids; None if they could not be asked.
+        unknown: why not, and what else could not be found out, in words.
+    """
+
+    group: str
+    members: tuple[Member, ...]
+    partitions: tuple[PartitionStatus, ...]
+    transactions: tuple[TransactionDescription, ...] | None
+    unknown: tuple[str, ...] = ()
+
+
+def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> JobStatus:
+    """What the cluster knows of a job. It only reads, and joins no group.
+
+    Raises:
+        UnavailableError: the cluster did not answer in time.
+        ConfigError: an input does not exist, or access was refused.
+    """
+    deadline = Deadline(timeout_s)
+    admin = Admin.of(settings)
+    group = settings.group_for(job.name)
+    partitions = ask(lambda s: admin.partitions(sorted(job.inputs), s), within_s=deadline.left_s)
+    if missing := sorted(set(job.inputs) - {p.topic for p in partitions}):
+        raise ConfigError(f"input topics do not exist: {', '.join(missing)}")
+    ends = ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, partitions, s), within_s=deadline.left_s)
+    lsos = ask(lambda s: admin.offsets_at(Mark.LAST_STABLE, partitions, s), within_s=deadline.left_s)
+    members = ask(lambda s: admin.members(group, s), within_s=deadline.left_s)
+    with fresh_reader(settings, group, stable=False) as reader:
+        stored = committed_offsets(reader, partitions, timeout_s=deadline.left_s)
+    by = {one.partition: one.by for one in held_back(settings, lsos, ends, deadline)}
+    transactions, unknown = _transactions(job, settings, group)
+    readers = {p: member for member in members for p in member.partitions}
+
+    def of(partition: Partition) -> PartitionStatus:
+        offset = stored.get(partition)
+        member = readers.get(partition)
+        return PartitionStatus(
+            partition,
+            None if offset is None else offset.offset,
+            _metadata(offset),
+            lsos[partition],
+            ends[partition],
+            by.get(partition, ""),
+            None if member is None else str(member),
+        )
+
+    return JobStatus(group, tuple(members), tuple(map(of, sorted(partitions))), transactions, unknown)
+
+
+def _metadata(offset: Committed | None) -> OffsetMetadata | None:
+    return None if offset is None else OffsetMetadata.parse(offset.metadata)
+
+
+def _transactions(
+    job: Declaration, settings: Settings, group: str
+) -> tuple[tuple[TransactionDescription, ...] | None, tuple[str, ...]]:
+    try:
+        with TransactionsView(settings) as view:
+            found: Mapping[str, TransactionDescription] = view.describe(
+                view.transactional_ids(shard_prefix(job.name, group))
+            )
+    except EosError as error:
+        return None, (f"the transactions could not be asked for: {error}",)
+    return tuple(found[name] for name in sorted(found)), ()

@@ -1,0 +1,113 @@
+"""`eos show`: the records of a topic, and what became of their transactions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eos.cli.options import Assignments, Config, Local, load_settings
+from eos.cli.texts import command, print_table
+from eos.errors import ConfigError
+from eos.exits import ExitCode
+
+if TYPE_CHECKING:
+    from eos.offsets import Partition
+    from eos.verifier.records import Shown
+
+_MAX_CHARS = 200
+
+commands = typer.Typer()
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
+def show(
+    *,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Whose records.")],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="PARTITION@OFFSET", help="From here on; else the last ones of each partition."),
+    ] = None,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many, of each partition.")] = 10,
+    config: Config = None,
+    local: Local = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One object a line; bytes that are not UTF-8 as \\xff.")
+    ] = False,
+    assignments: Assignments = None,
+) -> None:
+    r"""Show records of a topic, with their headers, and whether they are committed.
+
+    Of each record: committed, aborted, or open (its transaction has not ended). A
+    read_committed reader, any job of eos for one, gets the committed ones alone, and
+    none behind an open one.
+
+    Joins no group and commits nothing. Keys and values are printed: they may be private.
+
+    Examples:
+      eos show refunds-emitted --local
+      eos show settlements --at 2@4711 -n 3 -c conf/refunds.toml
+      eos show settlements -c conf/refunds.toml --json | jq .value
+    """
+    settings = load_settings(config, assignments, local=local)
+    from eos.verifier.records import records
+
+    for one in (found := list(records(settings, topic, start=_start(topic, at), count=count))):
+        if as_json:
+            typer.echo(json.dumps(_plain(one)))
+    if not as_json:
+        print_table(("record", "when", "state", "key", "value", "headers"), [_row(one) for one in found])
+
+
+def _start(topic: str, at: str | None) -> tuple[Partition, int] | None:
+    from eos.offsets import Partition
+
+    if at is None:
+        return None
+    number, _, offset = at.removeprefix(f"{topic}:").partition("@")
+    if not (number.isdecimal() and offset.isdecimal()):
+        raise ConfigError(f"--at {at!r}: give PARTITION@OFFSET, for example 2@4711")
+    return Partition(topic, int(number)), int(offset)
+
+
+def _row(one: Shown) -> tuple[str, ...]:
+    record = one.record
+    when = "" if record.timestamp_ms is None else _when(record.timestamp_ms)
+    headers = ", ".join(f"{name}={_text(value)}" for name, value in one.headers)
+    return (
+        f"{record.partition}@{record.offset}",
+        when,
+        one.state,
+        _text(record.key),
+        _text(record.value),
+        headers,
+    )
+
+
+def _when(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _text(value: bytes | None) -> str:
+    if value is None:
+        return "(none)"
+    text = value.decode(errors="backslashreplace")
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}… ({len(value):,} bytes)"
+
+
+def _plain(one: Shown) -> dict[str, Any]:
+    def plain(value: bytes | None) -> str | None:
+        return None if value is None else value.decode(errors="backslashreplace")
+
+    return {
+        "topic": one.record.topic,
+        "partition": one.record.partition,
+        "offset": one.record.offset,
+        "timestamp_ms": one.record.timestamp_ms,
+        "state": one.state,
+        "key": plain(one.record.key),
+        "value": plain(one.record.value),
+        "headers": [[name, plain(value)] for name, value in one.headers],
+    }

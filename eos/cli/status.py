@@ -1,0 +1,152 @@
+"""`eos status`: how far a job is, who runs it, and what holds it up."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_declaration, load_settings
+from eos.cli.texts import command, print_table
+from eos.exits import ExitCode
+
+if TYPE_CHECKING:
+    from eos.check.status import JobStatus, PartitionStatus
+
+_EVERY_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+commands = typer.Typer()
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
+def status(
+    *,
+    reference: JobReference,
+    config: Config = None,
+    local: Local = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; with --watch one object a line.")
+    ] = False,
+    app_dir: AppDir = Path(),
+    assignments: Assignments = None,
+) -> None:
+    """Say how far a job is, who runs it, and what holds it up.
+
+    Of each input partition: the committed offset, who committed it and when, how much
+    there is to process, and whose open transaction holds back the rest. Of the group:
+    its members. Of the job's transactional.ids: the state of their transactions.
+
+    Asks the cluster, joins no group and changes nothing. For a loop, a SparkJob or a
+    StreamJob, whose ledger is not shown.
+
+    Examples:
+      eos status jobs.refunds:job -c conf/refunds.toml
+      eos status jobs.refunds:job -c conf/refunds.toml --watch
+      eos status jobs.refunds:job -c conf/refunds.toml --json | jq '.partitions[].lag'
+    """
+    settings = load_settings(config, assignments, local=local)
+    job = load_declaration(reference, app_dir)
+    from eos.check.status import status as look
+
+    while True:
+        found = look(job, settings)
+        if as_json:
+            typer.echo(json.dumps(_plain(found), indent=None if watch else 2))
+        else:
+            if watch:
+                typer.echo(_CLEAR, nl=False)
+            _print(job.name, found)
+        if not watch:
+            return
+        time.sleep(_EVERY_S)
+
+
+def _print(name: str, found: JobStatus) -> None:
+    typer.echo(f"{name}: group {found.group!r}, {len(found.members)} member(s)")
+    print_table(
+        ("partition", "committed", "lag", "held back", "committed by", "when", "read by"),
+        [_row(one) for one in found.partitions],
+    )
+    for one in found.partitions:
+        if one.held_back:
+            typer.echo(f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}")
+    for transaction in found.transactions or ():
+        if transaction.is_open and transaction.started_ms is not None:
+            age_s = time.time() - transaction.started_ms / 1000
+            typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {age_s:.1f} s")
+    for text in found.unknown:
+        typer.echo(text)
+
+
+def _row(one: PartitionStatus) -> tuple[str, ...]:
+    return (
+        str(one.partition),
+        "none" if one.committed is None else f"{one.committed:,}",
+        "" if one.lag is None else f"{one.lag:,}",
+        f"{one.end - one.lso:,}",
+        ""
+        if one.committed is None
+        else f"{one.metadata.app} {one.metadata.shard}"
+        if one.metadata
+        else "not eos",
+        "" if one.age_s is None else f"{_age(one.age_s)} ago",
+        one.member or "",
+    )
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _plain(found: JobStatus) -> dict[str, Any]:
+    return {
+        "group": found.group,
+        "members": [
+            {
+                "client_id": one.client_id,
+                "instance_id": one.instance_id,
+                "host": one.host,
+                "partitions": [str(p) for p in one.partitions],
+            }
+            for one in found.members
+        ],
+        "partitions": [
+            {
+                "topic": one.partition.topic,
+                "partition": one.partition.number,
+                "committed": one.committed,
+                "lag": one.lag,
+                "lso": one.lso,
+                "end": one.end,
+                "held_back_by": one.held_back or None,
+                "age_s": one.age_s,
+                "mode": one.metadata and one.metadata.mode,
+                "app": one.metadata and one.metadata.app,
+                "shard": one.metadata and one.metadata.shard,
+                "commit": one.metadata and one.metadata.commit,
+                "member": one.member,
+            }
+            for one in found.partitions
+        ],
+        "transactions": found.transactions
+        and [
+            {
+                "id": one.transactional_id,
+                "state": one.state,
+                "producer_id": one.producer_id,
+                "epoch": one.producer_epoch,
+                "started_ms": one.started_ms,
+                "partitions": sorted(map(str, one.partitions)),
+            }
+            for one in found.transactions
+        ],
+        "unknown": list(found.unknown),
+    }

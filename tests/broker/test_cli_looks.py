@@ -1,0 +1,132 @@
+"""`eos status`, `eos show` and `eos check`: what they say is what the cluster holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from eos.exits import ExitCode
+from eos.job import Job
+from eos.records import OutputRecord
+from eos.runner.worker import run
+from tests.conftest import NewTopic
+from tests.support import observer
+from tests.support.command_line import Eos
+from tests.support.observer import PlainRecord, unique
+from tests.support.settings import settings_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+_MODULE = """
+from eos import Job, OutputRecord
+job = Job(name="{name}", inputs=["{source}"], outputs=["{out}"],
+          transform=lambda record: [OutputRecord("{out}", record.value, record.key)])
+"""
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch, eos: Eos) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def open_transaction(bootstrap: str) -> Iterator[Producer]:
+    """A foreign producer, whose transaction is open; it is aborted at the end."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("foreign")})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    yield producer
+    producer.abort_transaction(20)
+
+
+def test_status_says_how_far_the_job_is_and_who_holds_back_the_rest(
+    bootstrap: str, topic: NewTopic, eos: Eos, tmp_path: Path, open_transaction: Producer
+) -> None:
+    source, out, name = topic("in", 2), topic("out"), unique("job").replace(".", "-")
+    module = unique("looked").replace("-", "_").replace(".", "_")
+    (tmp_path / f"{module}.py").write_text(_MODULE.format(name=name, source=source, out=out))
+    line = [f"{module}:job", "--app-dir", str(tmp_path), "--set", f"kafka.bootstrap_servers={bootstrap}"]
+    observer.produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=0) for n in range(5)])
+
+    ended = eos("status", *line, "--json")
+    assert ended.code == ExitCode.DONE, ended.err
+    before = json.loads(ended.out)
+    assert [(one["committed"], one["lag"]) for one in before["partitions"]] == [(None, None)] * 2
+
+    job = Job(name=name, inputs=[source], outputs=[out], transform=lambda r: [OutputRecord(out, r.value)])
+    run(job, settings_of(bootstrap, input__start="earliest"), until_caught_up=True)
+    observer.produce_plain(bootstrap, source, [PlainRecord(b"more", partition=0)] * 3)
+    open_transaction.produce(source, b"foreign", partition=1)
+    open_transaction.flush(20)
+    observer.produce_plain(bootstrap, source, [PlainRecord(b"behind", partition=1)])
+
+    found = json.loads(eos("status", *line, "--json").out)
+    first, second = found["partitions"]
+    assert (first["committed"], first["lag"], first["end"], first["held_back_by"]) == (5, 3, 8, None)
+    assert (second["committed"], second["lag"], second["end"], second["lso"]) == (0, 0, 2, 0)
+    assert "foreign" in second["held_back_by"]
+    assert (first["app"], first["shard"], first["mode"]) == (name, "#0", "group")
+    assert first["age_s"] < 120
+    assert [one["state"] for one in found["transactions"]] == ["CompleteCommit"] * len(found["transactions"])
+    (member,) = found["members"]  # a static one, which is a member until its session has timed out
+    assert member["partitions"] == [f"{source}[0]", f"{source}[1]"]
+    assert member["instance_id"].startswith(name)
+    assert first["member"] == f"{member['instance_id']} @ {member['host']}"
+
+    shown = eos("status", *line).out
+    assert f"{source}[0]" in shown
+    assert "2 offsets are held back by the open transaction of 'foreign" in shown
+
+
+def test_show_tells_committed_records_from_aborted_and_open_ones(
+    bootstrap: str, topic: NewTopic, eos: Eos, open_transaction: Producer
+) -> None:
+    name = topic("shown")
+    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("writer")})
+    writer.init_transactions(20)
+    for value, end in ((b"a", writer.commit_transaction), (b"b", writer.abort_transaction)):
+        writer.begin_transaction()
+        writer.produce(name, value, key=b"\xffk", headers=[("h", b"1"), ("none", None)])
+        writer.flush(20)
+        end(20)
+    open_transaction.produce(name, b"c")
+    open_transaction.flush(20)
+    where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
+
+    lines = [json.loads(line) for line in eos("show", name, *where, "--json").out.splitlines()]
+    assert [(one["value"], one["state"]) for one in lines] == [
+        ("a", "committed"),
+        ("b", "aborted"),
+        ("c", "open"),
+    ]
+    assert lines[0]["key"] == "\\xffk"
+    assert lines[0]["headers"] == [["h", "1"], ["none", None]]
+    offset = lines[1]["offset"]
+    (one,) = eos("show", name, *where, "--json", "--at", f"0@{offset}", "-n", "1").out.splitlines()
+    assert json.loads(one)["value"] == "b"
+    assert "aborted" in eos("show", name, *where).out
+    for wrong in ("0@99", "7@0", "nothing"):
+        refused = eos("show", name, *where, "--at", wrong)
+        assert refused.code == ExitCode.CONFIGURATION
+        assert refused.err.startswith("eos: ")
+
+
+def test_check_says_what_the_start_would_say_and_changes_nothing(
+    bootstrap: str, topic: NewTopic, eos: Eos, tmp_path: Path
+) -> None:
+    source, out = topic("in"), topic("out")
+    module = unique("checked").replace("-", "_").replace(".", "_")
+    (tmp_path / f"{module}.py").write_text(_MODULE.format(name="checked", source=source, out=out))
+    (tmp_path / f"{module}_less.py").write_text(_MODULE.format(name="checked", source=source, out="absent"))
+    where = ["--app-dir", str(tmp_path), "--set", f"kafka.bootstrap_servers={bootstrap}"]
+    fits = eos("check", f"{module}:job", *where)
+    assert fits.code == ExitCode.DONE
+    assert "1 replica(s)" in fits.out
+    assert "the cluster fits, with" in fits.out
+    refused = eos("check", f"{module}_less:job", *where)
+    assert refused.code == ExitCode.CONFIGURATION
+    assert "do not exist: absent" in refused.err
