@@ -39,6 +39,7 @@ class Purpose(StrEnum):
     # In addition, for all that is looked at before a run; without it there are warnings.
     PREFLIGHT = "preflight"
     VERIFY = "verify"
+    STATUS = "status"
 
 
 class Shape(StrEnum):
@@ -83,6 +84,8 @@ def grants_for(purpose: Purpose, job: Declared, settings: Settings, *, shape: Sh
             return list(_to_look_first(job))
         case Purpose.VERIFY:
             return list(_to_verify(job, group))
+        case Purpose.STATUS:
+            return list(_to_look_on(job, group))
 
 
 def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
@@ -123,6 +126,16 @@ def _to_verify(job: Declared, group: str) -> Iterator[Grant]:
         why = "cleanup.policy: whether records were compacted; message.timestamp.type: whose time they carry"
         yield Grant("Topic", topic, False, ("DescribeConfigs",), why, needed=False)
     yield Grant("Group", group, False, ("Describe",), "committed offsets; it never joins the group")
+
+
+def _to_look_on(job: Declared, group: str) -> Iterator[Grant]:
+    for topic in sorted(job.inputs):
+        yield Grant("Topic", topic, False, ("Describe",), "where the input ends")
+    yield Grant(
+        "Group", group, False, ("Describe",), "committed offsets, and members; it never joins the group"
+    )
+    why = "the state of the job's transactions, and whether one of them holds input back"
+    yield Grant("TransactionalId", shard_prefix(job.name, group), True, ("Describe",), why, needed=False)
 
 
 # --- how they are written down ---------------------------------------------------------------------------

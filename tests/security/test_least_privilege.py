@@ -11,6 +11,7 @@ import pytest
 
 from eos.check.grants import Grant, Purpose
 from eos.check.preflight import preflight
+from eos.check.status import status
 from eos.errors import ConfigError
 from eos.exits import ExitCode, exit_code_of
 from eos.verifier.verify import verify
@@ -57,6 +58,19 @@ def test_with_the_printed_grants_alone_a_job_runs_and_verifies_exactly_once(
     report = verify(place.job, place.settings(place.broker.sasl(auditor)), deadline_s=_DEADLINE_S)
     assert (report.exactly_once, report.records) == (True, place.records)
     assert place.denials(auditor.principal) == 0
+
+
+def test_with_the_printed_grants_alone_the_status_of_a_job_is_seen(workplace: NewWorkplace) -> None:
+    place = workplace()
+    looker = place.broker.add_user(f"{place.job.name}-looker", "looker")
+    place.broker.grant(place.user.principal, place.grants())
+    place.broker.grant(looker.principal, place.grants(Purpose.STATUS))
+    place.run(place.settings())
+    found = status(place.job, place.settings(place.broker.sasl(looker)))
+    assert [one.lag for one in found.partitions] == [0] * len(found.partitions)
+    assert found.transactions
+    assert found.unknown == ()
+    assert place.denials(looker.principal) == 0
 
 
 def test_a_run_by_mutual_tls_needs_the_same_grants(workplace: NewWorkplace) -> None:
