@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from eos.cli.ending import complain, end_with
-from eos.cli.options import AppDir, Directory, JobReference, load_declaration, load_settings
+from eos.cli.options import AppDir, Directory, load_declaration, load_settings
 from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
+    from eos.local import LocalKafka
     from eos.local.local_cluster import LocalCluster
 
 Cluster = TypeVar("Cluster", bound="LocalCluster[Any, Any]")
@@ -90,28 +92,74 @@ def status(directory: Directory = None) -> None:
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def topics(
-    reference: JobReference,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="MODULE:NAME|TOPIC…", help="A job, all of whose topics are meant; or topics."),
+    ],
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of each.")] = 4,
     directory: Directory = None,
     app_dir: AppDir = Path(),
 ) -> None:
-    """Create the topics of a job that are missing in a directory's Kafka.
+    """Create topics that are missing in a directory's Kafka: those of a job, or by their names.
 
     Only here: on a cluster of yours, topics are your decision, and eos creates none.
 
-    Example:
+    Examples:
       eos local topics jobs.refunds:job --partitions 4
+      eos local topics orders shipments
     """
-    from eos.local import LocalKafka
     from eos.local.topics import create_topics
 
-    job = load_declaration(reference, app_dir)
+    wanted: set[str] = set()
+    for name in names:
+        if ":" in name:
+            job = load_declaration(name, app_dir)
+            wanted |= job.read_topics | job.written_topics
+        else:
+            wanted.add(name)
+    for name in create_topics(_attached(directory), dict.fromkeys(sorted(wanted), partitions)):
+        typer.echo(name)
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="VALUE…", help="A record each; else the lines of stdin.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Of all of them; none if not given.")] = None,
+    directory: Directory = None,
+) -> None:
+    """Write records to a topic of a directory's Kafka.
+
+    Examples:
+      eos local produce whispers psst "over here"
+      eos local produce orders --key 7 < orders.txt
+    """
+    from eos.errors import DeliveryError
+    from eos.kafka.topics import produce_plain
+    from eos.records import OutputRecord
+
+    servers = _attached(directory).bootstrap_servers
+    texts = values or (line.rstrip("\n") for line in sys.stdin)
+    raw_key = None if key is None else key.encode()
+    records = (OutputRecord(topic, text.encode(errors="surrogateescape"), raw_key) for text in texts)
+    # A topic that is missing is named at once; librdkafka would look for it for 30 s.
+    config = {"bootstrap.servers": servers, "topic.metadata.propagation.max.ms": 1_000}
+    try:
+        count = produce_plain(config, records)
+    except DeliveryError as error:
+        raise ConfigError(f"{error}. Fix: eos local topics {topic}, if there is no such topic") from error
+    typer.echo(f"{count} record(s)")
+
+
+def _attached(directory: Path | None) -> LocalKafka:
+    from eos.local import LocalKafka
+
     where = directory_of(directory)
     if (cluster := LocalKafka.attach(where)) is None:
         raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
-    wanted = dict.fromkeys(sorted(job.read_topics | job.written_topics), partitions)
-    for name in create_topics(cluster, wanted):
-        typer.echo(name)
+    return cluster
 
 
 # --- for Kafka and for Spark ------------------------------------------------------------------------------

@@ -70,6 +70,8 @@ def test_the_command_lines_under_the_first_job_run_and_verify_it(tmp_path: Path)
     finally:
         subprocess.run([sys.executable, "-m", "eos.cli", "local", "stop"], check=True, **shell)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr
+    assert re.search(r"committed +\(none\) +OVER HERE", done.stdout)
+    assert re.search(r"shouter: group 'shouter'", done.stdout)
     assert re.search(r"exactly once +yes", done.stdout)
 
 

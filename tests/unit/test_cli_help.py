@@ -13,12 +13,17 @@ from tests.support.command_line import Eos
 
 _COMMANDS = [
     "run",
+    "status",
+    "show",
+    "check",
     "verify",
+    "prove",
     "shard-id",
     "local start",
     "local stop",
     "local status",
     "local topics",
+    "local produce",
     "local spark start",
     "local spark stop",
     "local spark status",
