@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import acl, check, config, local, local_spark, prove, run, shard_id, show, spark, status, verify
+from eos.cli import (
+    acl,
+    check,
+    config,
+    local,
+    local_spark,
+    prove,
+    run,
+    shard_id,
+    show,
+    spark,
+    status,
+    transactions,
+    verify,
+)
 from eos.cli.ending import Errors
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
@@ -61,6 +75,12 @@ def _main(
 
 for one in (run, status, show, check, verify, prove, shard_id):
     app.add_typer(one.commands)
-for group, name in ((spark, "spark"), (local, "local"), (acl, "acl"), (config, "config")):
+for group, name in (
+    (transactions, "transactions"),
+    (spark, "spark"),
+    (local, "local"),
+    (acl, "acl"),
+    (config, "config"),
+):
     app.add_typer(group.commands, name=name)
 local.commands.add_typer(local_spark.commands, name="spark")

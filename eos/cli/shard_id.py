@@ -9,13 +9,13 @@ import typer
 
 from eos.cli.options import AppDir, Assignments, Config, Local, load_job, load_settings
 from eos.cli.texts import command
+from eos.cli.transactions import meaning
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.job import Job
     from eos.settings import Settings
-    from eos.shards import Shard
 
 commands = typer.Typer()
 
@@ -80,20 +80,4 @@ def _print_parsed(transactional_id: str) -> None:
     shard = parse_transactional_id(transactional_id)
     typer.echo(f"app    {shard.app}")
     typer.echo(f"group  {shard.group}")
-    typer.echo(f"shard  {_meaning(shard)}")
-
-
-def _meaning(shard: Shard) -> str:
-    from eos.shards import BatchShard, OrdinalShard, PartitionShard, SinkShard, StartShard
-
-    match shard:
-        case PartitionShard():
-            return f"partition {shard.partition}"
-        case OrdinalShard():
-            return f"instance {shard.ordinal}"
-        case SinkShard():
-            return f"output shard {shard.number} of a streaming query"
-        case BatchShard():
-            return "a batch run: all input partitions in one transaction"
-        case StartShard():
-            return "the group's first offsets (start policy)"
+    typer.echo(f"shard  {meaning(shard)}")

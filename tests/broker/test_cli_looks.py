@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from eos.exits import ExitCode
 from eos.job import Job
@@ -130,3 +130,52 @@ def test_check_says_what_the_start_would_say_and_changes_nothing(
     refused = eos("check", f"{module}_less:job", *where)
     assert refused.code == ExitCode.CONFIGURATION
     assert "do not exist: absent" in refused.err
+
+
+def test_transaction_of_an_owner_that_is_gone_is_explained_and_ended(
+    bootstrap: str, topic: NewTopic, eos: Eos
+) -> None:
+    name, group = topic("held"), unique("group").replace(".", "-")
+    transactional_id = f"app.{group}.i.3"
+    gone = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    gone.init_transactions(20)
+    gone.begin_transaction()
+    gone.produce(name, b"never seen")
+    gone.flush(20)
+    observer.produce_plain(bootstrap, name, [PlainRecord(b"behind")])
+    where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
+
+    listed = json.loads(eos("transactions", "list", "--open", "--topic", name, "--json", *where).out)
+    assert [(one["id"], one["state"], one["partitions"]) for one in listed] == [
+        (transactional_id, "Ongoing", [f"{name}[0]"])
+    ]
+    explained = eos("transactions", "explain", transactional_id, *where).out
+    assert f"app app, group {group}: instance 3" in explained
+    assert f"At once: eos transactions end {transactional_id}" in explained
+
+    ended = eos("transactions", "end", transactional_id, *where)
+    assert ended.code == ExitCode.DONE, ended.err
+    assert "was aborted" in ended.out
+    assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"behind"]
+    with pytest.raises(KafkaException):
+        gone.commit_transaction(20)
+    assert "no transaction is open" in eos("transactions", "explain", transactional_id, *where).out
+
+
+def test_transaction_whose_owner_may_live_is_ended_only_on_purpose(
+    bootstrap: str, topic: NewTopic, eos: Eos
+) -> None:
+    name, transactional_id = topic("held"), unique("foreign")
+    owner = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    owner.init_transactions(20)
+    owner.begin_transaction()
+    owner.produce(name, b"kept")
+    owner.flush(20)
+    where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
+    refused = eos("transactions", "end", transactional_id, *where)
+    assert refused.code == ExitCode.CONFIGURATION
+    assert "cannot be seen" in refused.err
+    owner.commit_transaction(20)
+    assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"kept"]
+    assert "none was open" in eos("transactions", "end", transactional_id, "--yes", *where).out
+    assert eos("transactions", "end", unique("unknown"), *where).code == ExitCode.CONFIGURATION

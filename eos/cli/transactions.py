@@ -1,0 +1,262 @@
+"""`eos transactions`: which are open, what an id means, and the end of one that its owner will not end."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eos.cli.options import AppDir, Assignments, Config, Local, load_declaration, load_settings
+from eos.cli.texts import command, print_table
+from eos.errors import ConfigError, EosError
+from eos.exits import ExitCode
+
+if TYPE_CHECKING:
+    from eos.check.transactions import TransactionDescription
+    from eos.settings import Settings
+    from eos.shards import Shard
+
+_INIT_S = 60.0
+_READ_S = 15.0
+
+TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id.")]
+
+commands = typer.Typer(
+    no_args_is_help=True, help="Look at transactions, and end one that its owner will not end."
+)
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, name="list")
+def list_(
+    *,
+    reference: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODULE:NAME]", help="Of this job alone; else all that may be seen."),
+    ] = None,
+    only_open: Annotated[bool, typer.Option("--open", help="Those alone that hold back readers.")] = False,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Those alone that write to it.")] = None,
+    config: Config = None,
+    local: Local = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    app_dir: AppDir = Path(),
+    assignments: Assignments = None,
+) -> None:
+    """List transactional.ids and the state of their transactions.
+
+    Shows what the principal may describe (Describe on TransactionalId).
+
+    Examples:
+      eos transactions list jobs.refunds:job -c conf/refunds.toml
+      eos transactions list --open --topic settlements --local
+    """
+    settings = load_settings(config, assignments, local=local)
+    prefix = ""
+    if reference is not None:
+        from eos.shards import shard_prefix
+
+        job = load_declaration(reference, app_dir)
+        prefix = shard_prefix(job.name, settings.group_for(job.name))
+    from eos.check.transactions import TransactionsView
+
+    with TransactionsView(settings, timeout_s=_READ_S) as view:
+        described = view.describe(view.transactional_ids(prefix)).values()
+    found = [
+        one
+        for one in sorted(described, key=lambda one: one.transactional_id)
+        if (one.is_open or not only_open) and (topic is None or topic in {p.topic for p in one.partitions})
+    ]
+    if as_json:
+        typer.echo(json.dumps([_plain(one) for one in found], indent=2))
+        return
+    rows = [(one.transactional_id, one.state, _open_for(one), _listed(one)) for one in found]
+    print_table(("transactional.id", "state", "open for", "partitions"), rows)
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
+def explain(
+    *,
+    transactional_id: TransactionalId,
+    config: Config = None,
+    local: Local = False,
+    assignments: Assignments = None,
+) -> None:
+    """Say what an id means, what its transaction is doing, who owns it, and what to do.
+
+    Examples:
+      eos transactions explain refunds.refunds.i.3 -c conf/refunds.toml
+    """
+    settings = load_settings(config, assignments, local=local)
+    shard = _shard(transactional_id)
+    if shard is None:
+        typer.echo("no id of eos: its program knows what it means")
+    else:
+        typer.echo(f"app {shard.app}, group {shard.group}: {meaning(shard)}")
+    described = _described(settings, transactional_id)
+    if described is None:
+        typer.echo(
+            "no coordinator knows it: no producer has had it, or not since transactional.id.expiration.ms"
+        )
+        return
+    typer.echo(
+        f"{described.state}; producer id {described.producer_id}, epoch {described.producer_epoch}, timeout "
+        f"{described.timeout_ms / 1000:g} s; coordinator: broker {described.coordinator}"
+    )
+    if described.is_open:
+        typer.echo(f"open for {_open_for(described)}, writes to {_listed(described)}")
+    members = _members(settings, shard)
+    for member in members:
+        typer.echo(f"member of the group: {member}")
+    typer.echo(_advice(described, shard, has_members=bool(members)))
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
+def end(
+    *,
+    transactional_id: TransactionalId,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also if its owner may live: it ends as fenced.")
+    ] = False,
+    config: Config = None,
+    local: Local = False,
+    assignments: Assignments = None,
+) -> None:
+    """Fence a transactional.id: abort what is open under it, and end its owner.
+
+    As the owner's own successor does when it starts, which is the better way: start the
+    job again. This is for an owner that will not come back, while readers wait for its
+    transaction's timeout. Needs Write on the TransactionalId. A transaction whose end is
+    decided (PrepareCommit, PrepareAbort) cannot be ended by anybody.
+
+    Refused while the group has members or where that cannot be known, unless --yes.
+
+    Examples:
+      eos transactions end refunds.refunds.i.3 -c conf/refunds.toml
+    """
+    settings = load_settings(config, assignments, local=local)
+    shard = _shard(transactional_id)
+    before = _described(settings, transactional_id)
+    if before is None:
+        raise ConfigError(f"no coordinator knows {transactional_id!r}. Fix: eos transactions list")
+    if before.state.startswith("Prepare"):
+        raise ConfigError(
+            f"{transactional_id!r} is in {before.state}: its end is decided, and its coordinator has to write it. See docs/RUNBOOK.md, "
+            "'The LSO is stuck'"
+        )
+    if not yes and (why := _may_live(shard, _members(settings, shard))):
+        raise ConfigError(f"{why}. Fix: stop it, or start it again, which ends its old transaction; or --yes")
+    from eos.kafka.config import producer_config
+    from eos.kafka.producer import TransactionalClient
+
+    client = TransactionalClient(
+        producer_config(settings, transactional_id), transaction_timeout_s=settings.transaction.timeout_s
+    )
+    try:
+        client.init(_INIT_S)
+    finally:
+        client.close()
+    what = (
+        f"its transaction, open for {_open_for(before)}, was aborted" if before.is_open else "none was open"
+    )
+    typer.echo(f"{transactional_id}: fenced; {what}")
+
+
+def meaning(shard: Shard) -> str:
+    """What a shard is, in words."""
+    from eos.shards import BatchShard, OrdinalShard, PartitionShard, SinkShard, StartShard
+
+    match shard:
+        case PartitionShard():
+            return f"partition {shard.partition}"
+        case OrdinalShard():
+            return f"instance {shard.ordinal}"
+        case SinkShard():
+            return f"output shard {shard.number} of a streaming query"
+        case BatchShard():
+            return "a batch run: all input partitions in one transaction"
+        case StartShard():
+            return "the group's first offsets (start policy)"
+
+
+def _shard(transactional_id: str) -> Shard | None:
+    from eos.shards import parse_transactional_id
+
+    try:
+        return parse_transactional_id(transactional_id)
+    except ConfigError:
+        return None
+
+
+def _described(settings: Settings, transactional_id: str) -> TransactionDescription | None:
+    from eos.check.transactions import TransactionsView
+
+    with TransactionsView(settings, timeout_s=_READ_S) as view:
+        return view.describe([transactional_id]).get(transactional_id)
+
+
+def _members(settings: Settings, shard: Shard | None) -> list[str]:
+    """Of its group, with what each has; none if the group may not be seen."""
+    from eos.kafka.admin import Admin
+
+    if shard is None:
+        return []
+    try:
+        found = Admin.of(settings).members(shard.group, _READ_S)
+    except EosError as error:
+        return [f"not known: {error}"]
+    return [f"{one}, has {', '.join(map(str, one.partitions)) or 'no partition'}" for one in found]
+
+
+def _may_live(shard: Shard | None, members: list[str]) -> str:
+    """Why its owner may be at work, in words; "" if it is not."""
+    from eos.shards import OrdinalShard
+
+    if not isinstance(shard, OrdinalShard):
+        return "whether its owner lives cannot be seen, for it is no member of a group"
+    return (
+        f"the group {shard.group!r} has members, its owner may be one: {'; '.join(members)}"
+        if members
+        else ""
+    )
+
+
+def _advice(one: TransactionDescription, shard: Shard | None, *, has_members: bool) -> str:
+    if not one.is_open:
+        return "to do: nothing, no transaction is open"
+    if one.state.startswith("Prepare"):
+        return "to do: wait, its end is decided; if it stays, see docs/RUNBOOK.md, 'The LSO is stuck'"
+    left_s = one.timeout_ms / 1000 - (time.time() - (one.started_ms or 0) / 1000)
+    by_timeout = f"the coordinator aborts it {f'in {left_s:.0f} s' if left_s > 0 else 'within seconds'}"
+    if shard is None:
+        return f"to do: its program ends it, or {by_timeout}"
+    alive = "its owner commits it, if it lives; " if has_members else ""
+    return (
+        f"to do: nothing, {alive}the next owner of this id aborts it when it starts, or {by_timeout}. At once: "
+        f"eos transactions end {one.transactional_id}"
+    )
+
+
+def _open_for(one: TransactionDescription) -> str:
+    return (
+        f"{time.time() - one.started_ms / 1000:.1f} s" if one.is_open and one.started_ms is not None else ""
+    )
+
+
+def _listed(one: TransactionDescription) -> str:
+    return ", ".join(map(str, sorted(one.partitions)))
+
+
+def _plain(one: TransactionDescription) -> dict[str, Any]:
+    return {
+        "id": one.transactional_id,
+        "state": one.state,
+        "is_open": one.is_open,
+        "producer_id": one.producer_id,
+        "epoch": one.producer_epoch,
+        "timeout_ms": one.timeout_ms,
+        "started_ms": one.started_ms,
+        "partitions": [str(p) for p in sorted(one.partitions)],
+        "coordinator": one.coordinator,
+    }
