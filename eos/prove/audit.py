@@ -30,7 +30,7 @@ class Audit:
 
     Attributes:
         against: what speaks against exactly-once, in words.
-        transactions: those that the coordinators have decided, by outcome.
+        transactions: those of the job that the coordinators have decided, by outcome.
     """
 
     against: tuple[str, ...]
@@ -72,7 +72,8 @@ def audit(
         visible: what a read_committed reader has got of each output partition, in order of offset.
     """
     found = _Found()
-    written = {p: batches for p, batches in log.batches.items() if p.topic in set(outputs)}
+    ours = {OFFSETS, *outputs}
+    written = {p: batches for p, batches in log.batches.items() if p.topic in ours - {OFFSETS}}
     segments: dict[Partition, list[_Segment]] = {}
     for partition, batches in log.batches.items():
         segments[partition] = list(_segments(batches, found))
@@ -89,7 +90,11 @@ def audit(
     for partition, records in visible.items():
         tags.add(partition, records, segments.get(partition, ()))
     tags.end()
-    kinds = Counter("committed" if one.committed else "aborted" for one in log.decisions)
+    kinds = Counter(
+        "committed" if one.committed else "aborted"
+        for one in log.decisions  # other writers have written to the input
+        if any(partition.topic in ours for partition in one.partitions)
+    )
     return Audit(tuple(found.in_words()), kinds)
 
 

@@ -75,19 +75,11 @@ def judge(
             against += [
                 f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
-        report = verify(
-            job,
-            settings,
-            deadline_s=_DEADLINE_S,
-            input_from=inputs.archived,
-            archive=inputs.archive,
-        )
+        report, found = compared(job, settings, inputs)
         audited = _audit(job, settings, cluster)
     except EosError as error:
         return Verdict(None, (*against, f"it could not be judged: {error}"))
-    against += [f"{count:,} {kind}" for kind, count in report.differences.items() if count]
-    against += report.problems
-    against += [str(example) for example in report.examples]
+    against += found
     if not report.records:
         against.append("no record was processed")
     if not report.complete:
@@ -96,6 +88,17 @@ def judge(
     against += history.contradictions(committed)
     against += audited.against
     return Verdict(report, tuple(against), history.settled_unknown(committed), audited.transactions)
+
+
+def compared(job: Job, settings: Settings, inputs: Inputs) -> tuple[VerificationReport, list[str]]:
+    """The comparison of all output with the committed offsets, and what it has found, in words.
+
+    Raises:
+        EosError: as `verify`.
+    """
+    report = verify(job, settings, deadline_s=_DEADLINE_S, input_from=inputs.archived, archive=inputs.archive)
+    differences = [f"{count:,} {kind}" for kind, count in report.differences.items() if count]
+    return report, [*differences, *report.problems, *(str(example) for example in report.examples)]
 
 
 def _audit(job: Job, settings: Settings, cluster: LocalKafka) -> Audit:

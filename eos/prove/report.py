@@ -6,6 +6,7 @@ import html
 import io
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from statistics import quantiles
+from typing import Any
 
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -52,6 +54,7 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     report = proof.verdict.report
     shown = [
         ("faults that happened", _counted({str(kind): count for kind, count in happened.items()})),
+        ("faults after which all was judged", f"{proof.looks}"),
         ("faults that did not", str(sum(not one.happened for one in proof.injected))),
         ("transactions, as the log has them", _counted(proof.verdict.transactions)),
     ]
@@ -75,6 +78,29 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     return shown
 
 
+def figures(proof: Proof) -> dict[str, Any]:
+    """The figures, for a program that reads them."""
+    report, told, log = proof.verdict.report, proof.history.counts(), proof.verdict.transactions
+    unknown = {  # what the log has, and no worker was told; another program does not say what it was told
+        end: max(0, log.get(end, 0) - told[end]) if proof.trial.command is None else 0
+        for end in ("committed", "aborted")
+    }
+    return {
+        "exactly_once": proof.verdict.exactly_once,
+        "against": list(proof.verdict.against),
+        "faults": proof.happened.total(),
+        "faults_by_what": dict(Counter(str(one.fault) for one in proof.injected if one.happened)),
+        "faults_that_did_not_happen": sum(not one.happened for one in proof.injected),
+        "looks": proof.looks,
+        "records": report.records if report is not None else 0,
+        "transactions": dict(log),
+        "unknown": unknown,
+        "recoveries_s": [round(one, 3) for one in proof.recoveries],
+        "seconds": round(proof.seconds, 1),
+        "again": replay_line(proof),
+    }
+
+
 def replay_line(proof: Proof) -> str:
     """The command that makes the same faults again."""
     trial = proof.trial
@@ -86,8 +112,12 @@ def replay_line(proof: Proof) -> str:
         words += ["--input", trial.source]
     if trial.app_dir != Path.cwd():
         words += ["--app-dir", quote(str(trial.app_dir))]
-    words += ["--only", ",".join(trial.kinds), "--brokers", str(trial.brokers)]
+    only = [one for kind in trial.kinds for one in (f"{kind}/{way}" for way in trial.ways.get(kind, ()))]
+    only += [kind for kind in trial.kinds if kind not in trial.ways]
+    words += ["--only", quote(",".join(only)), "--brokers", str(trial.brokers)]
     words += ["--partitions", str(trial.partitions), "--rate", str(trial.rate)]
+    words += ["--quiet", f"{trial.quiet:g}"] if trial.quiet != 1 else []
+    words += ["--each"] if trial.each else []
     return " ".join(words)
 
 
