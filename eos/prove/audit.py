@@ -31,10 +31,12 @@ class Audit:
     Attributes:
         against: what speaks against exactly-once, in words.
         transactions: those of the job that the coordinators have decided, by outcome.
+        commits: to which offsets each commit has taken the group.
     """
 
     against: tuple[str, ...]
     transactions: Mapping[str, int] = field(default_factory=dict)
+    commits: Sequence[Mapping[Partition, int]] = ()
 
 
 class _Segment(NamedTuple):
@@ -95,7 +97,7 @@ def audit(
         for one in log.decisions  # other writers have written to the input
         if any(partition.topic in ours for partition in one.partitions)
     )
-    return Audit(tuple(found.in_words()), kinds)
+    return Audit(tuple(found.in_words()), kinds, offsets.commits)
 
 
 class _Found:
@@ -181,6 +183,7 @@ class _Offsets:
     """By which commit the group passed which input; a commit in a transaction counts from its marker on."""
 
     def __init__(self, group: str, inputs: set[str], found: _Found) -> None:
+        self.commits: list[dict[Partition, int]] = []
         self.covering: defaultdict[Partition, list[_Covering]] = defaultdict(list)
         self._group, self._inputs, self._found = group, inputs, found
         self._at: defaultdict[Partition, int] = defaultdict(int)
@@ -206,6 +209,9 @@ class _Offsets:
             self._take(commits, -1, where)
 
     def _take(self, commits: Mapping[Partition, int], producer_id: int, where: str) -> None:
+        moved = {partition: offset for partition, offset in commits.items() if offset > self._at[partition]}
+        if moved:
+            self.commits.append(moved)
         for partition, offset in commits.items():
             was, self._at[partition] = self._at[partition], offset
             if offset < was:

@@ -33,12 +33,14 @@ class Verdict:
         report: the comparison of input and output.
         against: what speaks against exactly-once, in words; empty if nothing does.
         unknown: input offsets whose commit no worker was told of; the offsets show that it happened.
+        untold: transactions that were committed, and no worker was told so.
         transactions: those in the cluster's log, by outcome.
     """
 
     report: VerificationReport | None
     against: tuple[str, ...]
     unknown: int = 0
+    untold: int = 0
     transactions: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -87,7 +89,8 @@ def judge(
     committed = {one.partition: one.committed for one in report.inputs if one.committed is not None}
     against += history.contradictions(committed)
     against += audited.against
-    return Verdict(report, tuple(against), history.settled_unknown(committed), audited.transactions)
+    untold = history.untold(audited.commits)
+    return Verdict(report, tuple(against), history.settled_unknown(committed), untold, audited.transactions)
 
 
 def compared(job: Job, settings: Settings, inputs: Inputs) -> tuple[VerificationReport, list[str]]:

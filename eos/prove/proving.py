@@ -114,7 +114,8 @@ class Proof:
         history: what the workers were told.
         records: input records fed.
         verdict: the judgement.
-        recoveries: per fault, seconds from its end to the next confirmed commit.
+        recoveries: per fault, seconds from its end to the next confirmed commit; where each fault is judged, until all input
+            was committed and no transaction open any more.
         looks: how often all of the output was compared with the committed offsets before the end.
     """
 
@@ -186,13 +187,7 @@ def prove(
         progress("starting the job", 0, 0)
         _wait_for_workers(fleet, instances, settings.workers.count, proxies)
 
-        def look() -> Sequence[str]:
-            fleet.wait(_SEEN_S)
-            with feeder.held():
-                if not _drained(gauge, fleet, settings):
-                    return ["the job did not catch up"]
-                return compared(job, direct, inputs)[1]
-
+        look = _Look(fleet, feeder, gauge, settings, lambda: compared(job, direct, inputs)[1])
         injected, against = _torment(trial, nemesis, fleet, progress, look)
         progress("catching up", 0, 0)
         fleet.wait(_TAIL_S)
@@ -217,8 +212,8 @@ def prove(
             history,
             feeder.records - inputs.aborted,
             verdict,
-            _recoveries(injected, history, began),
-            sum(one.happened for one in injected) if trial.each else 0,
+            look.recoveries if trial.each else _recoveries(injected, history, began),
+            len(look.recoveries),
         )
 
 
@@ -294,8 +289,31 @@ def _wait_for_workers(fleet: Fleet, instances: int, workers: int, proxies: Seque
         )
 
 
+class _Look:
+    """All of the output, compared without new input, once the job has caught up. Keeps how long that took each time."""
+
+    def __init__(
+        self, fleet: Fleet, feeder: Feeder, gauge: Gauge, settings: Settings, compare: Callable[[], list[str]]
+    ) -> None:
+        self.recoveries: list[float] = []
+        self._fleet, self._feeder, self._gauge, self._settings = fleet, feeder, gauge, settings
+        self._compare = compare
+
+    def __call__(self) -> list[str]:
+        began = time.monotonic()
+        self._fleet.wait(_SEEN_S)
+        with self._feeder.held():
+            if not _drained(self._gauge, self._fleet, self._settings):
+                return ["the job did not catch up"]
+            self.recoveries.append(time.monotonic() - began)
+            try:
+                return self._compare()
+            except EosError as error:
+                return [f"it could not be judged: {error}"]
+
+
 def _torment(
-    trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress, look: Callable[[], Sequence[str]]
+    trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress, look: _Look
 ) -> tuple[list[Injected], list[str]]:
     """Faults and quiet in turn, until a look finds something; a fault that does not happen is not counted."""
     injected: list[Injected] = []

@@ -61,7 +61,8 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     if proof.trial.command is None:  # another program does not say what it was told
         shown += [
             ("transactions, as workers were told", _counted(transactions)),
-            ("input offsets committed, no worker told", f"{proof.verdict.unknown:,}"),
+            ("commits that no worker was told of", f"{proof.verdict.untold:,}"),
+            ("input offsets of them", f"{proof.verdict.unknown:,}"),
         ]
     if report is not None:
         shown += [
@@ -70,7 +71,8 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
         ]
     if len(proof.recoveries) > 1:
         cuts = quantiles(proof.recoveries, n=100, method="inclusive")
-        shown.append(("recovery, to the next commit", f"p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s"))
+        until = "until caught up" if proof.trial.each else "to the next commit"
+        shown.append((f"recovery, {until}", f"p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s"))
     shown.append(("time", f"{proof.seconds:.0f} s"))
     if proof.verdict.exactly_once:
         shown.append(("what this shows", bound(happened.total())))
@@ -81,10 +83,8 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
 def figures(proof: Proof) -> dict[str, Any]:
     """The figures, for a program that reads them."""
     report, told, log = proof.verdict.report, proof.history.counts(), proof.verdict.transactions
-    unknown = {  # what the log has, and no worker was told; another program does not say what it was told
-        end: max(0, log.get(end, 0) - told[end]) if proof.trial.command is None else 0
-        for end in ("committed", "aborted")
-    }
+    aborted = max(0, log.get("aborted", 0) - told["aborted"])
+    known = proof.trial.command is None  # another program does not say what it was told
     return {
         "exactly_once": proof.verdict.exactly_once,
         "against": list(proof.verdict.against),
@@ -94,7 +94,7 @@ def figures(proof: Proof) -> dict[str, Any]:
         "looks": proof.looks,
         "records": report.records if report is not None else 0,
         "transactions": dict(log),
-        "unknown": unknown,
+        "unknown": {"committed": proof.verdict.untold, "aborted": aborted} if known else {},
         "recoveries_s": [round(one, 3) for one in proof.recoveries],
         "seconds": round(proof.seconds, 1),
         "again": replay_line(proof),

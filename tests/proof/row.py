@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -22,6 +22,8 @@ class Outcome:
         note: what else is to be known, why it was skipped for example.
         skipped: it can't be run on this machine.
         again: the command that makes the same faults again, if that is another than the row's.
+        looks: how often all of the output was judged before the end.
+        what: the faults that happened, by what they were.
     """
 
     faults: int
@@ -34,6 +36,8 @@ class Outcome:
     note: str = ""
     skipped: bool = False
     again: str = ""
+    looks: int = 0
+    what: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.proof.row import Row
+from tests.proof.under_fire import ROWS as UNDER_FIRE
 
-ROWS: tuple[Row, ...] = ()
+ROWS: tuple[Row, ...] = (*UNDER_FIRE,)
