@@ -18,7 +18,7 @@ Progress = Callable[[str, int, int], None]
 def queue(
     rows: Sequence[Row], results: Results, *, again: bool = False, only: str = ""
 ) -> list[tuple[Row, Cell]]:
-    """What is to be run: each row as far as the others, so that an hour shows something of each.
+    """What is to be run: the first cell of each row, then each row as far as the others.
 
     Args:
         rows: whose cells.
