@@ -12,6 +12,7 @@ from eos.cli.progress import bars
 from eos.cli.texts import print_table
 from eos.exits import ExitCode
 from tests.proof.page import HEAD, page, summaries
+from tests.proof.page import again as anew
 from tests.proof.results import Results
 from tests.proof.rows import ROWS
 from tests.proof.running import REPOSITORY, queue, run
@@ -55,9 +56,9 @@ def prove(
     print_table(HEAD, [one.texts() for one in shown], figures=True)
     for one in shown:
         for result, text in one.anomalies:
-            typer.echo(f"{one.row.id}: {text}\n  Again: {result.outcome.again or result.cell}", err=True)
+            typer.echo(f"{one.row.id}: {text}\n  Again: {anew(result)}", err=True)
         for result in one.acquitted:
-            typer.echo(f"{one.row.id}: not convicted: {result.outcome.again or result.cell}", err=True)
+            typer.echo(f"{one.row.id}: not convicted: {anew(result)}", err=True)
     if any(one.anomalies for one in shown):
         raise typer.Exit(ExitCode.NOT_EXACTLY_ONCE)
     if failed or any(one.acquitted for one in shown):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from statistics import quantiles
 
 from tests.proof.results import Result, Results
@@ -129,13 +130,13 @@ def _section(summary: Summary) -> Iterator[str]:
     yield f"Again: `make prove ROWS={row.id} AGAIN=1`\n"
     if summary.anomalies:
         yield "Anomalies:\n"
-        yield "\n".join(f"- {text} (again: `{_again(one)}`)" for one, text in summary.anomalies) + "\n"
+        yield "\n".join(f"- {text} (again: `{again(one)}`)" for one, text in summary.anomalies) + "\n"
     what = sum((Counter(one.outcome.what) for one in summary.ours), Counter[str]())
     if what:
         yield "; ".join(f"{name}: {count}" for name, count in sorted(what.items())) + ".\n"
     cells = [
         (
-            f"`{_again(one)}`",
+            f"`{again(one)}`",
             f"{one.outcome.faults:,}",
             f"{one.outcome.looks:,}",
             f"{one.outcome.records:,}",
@@ -147,8 +148,9 @@ def _section(summary: Summary) -> Iterator[str]:
     yield _table(("cell", row.counts, "looks", "records", "", "time"), cells)
 
 
-def _again(one: Result) -> str:
-    return one.outcome.again or f"python -m tests.proof --rows {one.row} --again --cell '{one.cell}'"
+def again(one: Result) -> str:
+    """The command that makes the faults of a cell again."""
+    return one.outcome.again or f"python -m tests.proof --rows {one.row} --again --cell {quote(one.cell)}"
 
 
 def _verdict(one: Result) -> str:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 
 from eos.deadline import Deadline
 from tests.proof.results import Result, Results, made_with, now
@@ -63,8 +64,8 @@ def run(
         progress("cells", done, len(waiting))
         if cell.minutes * 60 > over.left_s:
             continue
-        place = directory / f"{row.id}-{done}-{int(time.time())}"
-        place.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        place = Path(mkdtemp(prefix=f"{row.id}-", dir=directory))
         began = time.monotonic()
         try:
             outcome = cell.run(place)
