@@ -30,9 +30,7 @@ def queue(
     placed = []
     for number, row in enumerate(rows):
         cells = list(row.cells())
-        placed += [
-            ((at + 1) / len(cells), number, row, cell) for at, cell in enumerate(cells) if only in cell.name
-        ]
+        placed += [(at / len(cells), number, row, cell) for at, cell in enumerate(cells) if only in cell.name]
     placed.sort(key=lambda one: one[:2])
     return [(row, cell) for _, _, row, cell in placed if again or not results.is_done(row.id, cell.name)]
 
