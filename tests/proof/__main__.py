@@ -66,6 +66,7 @@ def prove(
 
 
 if __name__ == "__main__":
-    # Both signals leave through the blocks that end what was started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both signals leave through the blocks that end what was started; a shell's background would ignore SIGINT, here and below.
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.default_int_handler)
     commands(prog_name="python -m tests.proof")
