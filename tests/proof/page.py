@@ -165,7 +165,7 @@ def _verdict(one: Result) -> str:
 
 
 def _bound(faults: int) -> str:
-    return f"{min(1.0, 3 / faults):.1%}"
+    return f"{min(1.0, 3 / faults):.1%}" if faults < 300 else f"{3 / faults:.2%}"
 
 
 def _made_with(shown: Sequence[Summary]) -> Iterator[str]:
@@ -175,8 +175,8 @@ def _made_with(shown: Sequence[Summary]) -> Iterator[str]:
         by.setdefault(tuple(one.made_with.items()), []).append(one)
     for versions, made in by.items():
         ended = sorted(one.ended for one in made)
-        what = ", ".join(f"{name} {value}" for name, value in versions)
-        yield f"- {len(made)} cells, ended between {ended[0]} and {ended[-1]}: {what}"
+        what = ", ".join(value if name == "machine" else f"{name} {value}" for name, value in versions)
+        yield f"- {len(made)} cell(s), {ended[0]} to {ended[-1]}: {what}"
     yield ""
 
 

@@ -29,7 +29,7 @@ class Result:
     Attributes:
         row: the row's id.
         cell: its name.
-        ended: when, ISO 8601.
+        ended: when.
         seconds: how long it took, with its cluster's start.
         made_with: versions, commit and machine.
         outcome: what became of it.
@@ -83,7 +83,7 @@ class Results:
 
 def now() -> str:
     """The time, for a result."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def made_with(repository: Path) -> dict[str, str]:
