@@ -52,6 +52,9 @@ run again without `AGAIN=1`. A single cell is an `eos prove` line, or is run by 
 """
 
 
+_LISTED = 40
+
+
 @dataclass(frozen=True)
 class Summary:
     """What a row has come to so far."""
@@ -134,6 +137,9 @@ def _section(summary: Summary) -> Iterator[str]:
     what = sum((Counter(one.outcome.what) for one in summary.ours), Counter[str]())
     if what:
         yield "; ".join(f"{name}: {count}" for name, count in sorted(what.items())) + ".\n"
+    listed = [one for one in summary.results if len(summary.results) <= _LISTED or _is_odd(one)]
+    if len(listed) < len(summary.results):
+        yield f"{len(summary.results):,} cells, each a line of proof.jsonl; those of which more is to be said:\n"
     cells = [
         (
             f"`{again(one)}`",
@@ -143,7 +149,7 @@ def _section(summary: Summary) -> Iterator[str]:
             _verdict(one),
             f"{one.seconds:.0f} s",
         )
-        for one in summary.results
+        for one in listed
     ]
     yield _table(("cell", row.counts, "looks", "records", "", "time"), cells)
 
@@ -151,6 +157,11 @@ def _section(summary: Summary) -> Iterator[str]:
 def again(one: Result) -> str:
     """The command that makes the faults of a cell again."""
     return one.outcome.again or f"python -m tests.proof --rows {one.row} --again --cell {quote(one.cell)}"
+
+
+def _is_odd(one: Result) -> bool:
+    outcome = one.outcome
+    return bool(outcome.anomalies or outcome.skipped or outcome.note or outcome.convicted is False)
 
 
 def _verdict(one: Result) -> str:

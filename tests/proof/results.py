@@ -75,8 +75,11 @@ class Results:
         self._by_cell[result.row, result.cell] = result
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as file:
-            torn = file.tell() and not self.path.read_bytes().endswith(b"\n")
-            file.write(b"\n" * bool(torn) + json.dumps(asdict(result)).encode() + b"\n")
+            torn = False
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                torn = file.read() != b"\n"
+            file.write(b"\n" * torn + json.dumps(asdict(result)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
