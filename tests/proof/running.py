@@ -67,6 +67,9 @@ def run(
         began = time.monotonic()
         try:
             outcome = cell.run(place)
+        except KeyboardInterrupt:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
         except Exception as error:  # noqa: BLE001 - the others are run all the same
             failed += 1
             say(f"{row.id} could not be run: {cell.name}: {error} (its files: {place})")

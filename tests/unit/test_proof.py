@@ -88,6 +88,7 @@ def test_interrupted_run_goes_on_where_it_ended(prove: Prove, tmp_path: Path) ->
 
     assert prove({"seed 1": counted, "seed 2": interrupted}).exit_code != 0
     assert "1 of 2" in (tmp_path / "PROOF.md").read_text()
+    assert not list((tmp_path / "cells").iterdir())
     with (tmp_path / "proof.jsonl").open("a") as file:
         file.write('{"row": "A1", "cell": "seed')  # killed while it wrote
     assert prove({"seed 1": counted, "seed 2": counted}).exit_code == 0
