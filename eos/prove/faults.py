@@ -101,8 +101,9 @@ class Fault:
     error: int = 0
 
     def __str__(self) -> str:
-        edge = f"code {self.error}" if self.error else self.edge.value
-        at = f" at {self.api.name} ({edge})" if self.api is not None else ""
+        edge = f" ({self.edge.value})" if self.kind in _AT_AN_EDGE else ""
+        edge = f" (code {self.error})" if self.error else edge
+        at = f" at {self.api.name}{edge}" if self.api is not None else ""
         way = f", {self.way}" if self.way else ""
         return f"{self.kind}{way}{at}"
 
@@ -116,6 +117,7 @@ WAYS_OF = {
 }
 _AT_A_REQUEST = {Kind.LATE, Kind.DROP, Kind.ZOMBIE}
 _ENDED = {Kind.KILL, Kind.TERM}
+_AT_AN_EDGE = {*_ENDED, Kind.ZOMBIE}
 
 
 def faults(

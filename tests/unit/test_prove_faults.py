@@ -48,7 +48,9 @@ def test_only_what_was_asked_for_comes(kind: Kind) -> None:
 
 def test_a_fault_says_what_it_is() -> None:
     fault = Fault(1, Kind.DROP, 1.0, 0.0, 0.5, ApiKey.END_TXN, Edge.REPLY, "answer lost")
-    assert str(fault) == "drop, answer lost at END_TXN (reply)"
+    assert str(fault) == "drop, answer lost at END_TXN"
+    fault = Fault(1, Kind.KILL, 1.0, 0.0, 0.5, ApiKey.END_TXN, Edge.REPLY, "")
+    assert str(fault) == "kill at END_TXN (reply)"
 
 
 def test_the_ways_that_are_asked_for_come_as_they_would_among_all() -> None:
