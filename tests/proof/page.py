@@ -184,7 +184,7 @@ def _made_with(shown: Sequence[Summary]) -> Iterator[str]:
     by: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for one in (result for summary in shown for result in summary.results):
         by.setdefault(tuple(one.made_with.items()), []).append(one)
-    for versions, made in by.items():
+    for versions, made in sorted(by.items(), key=lambda one: min(result.ended for result in one[1])):
         ended = sorted(one.ended for one in made)
         what = ", ".join(value if name == "machine" else f"{name} {value}" for name, value in versions)
         yield f"- {len(made)} cell(s), {ended[0]} to {ended[-1]}: {what}"
