@@ -20,7 +20,8 @@ from eos.prove.audit import Audit
 from eos.prove.faults import Kind
 from eos.testing.proxy.frames import ApiKey
 from tests.proof.arena import BEFORE_VERIFICATION, JARS, UNVERIFIED, Arena, kafka_of, shared_arena
-from tests.proof.late_packets import REQUESTS, Late, ours
+from tests.proof.late_packets import REQUESTS, ours
+from tests.proof.late_script import Late
 from tests.proof.row import Cell, Outcome, Row
 from tests.support.settings import settings_of
 
@@ -118,7 +119,8 @@ def _cells() -> Iterator[Cell]:
                     signs=signs,
                     seed=number % 2 + 20,
                 )
-                yield Cell(name=f"{broker}: {late}", run=partial(_late, late, broker), minutes=0.05)
+                limit = ", a known limit" * _is_known(late)
+                yield Cell(name=f"{broker}: {late}{limit}", run=partial(_late, late, broker), minutes=0.05)
         for seed, mode in enumerate(("group", "partition")):
             yield Cell(
                 name=f"{broker}: eos prove, {mode}, {_FAULTS} faults, seed {seed}",

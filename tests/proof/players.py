@@ -16,6 +16,7 @@ from eos.errors import EosError
 from eos.events import Listener, ignore_event
 from eos.producer.transaction import Transaction
 from eos.records import InputBatch
+from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
 from eos.session.pipeline import PipelinedSession
 from eos.shards import PartitionShard, Shard
@@ -183,7 +184,8 @@ def finish_by_loop(settings: Settings, shard: Shard, source: str, out: str, list
     session: PipelinedSession = session_for(
         settings, shard, [source], until_caught_up=True, listener=listener
     )
-    Loop(job.bound(), session, settings, listener=listener).run()
+    with AtWork(listener) as at_work:
+        Loop(job.bound(), session, settings, at_work, listener=listener).run()
 
 
 class Naive:
