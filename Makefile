@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow release-check bench check lint types arch wheel images up down lock audit licences clean
+.PHONY: help venv demo test test-slow release-check prove bench check lint types arch wheel images up down lock audit licences clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
 	@$(REAPED) $(BIN)/python -m pytest -m slow
 
 release-check: check test test-slow demo ## all that must be green before a release (an hour)
+
+prove: $(INSTALLED) ## accidents by the hundred, counted, and docs/PROOF.md of them (an hour; HOURS=8, ROWS=A1,A6, AGAIN=1)
+	@$(REAPED) $(BIN)/python -m tests.proof $(if $(HOURS),--hours $(HOURS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again)
 
 bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka and Spark's own sink, interleaved
 	@$(BIN)/python -m bench copy; \

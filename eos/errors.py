@@ -167,6 +167,13 @@ class FencedError(FatalError):
     """Another owner of the shard exists. Its records and offsets stand; ours of the open transaction don't."""
 
 
+# The end of its message, where the cluster says no more.
+ONE_OWNER = (
+    "Fix, unless this instance was replaced: let no other one run with its ordinal or its partition, and no other program "
+    "with this transactional.id"
+)
+
+
 class UnclassifiedError(FatalError):
     """Kafka returned an error that is neither retriable nor abortable nor known: treated as fatal."""
 

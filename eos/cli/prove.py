@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,12 +54,21 @@ def prove(
         str | None,
         typer.Option(
             metavar="KIND,…",
-            help="Of kill, pause, late, drop, error, zombie, input, broker, rebalance, expiry; else all.",
+            help="Of kill, term, pause, late, drop, error, zombie, input, broker, rebalance, expiry; else all. "
+            "KIND/WAY is one of its ways alone: broker/paused.",
         ),
     ] = None,
     brokers: Annotated[int, typer.Option(metavar="1|3", help="Brokers of the cluster.")] = 1,
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Of each topic.")] = 4,
     rate: Annotated[int, typer.Option(metavar="N", min=1, help="Input records per second.")] = 500,
+    quiet: Annotated[
+        float,
+        typer.Option(metavar="FACTOR", min=0.0, help="Times the quiet between faults, which is 0.5 to 8 s."),
+    ] = 1.0,
+    each: Annotated[
+        bool,
+        typer.Option("--each", help="Judge after each fault, too: input waits until the job has caught up."),
+    ] = False,
     feed: Annotated[
         str | None,
         typer.Option(
@@ -78,14 +88,17 @@ def prove(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Keep an HTML report and the logs there.")
     ] = None,
+    written: Annotated[
+        Path | None, typer.Option("--figures", metavar="FILE", help="Write the figures there, as JSON.")
+    ] = None,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
     """Show a job under fire: is its output exactly once, whatever happens?
 
     Starts a cluster of its own, feeds the job, and lets accidents happen by a seeded
-    schedule: workers are killed at the edges of their requests, paused until they are
-    zombies, requests arrive late, twice or never, are answered by errors, brokers fail,
+    schedule: workers are killed at the edges of their requests or asked to end, paused until
+    they are zombies, requests arrive late, twice or never, are answered by errors, brokers fail,
     workers join and leave, transactions expire, input is deleted or held back. Then all is
     healed, the job catches up, and its output is compared with its input as by `eos verify`;
     what its workers were told must fit.
@@ -107,7 +120,7 @@ def prove(
     from eos.cli.progress import bars
     from eos.local.jars import jars_root
     from eos.prove import proving
-    from eos.prove.report import replay_line, require_plots, rows, write_report
+    from eos.prove.report import figures, replay_line, require_plots, rows, write_report
 
     if faults is not None and minutes is not None:
         raise ConfigError("--faults and --minutes: one of the two says how long. Fix: leave one out")
@@ -124,6 +137,7 @@ def prove(
     job = load_job(reference, app_dir)
     source = _feed(feed, reference, app_dir)
     kept = report if report is not None else Path(tempfile.mkdtemp(prefix="eos-prove-"))
+    kinds, ways = _kinds(only, settings)
     trial = proving.Trial(
         reference=reference,
         app_dir=app_dir.absolute(),
@@ -131,7 +145,10 @@ def prove(
         seed=random.randrange(_SEEDS) if seed is None else seed,  # noqa: S311 - no secret
         faults=None if minutes is not None else faults or _FAULTS,
         minutes=minutes,
-        kinds=_kinds(only, settings),
+        kinds=kinds,
+        ways=ways,
+        quiet=quiet,
+        each=each,
         brokers=brokers,
         partitions=partitions,
         rate=rate,
@@ -144,6 +161,8 @@ def prove(
     with bars() as update:
         proof = proving.prove(trial, job, settings, source, update)
     print_table(("", ""), rows(proof))
+    if written is not None:
+        written.write_text(json.dumps(figures(proof), indent=1) + "\n")
     if report is not None:
         write_report(proof, report / "report.html")
         typer.echo(f"report: {report / 'report.html'}")
@@ -158,20 +177,30 @@ def _end(proof: Proof, again: str) -> None:
     end_with(ExitCode.NOT_EXACTLY_ONCE, f"not exactly once. Again: {again}")
 
 
-def _kinds(only: str | None, settings: Settings) -> Sequence[Kind]:
-    from eos.prove.faults import Kind
+def _kinds(only: str | None, settings: Settings) -> tuple[Sequence[Kind], Mapping[Kind, Sequence[str]]]:
+    """Which kinds, and of some of them only these ways."""
+    from eos.prove.faults import WAYS_OF, Kind
 
     in_a_group = settings.ownership.mode == "group"
 
-    names = [name.strip() for name in only.split(",")] if only else list(Kind)
+    words = [tuple(word.strip().partition("/")) for word in only.split(",")] if only else []
+    names = [name for name, _, _ in words] or list(Kind)
     if unknown := sorted(set(names) - set(Kind)):
         raise ConfigError(f"--only {','.join(unknown)}: no such kind of fault. Fix: {', '.join(Kind)}")
+    ways: dict[Kind, list[str]] = {}
+    for name, slash, way in words:
+        if slash and way not in (known := WAYS_OF.get(Kind(name), ())):
+            raise ConfigError(
+                f"--only {name}/{way}: {name} has no such way. Fix: {', '.join(known) or f'--only {name}'}"
+            )
+        if slash:
+            ways.setdefault(Kind(name), []).append(way)
     if only and Kind.REBALANCE in names and not in_a_group:
         raise ConfigError(
             "--only rebalance: with ownership.mode = 'partition' no instance can join. Fix: leave it out, or "
             "ownership.mode=group"
         )
-    return [kind for kind in Kind if kind in names and (in_a_group or kind is not Kind.REBALANCE)]
+    return [kind for kind in Kind if kind in names and (in_a_group or kind is not Kind.REBALANCE)], ways
 
 
 def _feed(named: str | None, reference: str, app_dir: Path) -> Feed:

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos.calls import Call
 from eos.errors import (
+    ONE_OWNER,
     AbortableError,
     CommitOutcomeUnknownError,
     ConfigError,
@@ -265,8 +266,8 @@ def _fenced(call: Call, error: KafkaError, expired: bool, doubt: str) -> FatalEr
             code=error.name(),
         )
     return FencedError(
-        f"{text}: a newer producer of this transactional.id exists, so another owner has the shard. If this repeats, two "
-        "instances run under one ordinal (or one partition is given to two instances)",
+        f"{text}: a newer producer of this transactional.id exists, so another owner has the shard. "
+        + ONE_OWNER,
         code=error.name(),
     )
 

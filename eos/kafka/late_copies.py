@@ -13,7 +13,8 @@ proxy that holds one frame). A resend shows in three places:
 An init that was sent again shows in a ``GETPID`` line with an error of librdkafka's own; with one of the broker's, the
 request was answered, and no copy of it is under way (measured: a line in 4 of 4, after a reset, a cut and a timeout).
 
-Log lines are handed over by poll(), not before a call returns: poll first, look after.
+Log lines are handed over by poll(), not before a call returns: poll first, look after. A client from which no line has
+come at all (with ``debug=broker`` its first connection leaves some) would not show a resend either.
 Request statistics would show it as well, but they arrive on an interval, not before the next begin.
 
 A fence only says that the coordinator has given the transactional.id a newer epoch. It does so for the init of another
@@ -53,6 +54,7 @@ class ResendWatch:
 
     def __init__(self) -> None:
         self._reason = ""
+        self._heard = False
         self._init_sent_again = ""
         self._durations: dict[Call, deque[float]] = {}
 
@@ -60,6 +62,11 @@ class ResendWatch:
     def reason(self) -> str:
         """Why a resend cannot be excluded since the last :meth:`forget`; "" if it can."""
         return self._reason
+
+    @property
+    def deaf(self) -> str:
+        """Why nothing would show a resend; "" if log lines come."""
+        return "" if self._heard else "no log line of librdkafka has come, so none would show a resend"
 
     @property
     def init_sent_again(self) -> str:
@@ -72,6 +79,7 @@ class ResendWatch:
 
     def log(self, level: int, template: str, *args: object) -> None:  # noqa: ARG002 - the logger's interface
         """One log line of librdkafka; args are (facility, client name, text)."""
+        self._heard = True
         facility = str(args[0]) if args else ""
         if facility in _SIGNS and not self._reason:
             self._reason = f"{facility}: {args[-1]}"

@@ -255,7 +255,7 @@ class TransactionalClient:
         """
         if self._failed_delivery is not None:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
-        return self._watch.reason
+        return self._watch.reason or self._watch.deaf
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
         """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from eos.errors import FencedError, RebalancedError, UsageError
+from eos.errors import ONE_OWNER, FencedError, RebalancedError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
@@ -201,7 +201,7 @@ class OwnedOffsets:
         for partition in foreign:
             if not self._of_another_member(stored_now.get(partition)):
                 difference = self._difference(partition, stored_now.get(partition))
-                raise FencedError(f"{difference}: another owner has taken the partition over")
+                raise FencedError(f"{difference}: another owner has taken the partition over. {ONE_OWNER}")
             moved = partition
         if moved is not None:
             difference = self._difference(moved, stored_now.get(moved))

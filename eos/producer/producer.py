@@ -12,6 +12,7 @@ from eos import retry
 from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import (
+    ONE_OWNER,
     AbortableError,
     EosError,
     FencedError,
@@ -389,7 +390,7 @@ class ShardProducer:
         rose = f"{self.transactional_id}: the producer epoch went from {before} to {after} while one init was ours"
         doubt = self._doubt.reason
         if after is not None and not doubt:
-            raise FencedError(f"{rose}: another owner has opened the shard")
+            raise FencedError(f"{rose}: another owner has opened the shard. {ONE_OWNER}")
         self.close()
         other = f"it comes from {doubt}" if doubt else "the new epoch did not arrive in time"
         raise ReopenError(

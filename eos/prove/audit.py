@@ -30,11 +30,13 @@ class Audit:
 
     Attributes:
         against: what speaks against exactly-once, in words.
-        transactions: those that the coordinators have decided, by outcome.
+        transactions: those of the job that the coordinators have decided, by outcome.
+        commits: to which offsets each commit has taken the group.
     """
 
     against: tuple[str, ...]
     transactions: Mapping[str, int] = field(default_factory=dict)
+    commits: Sequence[Mapping[Partition, int]] = ()
 
 
 class _Segment(NamedTuple):
@@ -72,7 +74,8 @@ def audit(
         visible: what a read_committed reader has got of each output partition, in order of offset.
     """
     found = _Found()
-    written = {p: batches for p, batches in log.batches.items() if p.topic in set(outputs)}
+    ours = {OFFSETS, *outputs}
+    written = {p: batches for p, batches in log.batches.items() if p.topic in ours - {OFFSETS}}
     segments: dict[Partition, list[_Segment]] = {}
     for partition, batches in log.batches.items():
         segments[partition] = list(_segments(batches, found))
@@ -89,8 +92,12 @@ def audit(
     for partition, records in visible.items():
         tags.add(partition, records, segments.get(partition, ()))
     tags.end()
-    kinds = Counter("committed" if one.committed else "aborted" for one in log.decisions)
-    return Audit(tuple(found.in_words()), kinds)
+    kinds = Counter(
+        "committed" if one.committed else "aborted"
+        for one in log.decisions  # other writers have written to the input
+        if any(partition.topic in ours for partition in one.partitions)
+    )
+    return Audit(tuple(found.in_words()), kinds, offsets.commits)
 
 
 class _Found:
@@ -176,6 +183,7 @@ class _Offsets:
     """By which commit the group passed which input; a commit in a transaction counts from its marker on."""
 
     def __init__(self, group: str, inputs: set[str], found: _Found) -> None:
+        self.commits: list[dict[Partition, int]] = []
         self.covering: defaultdict[Partition, list[_Covering]] = defaultdict(list)
         self._group, self._inputs, self._found = group, inputs, found
         self._at: defaultdict[Partition, int] = defaultdict(int)
@@ -201,6 +209,9 @@ class _Offsets:
             self._take(commits, -1, where)
 
     def _take(self, commits: Mapping[Partition, int], producer_id: int, where: str) -> None:
+        moved = {partition: offset for partition, offset in commits.items() if offset > self._at[partition]}
+        if moved:
+            self.commits.append(moved)
         for partition, offset in commits.items():
             was, self._at[partition] = self._at[partition], offset
             if offset < was:

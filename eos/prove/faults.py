@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
@@ -16,6 +16,7 @@ class Kind(StrEnum):
     """What happens to the job or its cluster."""
 
     KILL = "kill"  # a worker gets SIGKILL, at the edge of a request or between two
+    TERM = "term"  # a worker, or all of an instance, gets SIGTERM, at a request or between two, and is started again
     PAUSE = (
         "pause"  # a worker gets SIGSTOP, and SIGCONT later: a zombie, if its group has given it up meanwhile
     )
@@ -58,7 +59,7 @@ ERRORS = {
     ApiKey.FETCH: (6, 9, 56, 74, 75, 78, 100),
     ApiKey.OFFSET_FETCH: (*_COORDINATOR, 88),  # UNSTABLE_OFFSET_COMMIT
 }
-_KILLED_AT_AN_EDGE = 2 / 3
+_ENDED_AT_AN_EDGE = 2 / 3
 _QUIET_S = (0.5, 3.0)
 _LONG_QUIET_S = 8.0  # every fourth time: the job comes to rest, as it would between real accidents
 _LONG_QUIET = 1 / 4
@@ -100,39 +101,58 @@ class Fault:
     error: int = 0
 
     def __str__(self) -> str:
-        edge = f"code {self.error}" if self.error else self.edge.value
-        at = f" at {self.api.name} ({edge})" if self.api is not None else ""
+        edge = f" ({self.edge.value})" if self.kind in _AT_AN_EDGE else ""
+        edge = f" (code {self.error})" if self.error else edge
+        at = f" at {self.api.name}{edge}" if self.api is not None else ""
         way = f", {self.way}" if self.way else ""
         return f"{self.kind}{way}{at}"
 
 
-_WAYS = {
+WAYS_OF = {
+    Kind.TERM: ("worker", "instance"),
     Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
     Kind.INPUT: WAYS,
     Kind.BROKER: ("killed", "stopped", "paused"),
     Kind.REBALANCE: ("leave in order", "killed"),
 }
 _AT_A_REQUEST = {Kind.LATE, Kind.DROP, Kind.ZOMBIE}
+_ENDED = {Kind.KILL, Kind.TERM}
+_AT_AN_EDGE = {*_ENDED, Kind.ZOMBIE}
 
 
-def faults(seed: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
-    """The faults of a seed, without end. Each depends on the seed, its number and the kinds alone."""
+def faults(
+    seed: int,
+    kinds: Sequence[Kind],
+    ways: Mapping[Kind, Collection[str]] | None = None,
+    *,
+    quiet: float = 1.0,
+) -> Iterator[Fault]:
+    """The faults of a seed, without end. Each depends on the seed, its number and the kinds alone.
+
+    Args:
+        seed: decides them.
+        kinds: which ones.
+        ways: of a kind in it, only these of its ways; the faults of the others are left out.
+        quiet: the times without a fault, by this factor.
+    """
     for number in count(1):
         random = Random(f"{seed}/{number}")  # noqa: S311 - reproducible, no secret
         kind = random.choice(kinds)
         quiet_s = _LONG_QUIET_S if random.random() < _LONG_QUIET else random.uniform(*_QUIET_S)
-        at_a_request = kind in _AT_A_REQUEST or (kind is Kind.KILL and random.random() < _KILLED_AT_AN_EDGE)
+        at_a_request = kind in _AT_A_REQUEST or (kind in _ENDED and random.random() < _ENDED_AT_AN_EDGE)
         api = random.choice(TRANSACTIONAL) if at_a_request else None
         if kind is Kind.ERROR:
             api = random.choice(list(ERRORS))
-        yield Fault(
+        fault = Fault(
             number,
             kind,
-            quiet_s,
+            quiet_s * quiet,
             random.uniform(*_SECONDS.get(kind, (0.0, 0.0))),
             random.random(),
             api,
             random.choice(list(Edge)),
-            random.choice(_WAYS.get(kind, ("",))),
+            random.choice(WAYS_OF.get(kind, ("",))),
             random.choice(ERRORS[api]) if kind is Kind.ERROR and api is not None else 0,
         )
+        if fault.way in (ways or {}).get(kind, (fault.way,)):
+            yield fault

@@ -71,6 +71,11 @@ class History:
             for partition, offset in committed.items()
         )
 
+    def untold(self, commits: Iterable[Mapping[Partition, int]]) -> int:
+        """How many of these commits, each to these offsets, no worker was told of."""
+        told = {(partition, end) for partition, ranges in self.ranges.items() for _, end in ranges}
+        return sum(told.isdisjoint(commit.items()) for commit in commits)
+
 
 def read_history(logs: Iterable[Path]) -> History:
     """The history in these logs."""

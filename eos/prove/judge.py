@@ -33,12 +33,14 @@ class Verdict:
         report: the comparison of input and output.
         against: what speaks against exactly-once, in words; empty if nothing does.
         unknown: input offsets whose commit no worker was told of; the offsets show that it happened.
+        untold: transactions that were committed, and no worker was told so.
         transactions: those in the cluster's log, by outcome.
     """
 
     report: VerificationReport | None
     against: tuple[str, ...]
     unknown: int = 0
+    untold: int = 0
     transactions: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -75,19 +77,11 @@ def judge(
             against += [
                 f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
-        report = verify(
-            job,
-            settings,
-            deadline_s=_DEADLINE_S,
-            input_from=inputs.archived,
-            archive=inputs.archive,
-        )
+        report, found = compared(job, settings, inputs)
         audited = _audit(job, settings, cluster)
     except EosError as error:
         return Verdict(None, (*against, f"it could not be judged: {error}"))
-    against += [f"{count:,} {kind}" for kind, count in report.differences.items() if count]
-    against += report.problems
-    against += [str(example) for example in report.examples]
+    against += found
     if not report.records:
         against.append("no record was processed")
     if not report.complete:
@@ -95,7 +89,19 @@ def judge(
     committed = {one.partition: one.committed for one in report.inputs if one.committed is not None}
     against += history.contradictions(committed)
     against += audited.against
-    return Verdict(report, tuple(against), history.settled_unknown(committed), audited.transactions)
+    untold = history.untold(audited.commits)
+    return Verdict(report, tuple(against), history.settled_unknown(committed), untold, audited.transactions)
+
+
+def compared(job: Job, settings: Settings, inputs: Inputs) -> tuple[VerificationReport, list[str]]:
+    """The comparison of all output with the committed offsets, and what it has found, in words.
+
+    Raises:
+        EosError: as `verify`.
+    """
+    report = verify(job, settings, deadline_s=_DEADLINE_S, input_from=inputs.archived, archive=inputs.archive)
+    differences = [f"{count:,} {kind}" for kind, count in report.differences.items() if count]
+    return report, [*differences, *report.problems, *(str(example) for example in report.examples)]
 
 
 def _audit(job: Job, settings: Settings, cluster: LocalKafka) -> Audit:

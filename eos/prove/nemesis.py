@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from eos.local import LocalKafka
 from eos.prove.faults import Fault, Kind
@@ -19,9 +18,8 @@ _UNSEEN_S = 3.0  # if none of its kind has come yet: a program need not use tran
 _STARTS_S = 20.0  # for one that only a new process sends, or for a new process's first commit
 _ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
+_ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,7 @@ class Nemesis:
             proxy.on_frame(self._observe)
         self._faults: dict[Kind, Callable[[Fault], tuple[bool, str]]] = {
             Kind.KILL: self._kill,
+            Kind.TERM: self._term,
             Kind.PAUSE: self._pause,
             Kind.LATE: self._late,
             Kind.DROP: self._drop,
@@ -96,6 +95,37 @@ class Nemesis:
             return worker is not None and worker.send(signal.SIGKILL), str(worker or "no worker ran")
         return self._at_request(fault.api, fault.edge, lambda worker: worker.send(signal.SIGKILL))
 
+    def _term(self, fault: Fault) -> tuple[bool, str]:
+        """A worker is replaced by its parent; another instance is started in the place of one, as a rolling restart does."""
+        whole = fault.way == "instance" or not self._fleet.has_workers
+
+        def act(instance: Instance, worker: Worker) -> bool:
+            if not whole:
+                return worker.send(signal.SIGTERM)
+            self._fleet.leave(instance)  # that it ends now is no accident
+            instance.ask_to_end()
+            return True
+
+        found: tuple[Instance, Worker] | None = None
+        if fault.api is not None:
+            self._make_it_come(fault.api, fault.share)
+            found = self._met_at(fault.api, fault.edge, act)
+        elif (worker := self._chosen(fault.share)) is not None:
+            whose = [one for one in self._fleet.instances if worker in one.workers]
+            found = (whose[0], worker) if whose and act(whose[0], worker) else None
+        if found is None:
+            return False, "no such request came" if fault.api is not None else "no worker ran"
+        instance, worker = found
+        if not whole:
+            return True, str(worker)
+        self._fleet.wait(_ENDS_S, lambda: instance.code is not None)
+        code = instance.code
+        if self._fleet.has_workers and code != 0:
+            self._fleet.ended_for_good.append(f"instance {instance.ordinal}: exit code {code} after SIGTERM")
+        self._fleet.forget(instance)
+        self._fleet.start(instance.ordinal)
+        return True, f"instance {instance.ordinal}, exit code {code}"
+
     def _pause(self, fault: Fault) -> tuple[bool, str]:
         worker = self._chosen(fault.share)
         if worker is None or not worker.pause():
@@ -105,9 +135,11 @@ class Nemesis:
         return True, f"{worker} for {fault.seconds:.1f} s" + ("" if resumed else ", then gone")
 
     def _expiry(self, fault: Fault) -> tuple[bool, str]:
-        paused = self._stopped_at(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY, lambda _, worker: worker)
-        if paused is None:
+        at = ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY
+        met = self._met_at(*at, lambda _, worker: worker.send(signal.SIGSTOP))
+        if met is None:
             return False, "no transaction began"
+        paused = met[1]
         seconds = self._timeout_s + fault.seconds
         self._fleet.wait(seconds)
         paused.send(signal.SIGCONT)
@@ -116,7 +148,8 @@ class Nemesis:
     def _zombie(self, fault: Fault) -> tuple[bool, str]:
         instance: Instance | None = None
         if fault.api is not None:
-            instance = self._stopped_at(fault.api, fault.edge, lambda one, _: one)
+            met = self._met_at(fault.api, fault.edge, lambda one, _: one.whole.send(signal.SIGSTOP))
+            instance = met and met[0]
         if instance is None and (ran := self._fleet.instances):
             instance = ran[int(fault.share * len(ran))]
         if instance is None or not instance.whole.pause():
@@ -262,20 +295,22 @@ class Nemesis:
     def _is_ours(self, frame: Frame) -> bool:
         return self._behind(frame) is not None
 
-    def _stopped_at(self, api: ApiKey, edge: Edge, which: Callable[[Instance, Worker], T]) -> T | None:
-        """Pause who sends the next such request, at this edge of it: all of the instance, or the worker; None: none came."""
-        stopped: list[T] = []
+    def _met_at(
+        self, api: ApiKey, edge: Edge, act: Callable[[Instance, Worker], bool]
+    ) -> tuple[Instance, Worker] | None:
+        """Act on who sends the next such request, at this edge of it; None: none came."""
+        met: list[tuple[Instance, Worker]] = []
 
-        def stop(frame: Frame, at: Edge) -> None:
-            if frame.api_key == api and at is edge and not stopped and (found := self._behind(frame)):
-                one = which(*found)
-                if (one.whole if isinstance(one, Instance) else found[1]).send(signal.SIGSTOP):
-                    stopped.append(one)
+        def look(frame: Frame, at: Edge) -> None:
+            if frame.api_key != api or at is not edge or met:
+                return
+            if (found := self._behind(frame)) is not None and act(*found):
+                met.append(found)
 
-        self._observer = stop
-        self._fleet.wait(self._happens_s(api), lambda: bool(stopped))
+        self._observer = look
+        self._fleet.wait(self._happens_s(api), lambda: bool(met))
         self._observer = None
-        return stopped[0] if stopped else None
+        return met[0] if met else None
 
     def _at_request(self, api: ApiKey, edge: Edge, act: Callable[[Worker], bool]) -> tuple[bool, str]:
         """Act on the process that sends the next such request; its connection is reset at this edge of it."""

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import islice
 from pathlib import Path
 
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, UsageError
 from eos.job import Job
 from eos.kafka.config import client_config
-from eos.kafka.topics import create_topics, produce_plain
+from eos.kafka.topics import create_topics
 from eos.local import QUICK_START, LocalKafka
 from eos.local.ports import HOST, free_port
 from eos.offsets import Partition
 from eos.prove.faults import Kind, faults
+from eos.prove.feeder import Feeder
 from eos.prove.fleet import Fleet, command_of
 from eos.prove.gauge import Gauge, Sample
 from eos.prove.history import History, read_history
 from eos.prove.inputs import Inputs
-from eos.prove.judge import Verdict, judge
+from eos.prove.judge import Verdict, compared, judge
 from eos.prove.nemesis import Injected, Nemesis
 from eos.records import OutputRecord
 from eos.settings import Settings, is_sensitive
@@ -49,11 +48,12 @@ TRIAL_SETTINGS: dict[str, object] = {
 }
 _STARTED_S = 60.0
 _HEALED_S = 120.0  # beyond the transaction's timeout
-_FEED_S = 120.0
-_CHUNK = 200
 _POLL_S = 0.2
 _EXPIRY_S = 15.0  # beyond its timeout, until the coordinator has ended what a program left open at its end
 _TAIL_S = 2.0  # input goes on after the last fault, so that what is wrong in front of it is not hidden as the end of it
+_SEEN_S = (
+    0.5  # input goes on after each fault before it is judged, so that the next commit shows the recovery
+)
 _STALLED_S = 60.0  # without any progress; KIP-848 gives a dead member's partitions away after 45 s
 _NOT_HAPPENED = 10  # faults in a row: then something else is wrong
 
@@ -68,6 +68,9 @@ class Trial:
         options: of every ``eos run``: its configuration file and assignments.
         command: what is started instead of ``eos run``, by a shell; None for ``eos run``.
         source: what makes the input, if that was named.
+        ways: of a kind in it, only these of its ways.
+        quiet: the times without a fault, by this factor.
+        each: judge after each fault, too: without new input, once the job has caught up.
         seed: of input and faults.
         faults: how many happen; None: as many as fit ``minutes``.
         minutes: how long faults happen; None: until there were as many as ``faults``.
@@ -93,6 +96,9 @@ class Trial:
     jars: Path | None = None
     command: str | None = None
     source: str | None = None
+    ways: Mapping[Kind, Sequence[str]] = field(default_factory=dict)
+    quiet: float = 1.0
+    each: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,9 @@ class Proof:
         history: what the workers were told.
         records: input records fed.
         verdict: the judgement.
-        recoveries: per fault, seconds from its end to the next confirmed commit.
+        recoveries: per fault, seconds from its end to the next confirmed commit; where each fault is judged, until all input
+            was committed and no transaction open any more.
+        looks: how often all of the output was compared with the committed offsets before the end.
     """
 
     trial: Trial
@@ -120,6 +128,7 @@ class Proof:
     records: int
     verdict: Verdict
     recoveries: Sequence[float] = field(default=())
+    looks: int = 0
 
     @property
     def happened(self) -> Counter[Kind]:
@@ -160,7 +169,7 @@ def prove(
         fleet = _fleet(trial, job, settings, proxies)
         stack.callback(fleet.kill)
         gauge = Gauge(direct, settings.group_for(job.name), *_partitions(job, trial.partitions))
-        feeder = _Feeder(direct, job, feed(trial.seed), trial.rate)
+        feeder = Feeder(direct, job, feed(trial.seed), trial.rate)
         listed = bool(settings.ownership.partitions)
         inputs = Inputs(direct, settings.group_for(job.name), gauge, feeder.take, can_grow=not listed)
         nemesis = Nemesis(cluster, proxies, fleet, inputs, settings.transaction.timeout_s)
@@ -177,10 +186,12 @@ def prove(
         stack.callback(gauge.stop)
         progress("starting the job", 0, 0)
         _wait_for_workers(fleet, instances, settings.workers.count, proxies)
-        injected = _torment(trial, nemesis, fleet, progress)
+
+        look = _Look(fleet, feeder, gauge, settings, lambda: compared(job, direct, inputs)[1])
+        injected, against = _torment(trial, nemesis, fleet, progress, look)
         progress("catching up", 0, 0)
         fleet.wait(_TAIL_S)
-        against = list(feeder.stop())
+        against += feeder.stop()
         caught_up = _drained(gauge, fleet, settings)
         gauge.stop()
         against += [] if caught_up else ["the job did not catch up after the last fault"]
@@ -201,7 +212,8 @@ def prove(
             history,
             feeder.records - inputs.aborted,
             verdict,
-            _recoveries(injected, history, began),
+            look.recoveries if trial.each else _recoveries(injected, history, began),
+            len(look.recoveries),
         )
 
 
@@ -277,18 +289,43 @@ def _wait_for_workers(fleet: Fleet, instances: int, workers: int, proxies: Seque
         )
 
 
-def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -> list[Injected]:
-    """Faults and quiet in turn; a fault that does not happen is not counted."""
+class _Look:
+    """All of the output, compared without new input, once the job has caught up. Keeps how long that took each time."""
+
+    def __init__(
+        self, fleet: Fleet, feeder: Feeder, gauge: Gauge, settings: Settings, compare: Callable[[], list[str]]
+    ) -> None:
+        self.recoveries: list[float] = []
+        self._fleet, self._feeder, self._gauge, self._settings = fleet, feeder, gauge, settings
+        self._compare = compare
+
+    def __call__(self) -> list[str]:
+        began = time.monotonic()
+        self._fleet.wait(_SEEN_S)
+        with self._feeder.held():
+            if not _drained(self._gauge, self._fleet, self._settings):
+                return ["the job did not catch up"]
+            self.recoveries.append(time.monotonic() - began)
+            try:
+                return self._compare()
+            except EosError as error:
+                return [f"it could not be judged: {error}"]
+
+
+def _torment(
+    trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress, look: _Look
+) -> tuple[list[Injected], list[str]]:
+    """Faults and quiet in turn, until a look finds something; a fault that does not happen is not counted."""
     injected: list[Injected] = []
     happened = in_vain = 0
     over = Deadline((trial.minutes or 0) * 60)
-    for fault in faults(trial.seed, trial.kinds):
+    for fault in faults(trial.seed, trial.kinds, trial.ways, quiet=trial.quiet):
         if (trial.faults is not None and happened >= trial.faults) or (trial.faults is None and over.passed):
-            return injected
+            return injected, []
         progress(str(fault), happened, trial.faults or 0)
         fleet.wait(fault.quiet_s)
         if not fleet.instances:
-            return injected
+            return injected, []
         injected.append(nemesis.inject(fault))
         happened += injected[-1].happened
         in_vain = 0 if injected[-1].happened else in_vain + 1
@@ -297,7 +334,9 @@ def _torment(trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress) -
                 f"{in_vain} faults in a row did not happen ({injected[-1].fault}: {injected[-1].detail}): the job does not "
                 f"write. Fix: look at its log in {trial.directory}"
             )
-    return injected
+        if trial.each and injected[-1].happened and (found := look()):
+            return injected, [f"after fault {fault.number} ({fault}): {one}" for one in found]
+    return injected, []
 
 
 def _drained(gauge: Gauge, fleet: Fleet, settings: Settings) -> bool:
@@ -323,58 +362,3 @@ def _recoveries(injected: Sequence[Injected], history: History, began: float) ->
     ends = [one.ended_s for one in injected if one.happened]
     after = [(end, next((at for at in commits if at >= end), None)) for end in ends]
     return [at - end for end, at in after if at is not None]
-
-
-class _Feeder:
-    """Writes the input at a steady rate, past the proxies, until it is stopped or there is no more."""
-
-    def __init__(self, settings: Settings, job: Job, source: Iterable[object], rate: int) -> None:
-        self.records = 0
-        self._config = client_config(settings)
-        self._topics = sorted(job.inputs)
-        self._source = iter(source)
-        self._rate = rate
-        self._over = threading.Event()
-        self._taking = threading.Lock()
-        self._failed: list[str] = []
-        self._thread = threading.Thread(target=self._feed, name="eos-prove-feeder", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> Sequence[str]:
-        """No more input; returns what went wrong."""
-        self._over.set()
-        self._thread.join(_FEED_S + 1)
-        return self._failed
-
-    def _feed(self) -> None:
-        began = time.monotonic()
-        try:
-            while not self._over.is_set() and (chunk := self.take(_CHUNK)):
-                produce_plain(self._config, chunk, timeout_s=_FEED_S)
-                self._over.wait(max(0.0, began + self.records / self._rate - time.monotonic()))
-        except EosError as error:
-            self._failed.append(f"the input could not be written: {error}")
-        except Exception as error:  # noqa: BLE001 - of the user's generator
-            self._failed.append(f"the input's generator raised {type(error).__name__}: {error}")
-
-    def take(self, number: int) -> list[OutputRecord]:
-        """The next records of the source; fewer at its end."""
-        with self._taking:
-            taken = []
-            for one in islice(self._source, number):
-                taken.append(self._record(one))
-                self.records += 1
-            return taken
-
-    def _record(self, one: object) -> OutputRecord:
-        if isinstance(one, OutputRecord):
-            return one
-        key, value = one if isinstance(one, tuple) else (None, one)
-        topic = self._topics[self.records % len(self._topics)]
-        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
-            raise UsageError(
-                f"the input's generator gave {type(one).__name__}. Fix: bytes, (key, value) pairs of bytes, or eos.OutputRecord"
-            )
-        return OutputRecord(topic, value, key)

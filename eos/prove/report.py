@@ -6,6 +6,7 @@ import html
 import io
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from statistics import quantiles
+from typing import Any
 
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -52,13 +54,15 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     report = proof.verdict.report
     shown = [
         ("faults that happened", _counted({str(kind): count for kind, count in happened.items()})),
+        ("faults after which all was judged", f"{proof.looks}"),
         ("faults that did not", str(sum(not one.happened for one in proof.injected))),
         ("transactions, as the log has them", _counted(proof.verdict.transactions)),
     ]
     if proof.trial.command is None:  # another program does not say what it was told
         shown += [
             ("transactions, as workers were told", _counted(transactions)),
-            ("input offsets committed, no worker told", f"{proof.verdict.unknown:,}"),
+            ("commits that no worker was told of", f"{proof.verdict.untold:,}"),
+            ("input offsets of them", f"{proof.verdict.unknown:,}"),
         ]
     if report is not None:
         shown += [
@@ -67,12 +71,34 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
         ]
     if len(proof.recoveries) > 1:
         cuts = quantiles(proof.recoveries, n=100, method="inclusive")
-        shown.append(("recovery, to the next commit", f"p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s"))
+        until = "until caught up" if proof.trial.each else "to the next commit"
+        shown.append((f"recovery, {until}", f"p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s"))
     shown.append(("time", f"{proof.seconds:.0f} s"))
     if proof.verdict.exactly_once:
         shown.append(("what this shows", bound(happened.total())))
     shown.append(("exactly once", "yes" if proof.verdict.exactly_once else "NO"))
     return shown
+
+
+def figures(proof: Proof) -> dict[str, Any]:
+    """The figures, for a program that reads them."""
+    report, told, log = proof.verdict.report, proof.history.counts(), proof.verdict.transactions
+    aborted = max(0, log.get("aborted", 0) - told["aborted"])
+    known = proof.trial.command is None  # another program does not say what it was told
+    return {
+        "exactly_once": proof.verdict.exactly_once,
+        "against": list(proof.verdict.against),
+        "faults": proof.happened.total(),
+        "faults_by_what": dict(Counter(str(one.fault) for one in proof.injected if one.happened)),
+        "faults_that_did_not_happen": sum(not one.happened for one in proof.injected),
+        "looks": proof.looks,
+        "records": report.records if report is not None else 0,
+        "transactions": dict(log),
+        "unknown": {"committed": proof.verdict.untold, "aborted": aborted} if known else {},
+        "recoveries_s": [round(one, 3) for one in proof.recoveries],
+        "seconds": round(proof.seconds, 1),
+        "again": replay_line(proof),
+    }
 
 
 def replay_line(proof: Proof) -> str:
@@ -86,8 +112,12 @@ def replay_line(proof: Proof) -> str:
         words += ["--input", trial.source]
     if trial.app_dir != Path.cwd():
         words += ["--app-dir", quote(str(trial.app_dir))]
-    words += ["--only", ",".join(trial.kinds), "--brokers", str(trial.brokers)]
+    only = [one for kind in trial.kinds for one in (f"{kind}/{way}" for way in trial.ways.get(kind, ()))]
+    only += [kind for kind in trial.kinds if kind not in trial.ways]
+    words += ["--only", quote(",".join(only)), "--brokers", str(trial.brokers)]
     words += ["--partitions", str(trial.partitions), "--rate", str(trial.rate)]
+    words += ["--quiet", f"{trial.quiet:g}"] if trial.quiet != 1 else []
+    words += ["--each"] if trial.each else []
     return " ".join(words)
 
 

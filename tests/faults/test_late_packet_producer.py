@@ -19,6 +19,7 @@ from confluent_kafka import Consumer
 from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Transaction
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.kafka.consumer import GroupMetadata
+from eos.kafka.late_copies import ResendWatch
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
@@ -119,6 +120,12 @@ def out(topic: NewTopic) -> str:
 
 
 @pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log line of librdkafka is heard, as if it had stopped to log, or logged otherwise."""
+    monkeypatch.setattr(ResendWatch, "log", lambda *_: None)
+
+
+@pytest.fixture
 def owner(
     request: pytest.FixtureRequest, proxy: HoldProxy, bootstrap: str, source: str, out: str
 ) -> Iterator[Owner]:
@@ -154,6 +161,19 @@ def test_late_abort_loses_no_record_of_the_next_transaction(
         assert error == 0
         assert seen == [(0, b"before"), (1, b"b")]  # "a" is lost, and nobody was told
     assert offset == 2
+
+
+@pytest.mark.usefixtures("deaf")
+def test_late_abort_loses_no_record_of_a_producer_that_hears_no_log_lines(
+    proxy: HoldProxy, owner: Owner
+) -> None:
+    """The resend takes less than the bound for slow calls, so nothing shows it: each transaction gets an instance."""
+    owner.commit_one(b"before", 1)
+    late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=False), reset_client=True)
+    owner.end_one(b"", 0, committed=False)
+    assert owner.commit_around(late, 2) == INVALID_PRODUCER_EPOCH
+    assert owner.seen() == ([(0, b"before"), (0, b"a"), (1, b"b")], 2)
+    assert owner.count(ProducerOpened) == 3
 
 
 def test_late_commit_tears_no_transaction_that_is_aborted(

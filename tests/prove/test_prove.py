@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -147,6 +148,21 @@ def test_workers_that_own_partitions_stay_exactly_once(jobs: Path) -> None:
 
 
 @pytest.mark.slow
+def test_workers_and_instances_that_are_told_to_end_are_replaced_and_judged_after_each(jobs: Path) -> None:
+    """Both ways come: the seed was chosen for that."""
+    arguments = ["--seed", "2000", "--faults", "4", "--only", "term", "--quiet", "0.2", "--each"]
+    ended = prove(jobs, "copying:job", *arguments, "--figures", "figures.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    figures = json.loads((jobs / "figures.json").read_text())
+    assert (figures["exactly_once"], figures["against"]) == (True, [])
+    assert figures["faults"] == figures["looks"] == len(figures["recoveries_s"]) == 4
+    ways = {what.split(" at ")[0] for what in figures["faults_by_what"]}
+    assert ways == {"term, worker", "term, instance"}
+    assert figures["unknown"].keys() == {"committed", "aborted"}
+    assert "--each" in figures["again"]
+
+
+@pytest.mark.slow
 def test_outputs_that_say_what_they_are_made_of_were_committed_with_just_that(jobs: Path) -> None:
     arguments = ["--seed", "5", "--faults", "8", "--set", "transaction.interval_ms=30"]
     ended = prove(
@@ -191,6 +207,8 @@ def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(jobs: 
     ("arguments", "named"),
     [
         (["copying:job", "--only", "kill,quake"], "--only quake"),
+        (["copying:job", "--only", "broker/quaked"], "--only broker/quaked"),
+        (["copying:job", "--only", "kill/softly"], "--only kill/softly"),
         (["copying:job", "--faults", "1", "--minutes", "1"], "--faults and --minutes"),
         (["silent:job"], "sample_input"),
         (["copying:job", "--input", "copying:nothing"], "nothing"),

@@ -197,6 +197,13 @@ def test_conflict_after_a_fence_is_the_fence_and_not_retried(call: Call) -> None
     assert found.code == "_FENCED"
 
 
+def test_fence_says_what_to_look_for() -> None:
+    """Also a stranger: a Java producer with our transactional.id (tests/proof/java_zombie.py)."""
+    found = classify(Call.PRODUCE, error(E._FENCED, "fatal"))
+    assert "Fix, unless this instance was replaced: let no other one run with its ordinal" in str(found)
+    assert "no other program with this transactional.id" in str(found)
+
+
 def test_state_error_after_a_fatal_one_is_not_the_callers_bug() -> None:
     assert type(classify(Call.COMMIT, error(E._STATE), fatal=error(E._FENCED, "fatal"))) is FencedError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -47,4 +48,18 @@ def test_only_what_was_asked_for_comes(kind: Kind) -> None:
 
 def test_a_fault_says_what_it_is() -> None:
     fault = Fault(1, Kind.DROP, 1.0, 0.0, 0.5, ApiKey.END_TXN, Edge.REPLY, "answer lost")
-    assert str(fault) == "drop, answer lost at END_TXN (reply)"
+    assert str(fault) == "drop, answer lost at END_TXN"
+    fault = Fault(1, Kind.KILL, 1.0, 0.0, 0.5, ApiKey.END_TXN, Edge.REPLY, "")
+    assert str(fault) == "kill at END_TXN (reply)"
+
+
+def test_the_ways_that_are_asked_for_come_as_they_would_among_all() -> None:
+    of_all = [fault for fault in first(200, 3, [Kind.BROKER, Kind.KILL]) if fault.way in {"paused", ""}]
+    alone = list(islice(faults(3, [Kind.BROKER, Kind.KILL], {Kind.BROKER: ["paused"]}), len(of_all)))
+    assert {fault.way for fault in alone} == {"paused", ""}
+    assert alone == of_all
+
+
+def test_quiet_is_shortened_and_nothing_else() -> None:
+    short = list(islice(faults(3, list(Kind), quiet=0.25), 50))
+    assert [replace(one, quiet_s=one.quiet_s * 4) for one in short] == first(50, 3)

@@ -34,6 +34,14 @@ def test_line_without_arguments_is_no_error() -> None:
     assert watch.reason == ""
 
 
+def test_any_line_shows_that_lines_come() -> None:
+    watch = ResendWatch()
+    assert "no log line" in watch.deaf
+    logged(watch, "CONNECT")
+    watch.forget()
+    assert watch.deaf == ""
+
+
 def test_first_reason_stays_until_it_is_forgotten() -> None:
     watch = ResendWatch()
     logged(watch, "REQTMOUT", "first")

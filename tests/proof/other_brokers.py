@@ -1,0 +1,138 @@
+"""A5 on brokers that do not verify partitions: before Kafka 3.6, and with transaction.partition.verification.enable=false.
+
+docs/GUARANTEES.md says what is missing there: a record of an aborted transaction that arrives late can be committed with the
+next one. That one has to happen, or the guarantee asks for too much; everything else has to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from unittest.mock import patch
+
+from eos.local import LocalKafka
+from eos.prove import proving, tagged
+from eos.prove.audit import Audit
+from eos.prove.faults import Kind
+from eos.testing.proxy.frames import ApiKey
+from tests.proof.arena import BEFORE_VERIFICATION, JARS, UNVERIFIED, Arena, kafka_of, shared_arena
+from tests.proof.late_packets import REQUESTS, ours
+from tests.proof.late_script import Late
+from tests.proof.row import Cell, Outcome, Row
+from tests.support.settings import settings_of
+
+_OLD = f"Kafka {BEFORE_VERIFICATION}"
+_OFF = "without verification"
+_KINDS = [kind for kind in Kind if kind not in {Kind.BROKER, Kind.INPUT}]
+_FAULTS = 12
+_RATE = 300
+_REPOSITORY = Path(__file__).parents[2]
+
+
+def _arena(broker: str) -> Arena:
+    return shared_arena(BEFORE_VERIFICATION) if broker == _OLD else shared_arena(**dict([UNVERIFIED]))
+
+
+def _is_known(late: Late) -> bool:
+    """Whether this is what eos can't prevent on such a broker: nothing of n+1 is in the partition before the record."""
+    return late.request is ApiKey.PRODUCE and not late.commits and not late.same
+
+
+def _late(late: Late, broker: str, directory: Path) -> Outcome:
+    try:
+        outcome = ours(late, partial(_arena, broker), directory)
+    except LookupError as missing:
+        return Outcome(faults=0, records=0, skipped=True, note=str(missing))
+    if not _is_known(late):
+        return outcome
+    return replace(
+        outcome,
+        anomalies=(),
+        convicted=bool(outcome.anomalies),
+        note=f"a known limit: {'; '.join(outcome.anomalies)}",
+    )
+
+
+def _tried(broker: str, mode: str, seed: int, directory: Path) -> Outcome:
+    """A trial of `eos prove` on such a broker."""
+    settings = settings_of(
+        **{
+            **proving.TRIAL_SETTINGS,
+            "input.start": "earliest",
+            "ownership.ordinal": 0,
+            "ownership.mode": mode,
+            **({"ownership.instances": 2} if mode == "partition" else {}),
+        }
+    )
+    options = ["--set", f"ownership.mode={mode}"]
+    options += ["--set", "ownership.instances=2"] if mode == "partition" else []
+    trial = proving.Trial(
+        reference="eos.prove.tagged:job",
+        app_dir=_REPOSITORY,
+        options=options,
+        seed=seed,
+        faults=_FAULTS,
+        minutes=None,
+        kinds=[kind for kind in _KINDS if mode == "group" or kind is not Kind.REBALANCE],
+        brokers=1,
+        partitions=4,
+        rate=_RATE,
+        directory=directory / "trial",
+        jars=JARS,
+    )
+    with ExitStack() as stack:
+        try:
+            made: Callable[..., LocalKafka] = (
+                partial(LocalKafka, kafka_home=kafka_of(BEFORE_VERIFICATION))
+                if broker == _OLD
+                else partial(LocalKafka, properties=dict([UNVERIFIED]))
+            )
+        except LookupError as missing:
+            return Outcome(faults=0, records=0, skipped=True, note=str(missing))
+        stack.enter_context(patch.object(proving, "LocalKafka", made))
+        if broker == _OLD:  # its DumpLogSegments prints otherwise; input and output are compared all the same
+            stack.enter_context(patch("eos.prove.judge._audit", lambda *_: Audit(())))
+        proof = proving.prove(trial, tagged.job, settings, tagged.sample_input)
+    return Outcome(
+        faults=sum(proof.happened.values()),
+        records=proof.records,
+        anomalies=proof.verdict.against,
+        committed_unknown=proof.verdict.unknown,
+        recoveries_s=proof.recoveries,
+        note=", ".join(f"{count} {kind}" for kind, count in proof.happened.items()),
+    )
+
+
+def _cells() -> Iterator[Cell]:
+    for broker in (_OFF, _OLD):
+        for number, (request, commits, same) in enumerate(product(REQUESTS, (True, False), (True, False))):
+            for signs in (True, False):
+                late = Late(
+                    request=request,
+                    commits=commits,
+                    same=same,
+                    mode=("group", "partition")[(number + signs) % 2],
+                    signs=signs,
+                    seed=number % 2 + 20,
+                )
+                limit = ", a known limit" * _is_known(late)
+                yield Cell(name=f"{broker}: {late}{limit}", run=partial(_late, late, broker), minutes=0.05)
+        for seed, mode in enumerate(("group", "partition")):
+            yield Cell(
+                name=f"{broker}: eos prove, {mode}, {_FAULTS} faults, seed {seed}",
+                run=partial(_tried, broker, mode, seed),
+                minutes=3,
+            )
+
+
+UNVERIFYING = Row(
+    id="A5-old",
+    title="a request arrives late at a broker that does not verify partitions",
+    goal=120,
+    counts="late requests, and faults of two trials each",
+    cells=_cells,
+)
