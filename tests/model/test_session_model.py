@@ -593,7 +593,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule(patient=st.booleans())
     def join(self, patient: bool) -> None:
-        self._try(lambda: self.session.join(None if patient else 0.0), TimeoutError)
+        self._try(lambda: self.session.join(None if patient else 0.0))
 
     @precondition(lambda self: not self.over)
     @rule(count=st.integers(1, 9), where=st.sampled_from(["polled", "callback"]))
