@@ -128,9 +128,9 @@ class ShardConsumer:
             self._assignment.refuse_foreign({p: stored[p] for p in own if p in stored})
             if self._given is None:
                 self._member = consumer_config(self._settings, self._group, self._ordinal, partitions)
-            self._name = self.instance_id
-            if self._name is not None:
-                self._unowned = Unowned(self._settings, self._group, partitions)
+                self._name = self.instance_id
+                if self._name is not None:
+                    self._unowned = Unowned(self._settings, self._group, partitions)
             else:
                 self._client = client
                 self._assignment.take_over(self._given)

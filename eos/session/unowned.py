@@ -59,5 +59,5 @@ class Unowned:
         self._before = assigned
         if self._seen < _LOOKS or instance_id != min(assigned, key=lambda name: (len(assigned[name]), name)):
             return []
-        self._seen = 0
+        self._seen, self._before = 0, None
         return without
