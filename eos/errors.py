@@ -180,3 +180,11 @@ class UnclassifiedError(FatalError):
 
 class AbortTransaction(Exception):  # noqa: N818 - a control signal, not an error
     """Raised by the caller inside a transaction block to abort it quietly."""
+
+
+def reason_of(error: BaseException) -> str:
+    """What was raised, in words. A class of users' code may fail to say more than its name."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - whatever its __str__ raises
+        return type(error).__name__

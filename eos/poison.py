@@ -9,7 +9,7 @@ from operator import attrgetter, countOf, itemgetter
 from typing import Any, Literal
 
 from eos.deadletter import origin_of
-from eos.errors import TransformError
+from eos.errors import TransformError, reason_of
 from eos.events import Listener, RecordDeadLettered
 from eos.headers import UnreadableHeadersError
 from eos.offsets import Partition
@@ -140,7 +140,7 @@ class PoisonFilter:
     def _poison(self, record: InputRecord, error: Exception) -> list[OutputRecord]:
         partition = Partition(record.topic, record.partition)
         self._poisoned[partition, record.offset] = error
-        reason = f"{type(error).__name__}: {error}"
+        reason = reason_of(error)
         if self._policy == "stop":
             raised = (
                 str(error)

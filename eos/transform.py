@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from eos.deadletter import dead_letter
-from eos.errors import UsageError
+from eos.errors import UsageError, reason_of
 from eos.headers import refuse_unreadable
 from eos.records import (
     InputBatch,
@@ -175,7 +175,7 @@ class BoundTransform:
 
     def dead_letter(self, record: InputRecord, error: BaseException) -> OutputRecord:
         """The dead letter of a record whose transform raised; as `require_dead_letters`."""
-        return dead_letter(record, f"{type(error).__name__}: {error}", topic=self.require_dead_letters())
+        return dead_letter(record, reason_of(error), topic=self.require_dead_letters())
 
 
 class Outputs:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -19,6 +19,7 @@ from eos.offsets import Partition
 from eos.records import OutputRecord
 
 _POLL_S = 0.05
+_NOT_IN_SYNC = {KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 _DeliveryReport = Callable[[KafkaError | None, Message], None]
 
 _PRODUCER_OPTIONS: Mapping[str, Any] = {
@@ -123,6 +124,29 @@ def delete_records(
             future.result(timeout_s)
         except KafkaException as error:
             raise classify_consumer(Call.METADATA, error.args[0]) from error
+
+
+def elect_preferred_leaders(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> int:
+    """Let each partition, Kafka's own too, be led by the first of its replicas; returns how many leaders have moved.
+
+    Raises:
+        EosError: what the cluster answered.
+    """
+    deadline, moved = Deadline(timeout_s), 0
+    client = _client(config)
+    while True:
+        try:
+            elected = client.elect_leaders(ElectionType.PREFERRED, request_timeout=timeout_s).result(
+                timeout_s
+            )
+        except KafkaException as error:
+            raise classify_consumer(Call.METADATA, error.args[0]) from error
+        moved += sum(1 for failed in elected.values() if failed is None)
+        # A replica that is still catching up cannot lead yet.
+        waiting = [one for one in elected.values() if one and one.args[0].code() in _NOT_IN_SYNC]
+        if not waiting or deadline.passed:
+            return moved
+        time.sleep(_POLL_S)
 
 
 def existing_topics(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> list[str]:

@@ -21,6 +21,7 @@ from eos.errors import (
     UnavailableError,
     UnprovenFenceError,
     UsageError,
+    reason_of,
 )
 from eos.events import (
     CallRetried,
@@ -484,4 +485,4 @@ def _follows(before: ProducerIdentity, after: ProducerIdentity) -> bool:
 
 
 def _shown(errors: Iterable[BaseException]) -> str:
-    return "; ".join(f"{type(error).__name__}: {error}" for error in errors)
+    return "; ".join(map(reason_of, errors))

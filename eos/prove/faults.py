@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import count
 from random import Random
@@ -20,9 +20,9 @@ class Kind(StrEnum):
     PAUSE = (
         "pause"  # a worker gets SIGSTOP, and SIGCONT later: a zombie, if its group has given it up meanwhile
     )
-    LATE = "late"  # a request is held back, sent again by the client, and arrives in a later transaction
+    LATE = "late"  # a request is sent again by the client, and its first copy arrives in a later transaction
     DROP = "drop"  # a request or its answer is lost, doubled, or its connection is reset
-    ERROR = "error"  # the broker does what a request says, and answers with an error
+    ERROR = "error"  # a request is answered with an error; the broker has done what it says, or has not
     ZOMBIE = "zombie"  # an instance stands still, another one of its ordinal takes over and commits, and then it wakes
     INPUT = "input"  # an input topic changes: records deleted, foreign transactions, partitions added
     BROKER = "broker"  # a broker is killed, stopped in order, or paused
@@ -108,13 +108,16 @@ class Fault:
         return f"{self.kind}{way}{at}"
 
 
+NOT_DONE = "not done"
 WAYS_OF = {
     Kind.TERM: ("worker", "instance"),
+    Kind.LATE: ("held", "done, and again"),
     Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
     Kind.INPUT: WAYS,
     Kind.BROKER: ("killed", "stopped", "paused"),
     Kind.REBALANCE: ("leave in order", "killed"),
 }
+_ERROR_WAYS = ("done", NOT_DONE)  # drawn last: what is drawn before is that of older versions
 _AT_A_REQUEST = {Kind.LATE, Kind.DROP, Kind.ZOMBIE}
 _ENDED = {Kind.KILL, Kind.TERM}
 _AT_AN_EDGE = {*_ENDED, Kind.ZOMBIE}
@@ -154,5 +157,7 @@ def faults(
             random.choice(WAYS_OF.get(kind, ("",))),
             random.choice(ERRORS[api]) if kind is Kind.ERROR and api is not None else 0,
         )
+        if kind is Kind.ERROR and api in TRANSACTIONAL:
+            fault = replace(fault, way=random.choice(_ERROR_WAYS))
         if fault.way in (ways or {}).get(kind, (fault.way,)):
             yield fault

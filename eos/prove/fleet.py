@@ -20,6 +20,7 @@ from eos.local.process import Identity, connects_from, identity_of, pause, send
 
 # After these an operator's supervisor (a StatefulSet, say) starts `eos run` again, and so does the fleet.
 RESTARTED = frozenset({ExitCode.FENCED, ExitCode.UNAVAILABLE})
+DIRECTORY = "PROVE_DIRECTORY"  # the variable by which the job's processes know that they are tried, and where
 _END_S = 10.0
 _MAX_RESTARTS = 50  # in a row
 _STABLE_S = 5.0  # an instance that ran this long starts its count of restarts anew
@@ -184,7 +185,7 @@ class Fleet:
     Args:
         command: of one instance.
         directory: where the logs go.
-        environment: variables of every instance, beside EOS_ORDINAL.
+        environment: variables of every instance, beside EOS_ORDINAL and the one of `DIRECTORY`.
         has_workers: whether an instance is an `eos run`, which has worker processes and exit codes that say what to do.
             Else it is any program, and whatever ends it but exit code 0 has it started again.
     """
@@ -199,7 +200,7 @@ class Fleet:
     ) -> None:
         self._command = command
         self._directory = directory
-        self._environment = dict(environment or {})
+        self._environment = {**(environment or {}), DIRECTORY: str(directory)}
         self.has_workers = has_workers
         self.instances: list[Instance] = []
         self._leaving: list[Instance] = []

@@ -23,12 +23,15 @@ from eos.verifier.logs import LogReader, Range
 _CALL_S = 10.0
 _FOREIGN_RECORDS = 100
 _FOREIGN_TIMEOUT_S = 60.0
+_EXPIRING_TIMEOUT_S = 4.0
+_EXPIRED_S = 3.0  # the coordinator looks every second
 WAYS = (
     "records deleted",
     "foreign records aborted",
     "foreign transaction open, then committed",
     "foreign transaction open, then aborted",
     "partition added",
+    "foreign transaction open, until it expires",
 )
 
 
@@ -81,7 +84,9 @@ class Inputs:
                 return self._delete(share)
             if way == "partition added":
                 return self._grow(inputs[int(share * len(inputs))].topic)
-            return self._foreign(seconds if "open" in way else 0.0, wait, commit="committed" in way)
+            if "expires" in way:
+                return self._foreign(_EXPIRING_TIMEOUT_S + _EXPIRED_S, wait, None)
+            return self._foreign(seconds if "open" in way else 0.0, wait, "committed" in way)
         except EosError as error:
             return False, str(error)
 
@@ -115,18 +120,21 @@ class Inputs:
         self._gauge.inputs = [*self._gauge.inputs, new]
         return True, f"{new}"
 
-    def _foreign(self, seconds: float, wait: Callable[[float], object], *, commit: bool) -> tuple[bool, str]:
-        """The records of another writer's transaction, in any partitions."""
+    def _foreign(
+        self, seconds: float, wait: Callable[[float], object], commit: bool | None
+    ) -> tuple[bool, str]:
+        """The records of another writer's transaction, in any partitions. None: its writer is gone, and it expires."""
+        timeout_s = _EXPIRING_TIMEOUT_S if commit is None else _FOREIGN_TIMEOUT_S
         client = TransactionalClient(
             {
                 **self._config,
                 "transactional.id": f"foreign-{next(self._numbers)}",
-                "transaction.timeout.ms": int(_FOREIGN_TIMEOUT_S * 1000),
+                "transaction.timeout.ms": int(timeout_s * 1000),
                 "partitioner": "murmur2_random",
                 "sticky.partitioning.linger.ms": 0,
                 "log_level": 0,
             },
-            transaction_timeout_s=_FOREIGN_TIMEOUT_S,
+            transaction_timeout_s=timeout_s,
         )
         records = self._take(_FOREIGN_RECORDS)
         self.aborted += len(records)
@@ -140,11 +148,12 @@ class Inputs:
             except BaseException:
                 client.abort(_CALL_S)
                 raise
-            (client.commit if commit else client.abort)(_CALL_S)
+            if commit is not None:
+                (client.commit if commit else client.abort)(_CALL_S)
             self.aborted -= len(records) if commit else 0
         finally:
             client.close()
-        done = "committed" if commit else "aborted"
+        done = "expired" if commit is None else "committed" if commit else "aborted"
         text = f"{done} after {time.monotonic() - began:.1f} s; at least {held_back} partition(s) held back"
         return held_back > 0, text
 

@@ -12,7 +12,7 @@ from eos.errors import EosError
 from eos.job import Job
 from eos.local import LocalKafka
 from eos.offsets import Partition
-from eos.prove import tagged
+from eos.prove import misbehaving, tagged
 from eos.prove.audit import Audit, Visible, audit
 from eos.prove.history import History
 from eos.prove.inputs import Inputs
@@ -23,6 +23,7 @@ from eos.verifier.report import VerificationReport
 from eos.verifier.verify import verify
 
 _DEADLINE_S = 600.0
+_TAGGED = (tagged.job, misbehaving.job, misbehaving.batch_job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,6 @@ def _audit(job: Job, settings: Settings, cluster: LocalKafka) -> Audit:
     visible: dict[Partition, list[Visible]] = defaultdict(list)
     with LogReader(settings, group, Deadline(_DEADLINE_S)) as reader:
         for record in reader.records(reader.settled(reader.partitions(job.written_topics))):
-            tag = tagged.tag_of(record.value) if job is tagged.job else None
+            tag = tagged.tag_of(record.value) if any(job is one for one in _TAGGED) else None
             visible[Partition(record.topic, record.partition)].append(Visible(record.offset, tag))
     return audit(read_log(cluster, job.written_topics), group, job.inputs, job.written_topics, visible)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eos.errors import EosError
+from eos.kafka.topics import elect_preferred_leaders
 from eos.local import LocalKafka
-from eos.prove.faults import Fault, Kind
+from eos.prove.faults import NOT_DONE, Fault, Kind
 from eos.prove.fleet import Fleet, Instance, Worker
 from eos.prove.inputs import Inputs
 from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
@@ -19,6 +21,7 @@ _STARTS_S = 20.0  # for one that only a new process sends, or for a new process'
 _ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
+_IN_SYNC_S = 10.0
 _SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
 
 
@@ -41,6 +44,7 @@ class Nemesis:
         proxies: those between the job and each broker.
         fleet: the job's processes.
         inputs: its input topics.
+        config: of a client, at the brokers' own addresses.
         transaction_timeout_s: of the job's transactions.
     """
 
@@ -50,12 +54,15 @@ class Nemesis:
         proxies: Sequence[HoldProxy],
         fleet: Fleet,
         inputs: Inputs,
+        *,
+        config: Mapping[str, object],
         transaction_timeout_s: float,
     ) -> None:
         self._cluster = cluster
         self._proxies = proxies
         self._fleet = fleet
         self._inputs = inputs
+        self._config = config
         self._timeout_s = transaction_timeout_s
         self._began = time.monotonic()
         self._observer: Callable[[Frame, Edge], None] | None = None
@@ -177,7 +184,10 @@ class Nemesis:
 
     def _late(self, fault: Fault) -> tuple[bool, str]:
         api = fault.api or ApiKey.END_TXN
-        holds = [proxy.hold(api, where=self._is_ours, reset_client=True) for proxy in self._proxies]
+        holds = [
+            (proxy.hold if fault.way == "held" else proxy.copy)(api, where=self._is_ours, reset_client=True)
+            for proxy in self._proxies
+        ]
         self._make_it_come(api, fault.share)
         self._fleet.wait(self._happens_s(api), lambda: any(hold.is_held for hold in holds))
         held = next((hold for hold in holds if hold.is_held), None)
@@ -225,7 +235,10 @@ class Nemesis:
             return edited
 
         for proxy in self._proxies:
-            proxy.edit_reply(api, edit, where=self._is_ours)
+            if fault.way == NOT_DONE:
+                proxy.refuse(api, fault.error, where=self._is_ours, then=told.append)
+            else:
+                proxy.edit_reply(api, edit, where=self._is_ours)
         self._make_it_come(api, fault.share)
         return self._fleet.wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
 
@@ -246,7 +259,15 @@ class Nemesis:
             self._cluster.stop_broker(broker.id)
         self._fleet.wait(fault.seconds)
         self._cluster.restart_broker(broker.id)
+        if len(self._cluster.brokers) > 1:  # coordinators move away from brokers that live on
+            what += f"; {self._moved_back()} partition(s) were given back to it"
         return True, what
+
+    def _moved_back(self) -> int:
+        try:
+            return elect_preferred_leaders(self._config, timeout_s=_IN_SYNC_S)
+        except EosError:  # no answer: whatever leads now goes on
+            return 0
 
     def _rebalance(self, fault: Fault) -> tuple[bool, str]:
         ordinal = max((one.ordinal for one in self._fleet.instances), default=0) + 1

@@ -172,7 +172,14 @@ def prove(
         feeder = Feeder(direct, job, feed(trial.seed), trial.rate)
         listed = bool(settings.ownership.partitions)
         inputs = Inputs(direct, settings.group_for(job.name), gauge, feeder.take, can_grow=not listed)
-        nemesis = Nemesis(cluster, proxies, fleet, inputs, settings.transaction.timeout_s)
+        nemesis = Nemesis(
+            cluster,
+            proxies,
+            fleet,
+            inputs,
+            config=config,
+            transaction_timeout_s=settings.transaction.timeout_s,
+        )
         # Of partitions that are given by count, each instance has its own; a program is one process, so there are more of it.
         instances = settings.ownership.instances or 1
         if trial.command is not None and settings.ownership.mode == "group":

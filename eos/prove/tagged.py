@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 from zlib import crc32
@@ -40,13 +40,17 @@ def tag_of(value: bytes | None) -> Tag | None:
     return Tag(Partition(topic.decode(), partition), offset, number, of)
 
 
-def _tagged(record: InputRecord) -> list[OutputRecord]:
-    count = crc32(record.value or b"") % _MOST
+def outputs_of(record: InputRecord, count: int, topics: Sequence[str]) -> list[OutputRecord]:
+    """So many outputs of a record, in these topics in turn."""
     source = f"{record.topic} {record.partition} {record.offset}"
     return [
-        OutputRecord(_TOPICS[index % len(_TOPICS)], f"{source} {index}/{count}".encode(), record.key)
+        OutputRecord(topics[index % len(topics)], f"{source} {index}/{count}".encode(), record.key)
         for index in range(count)
     ]
+
+
+def _tagged(record: InputRecord) -> list[OutputRecord]:
+    return outputs_of(record, crc32(record.value or b"") % _MOST, _TOPICS)
 
 
 def sample_input(seed: int) -> Iterator[tuple[bytes | None, bytes]]:

@@ -112,11 +112,9 @@ class Loop:
         session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
         if not (session.committing and self._far_ahead()):
             self._fetch()
-        if session.committing and (session.commit_done() or self._far_ahead()):
-            try:
-                session.join(_IDLE_WAIT_S)
-            except TimeoutError:
-                return
+        waits = session.committing and (session.commit_done() or self._far_ahead())
+        if waits and not session.join(_IDLE_WAIT_S):
+            return
         if not session.committing:
             if self._records:
                 session.produce()
@@ -211,13 +209,15 @@ class Loop:
         session = self._session
         deadline = Deadline(self._settings.shutdown.grace_s)
         try:
-            session.join(deadline.left_s)
-            session.produce()
-            session.commit_soon()
-            session.join(deadline.left_s)
-            session.commit_offsets_alone(passed_markers=True)
-        except TimeoutError:
-            session.give_up()
+            ended = session.join(deadline.left_s)
+            if ended:
+                session.produce()
+                session.commit_soon()
+                ended = session.join(deadline.left_s)
+            if ended:
+                session.commit_offsets_alone(passed_markers=True)
+            else:
+                session.give_up()
         except EosError as error:
             # Nothing of it is visible, or the next start settles it; an orderly stop must not fail for it.
             if error.action is Action.STOP:

@@ -159,21 +159,24 @@ class PipelinedSession(Session):
         """Whether a commit is in flight and has come back, well or not."""
         return self._committing is not None and self._committing[1].done()
 
-    def join(self, timeout_s: float | None = None) -> None:
-        """Wait for the commit in flight; its errors are raised here.
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the commit in flight; its errors are raised here. False: it is still in flight.
 
-        Raises:
-            TimeoutError: it is still in flight.
+        No exception says that: a handler of SIGALRM raises TimeoutError as well, and may do so between any two lines here.
         """
         if self._committing is None:
-            return
+            return True
         transaction, future = self._committing
         if not wait([future], timeout_s).done:
-            raise TimeoutError
-        self._committing = None
-        future.result()
+            return False
+        if (error := future.exception()) is not None:
+            self._committing = None
+            raise error
         self.commit_seconds = transaction.commit_seconds
+        # Noted before it is let go: a commit that was not noted would be made again after the next rewind.
         self._note_committed(transaction.offsets)
+        self._committing = None
+        return True
 
     def recover(self, error: EosError) -> None:
         """As of every session; the commit in flight is waited for, and what is staged is dropped."""

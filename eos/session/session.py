@@ -25,6 +25,7 @@ from eos.errors import (
     ReopenError,
     RetriableError,
     UsageError,
+    reason_of,
 )
 from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, ignore_event
 from eos.group.expiry import due_for_renewal
@@ -138,7 +139,7 @@ class Session:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.close("" if error is None else f"{type(error).__name__}: {error}")
+        self.close("" if error is None else reason_of(error))
 
     def open(self) -> None:
         """Fence every older owner of the shard and end what it left open; then read the committed offsets."""

@@ -8,7 +8,7 @@ from itertools import chain
 
 from eos.check.held_back import held_back
 from eos.deadline import Deadline
-from eos.errors import UnavailableError
+from eos.errors import UnavailableError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.kafka.consumer import Committed
@@ -201,7 +201,7 @@ class _Applied:
             if self._policy != "skip":
                 self.failed += 1
                 partition = Partition(record.topic, record.partition)
-                text = f"the transform raised {type(error).__name__}: {error}"
+                text = f"the transform raised {reason_of(error)}"
                 self.examples += [Example(Difference.FAILED, partition, record.offset, text)]
                 del self.examples[_FAILED_EXAMPLES:]
             return []

@@ -230,6 +230,61 @@ def test_duplicate_reaches_the_broker_twice_and_the_client_once(proxy: HoldProxy
     assert broker.got == [1, 1, 2]
 
 
+def test_copy_reaches_the_broker_when_it_is_released_and_the_client_knows_nothing(
+    proxy: HoldProxy, broker: FakeBroker
+) -> None:
+    copy = proxy.copy(ApiKey.END_TXN)
+    with Client(proxy) as client:
+        client.end(1)
+        assert client.answer() == 1
+        client.end(2)
+        assert client.answer() == 2
+        copy.wait_held(WAIT_S)
+        copy.release()
+        assert struct.unpack_from(">i", copy.wait_answer(WAIT_S)) == (1,)
+        client.end(3)
+        assert client.answer() == 3
+    assert broker.got == [1, 2, 1, 3]
+
+
+def test_copy_with_a_reset_lets_the_client_know_that_it_has_to_send_again(
+    proxy: HoldProxy, broker: FakeBroker
+) -> None:
+    copy = proxy.copy(ApiKey.END_TXN, reset_client=True)
+    with Client(proxy) as client:
+        client.end(1)
+        assert client.answer() is None
+    with Client(proxy) as client:
+        client.end(2)
+        assert client.answer() == 2
+    copy.release()
+    copy.wait_answer(WAIT_S)
+    assert broker.got == [1, 2, 1]
+
+
+def test_stop_ends_copies_that_were_never_released(broker: FakeBroker) -> None:
+    with HoldProxy(0, broker.address) as proxy, Client(proxy) as client:
+        copy = proxy.copy(ApiKey.END_TXN)
+        client.end(1)
+        assert client.answer() == 1
+        copy.wait_held(WAIT_S)
+    assert broker.got == [1]
+
+
+def test_refused_request_is_answered_and_never_reaches_the_broker(
+    proxy: HoldProxy, broker: FakeBroker
+) -> None:
+    told: list[int] = []
+    proxy.refuse(ApiKey.END_TXN, 51, then=lambda frame: told.append(frame.correlation_id))
+    with Client(proxy) as client:
+        client.end(1)
+        assert struct.unpack(">iih", receive(client._socket) or b"") == (1, 0, 51)
+        client.end(2)
+        assert client.answer() == 2
+    assert (told, broker.got) == ([1], [2])
+    assert [seen.outcome for seen in proxy.frames] == [Outcome.REFUSED, Outcome.FORWARDED]
+
+
 def test_dropped_reply_leaves_the_connection_open(proxy: HoldProxy, broker: FakeBroker) -> None:
     proxy.drop_reply(ApiKey.END_TXN)
     with Client(proxy) as client:

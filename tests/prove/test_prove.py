@@ -172,6 +172,76 @@ def test_outputs_that_say_what_they_are_made_of_were_committed_with_just_that(jo
     assert re.search(r"as the log has them +[\d,]+ \(.* committed\)", ended.stdout)
 
 
+MISBEHAVING = """
+import itertools
+from eos.prove import misbehaving
+
+def then(way):
+    return lambda seed: ((None, way + b" %d" % n if n == 50 else b"plain %d" % n) for n in itertools.count())
+
+"""
+# What a record does, what else is set, and what the job ends with and says.
+REFUSED = {
+    "buffer": ([], 2, "Fix: bytes, str or None"),
+    "view": ([], 2, "Fix: bytes, str or None"),
+    "undeclared": ([], 2, "Fix: add it to outputs"),
+    "large": ([], 4, "MSG_SIZE_TOO_LARGE"),
+    "nowhere": ([], 4, "UNKNOWN_PARTITION"),
+    "raise": ([], 4, "Fix: the transform, or poison.policy"),
+    "exit!": ([], 1, "Fix: raise an exception there, or return"),
+    "leave!": ([], 1, "Fix: raise an exception, or return"),
+    "interrupt!": ([], 1, "KeyboardInterrupt"),
+    "segv!": (["--set", "workers.max_restarts=3"], 1, "times in a row: giving up"),
+    "slow!": (["--set", "ownership.max_poll_interval_ms=10000"], 2, "Fix: a value of ownership.max_poll"),
+}
+
+
+def misdeeds(ended: subprocess.CompletedProcess[str]) -> list[Path]:
+    """What records have done beside their outputs, each the first time that it was seen."""
+    (logs,) = re.findall(r"logs in (\S+)", ended.stderr)
+    return list((Path(logs) / "misbehaved").iterdir())
+
+
+def test_job_whose_code_misbehaves_stays_exactly_once(jobs: Path) -> None:
+    """An abort of its process is the first thing that this seed's input does."""
+    ended = prove(
+        jobs, "eos.prove.misbehaving:job", "--seed", "5", "--rate", "800", "--faults", "1", "--only", "error"
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert misdeeds(ended)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("job", ["job", "batch_job"])
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_job_whose_code_misbehaves_in_any_way_stays_exactly_once(jobs: Path, job: str, mode: str) -> None:
+    owned = [] if mode == "group" else NAIVE[-4:]
+    arguments = ["--seed", "12", "--minutes", "1", "--rate", "300", "--only", "kill,late,error,drop", *owned]
+    arguments += ["--input", "eos.prove.misbehaving:with_poison", "--set", "poison.policy=dead-letter"]
+    arguments += ["--set", "ownership.max_poll_interval_ms=10000"]
+    ended = prove(jobs, f"eos.prove.misbehaving:{job}", *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(misdeeds(ended)) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", REFUSED)
+def test_what_no_job_can_go_on_after_ends_it_and_nothing_is_wrong_before(jobs: Path, way: str) -> None:
+    settings, code, says = REFUSED[way]
+    (jobs / "ending.py").write_text(f"{MISBEHAVING}source = then({way.encode()!r})\n")
+    ended = prove(
+        jobs,
+        "eos.prove.misbehaving:job",
+        *("--input", "ending:source", "--seed", "1", "--faults", "1", "--only", "kill", *settings),
+    )
+    assert ended.returncode == 7, ended.stdout + ended.stderr
+    (logged,) = re.findall(rf"instance 0 ended with exit code {code} \(its log: (\S+)\)", ended.stdout)
+    assert says in Path(logged).read_text()
+    wrong = r"^[\d,]+ (x |lost|duplicated|unexpected|failed)"
+    assert not re.search(wrong, ended.stdout, re.MULTILINE), ended.stdout
+
+
 @pytest.mark.slow
 def test_input_that_lives_leaves_the_job_exactly_once(jobs: Path) -> None:
     """Each way once: the seed was chosen for that."""

@@ -92,6 +92,32 @@ def test_poison_under_dead_letter_goes_there_and_the_rest_goes_on(batches: bool)
     ]
 
 
+class Unprintable(Exception):  # noqa: N818 - what users raise has any name
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@shapes
+@pytest.mark.parametrize("policy", ["stop", "dead-letter", "skip"])
+def test_error_that_cannot_be_made_text_is_poison_like_any_other(policy: Policy, batches: bool) -> None:
+    def one(_: InputRecord) -> list[OutputRecord]:
+        raise Unprintable
+
+    def many(_: InputBatch) -> list[OutputBatch]:
+        raise Unprintable
+
+    shape: dict[str, Any] = {"transform_batch": many} if batches else {"transform": one}
+    transform = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape).bound()
+    seen: list[Event] = []
+    poison = PoisonFilter(transform, policy, shard="j.g.i.0", listener=seen.append)
+    if policy == "stop":
+        with pytest.raises(TransformError, match="the transform raised Unprintable "):
+            poison.apply(records(POISON))
+        return
+    assert len(poison.apply(records(POISON))) == (policy == "dead-letter")
+    assert [event.error for event in seen if isinstance(event, RecordDeadLettered)] == ["Unprintable"]
+
+
 @shapes
 @pytest.mark.parametrize(
     ("timestamp_ms", "partition", "says"),

@@ -33,9 +33,13 @@ def test_every_kind_way_and_request_comes() -> None:
     assert {fault.api for fault in many if fault.kind is Kind.KILL} == {None, *TRANSACTIONAL}
     assert {fault.edge for fault in many} == set(Edge)
     assert len({fault.way for fault in many if fault.kind is Kind.DROP}) == 5
+    assert {fault.way for fault in many if fault.kind is Kind.LATE} == {"held", "done, and again"}
     errors = [fault for fault in many if fault.kind is Kind.ERROR]
     assert {(fault.api, fault.error) for fault in errors} >= {(ApiKey.FETCH, 6), (ApiKey.END_TXN, 47)}
     assert {fault.api for fault in errors} == set(ERRORS)
+    for api in ERRORS:
+        ways = {fault.way for fault in errors if fault.api is api}
+        assert ways == ({"done", "not done"} if api in TRANSACTIONAL else {""})
     assert all(fault.error == 0 for fault in many if fault.kind is not Kind.ERROR)
     assert {fault.way for fault in many if fault.kind is Kind.INPUT} == set(WAYS)
     assert min(Counter(fault.kind for fault in many).values()) > 200

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from eos.testing.proxy.answers import refusal
 from eos.testing.proxy.frames import ApiKey, Frame, TxnOffsetCommit
 
 # Client id "rdkafka", transactional id "i", producer id 5, epoch 3, commit.
@@ -210,3 +211,75 @@ def test_answer_becomes_an_error_and_stays_as_it_is_otherwise(
     )
     frame = Frame.parse(header(api_key, version, tags=b"\0" if flexible else b""))
     assert frame.with_error(well, 47) == failed
+
+
+LONG = "t" * 200  # its length takes two bytes in the flexible form
+
+
+def request_for_two_partitions(api_key: ApiKey, version: int) -> Frame:
+    """Of topic "t", or of a long one."""
+    flexible = version >= (9 if api_key is ApiKey.PRODUCE else 3)
+    text, tags = (compact, b"\0") if flexible else (short, b"")
+
+    def array(*items: bytes) -> bytes:
+        return (bytes([len(items) + 1]) if flexible else struct.pack(">i", len(items))) + b"".join(items)
+
+    name = b"\xc9\x01" + LONG.encode() if flexible else short("t")
+    match api_key:
+        case ApiKey.PRODUCE:
+            records = b"\3ab" if flexible else struct.pack(">i", 2) + b"ab"
+            head = text("id") + struct.pack(">hi", -1, 500)
+            parts = [struct.pack(">i", n) + records + tags for n in (0, 1)]
+        case ApiKey.TXN_OFFSET_COMMIT:
+            member = struct.pack(">i", 4) + text("member") + NO_RACK if flexible else b""
+            head = text("id") + text("g") + struct.pack(">qh", 5, 3) + member
+            parts = [struct.pack(">iqi", n, 10, -1) + text("token") + tags for n in (0, 1)]
+        case _:
+            head = text("id") + struct.pack(">qh", 5, 3)
+            parts = [struct.pack(">i", n) for n in (0, 1)]
+    topic = name + array(*parts) + tags
+    return Frame.parse(header(api_key, version, tags=tags) + head + array(topic) + tags)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [
+        (ApiKey.PRODUCE, 7),
+        (ApiKey.PRODUCE, 10),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 0),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 3),
+        (ApiKey.TXN_OFFSET_COMMIT, 2),
+        (ApiKey.TXN_OFFSET_COMMIT, 3),
+    ],
+)
+def test_refusal_names_each_partition_of_the_request(api_key: ApiKey, version: int) -> None:
+    frame = request_for_two_partitions(api_key, version)
+    more = b""
+    if api_key is ApiKey.PRODUCE:
+        more = struct.pack(">qqq", -1, -1, -1) + (b"\1\0" if version >= 9 else b"")
+    tags, throttle = (b"\0" if frame.flexible else b""), struct.pack(">i", 0)
+    two = b"".join(struct.pack(">ih", n, 47) + more + tags for n in (0, 1))
+    if frame.flexible:
+        topics = b"\2\xc9\x01" + LONG.encode() + b"\3" + two + tags
+    else:
+        topics = struct.pack(">i", 1) + short("t") + struct.pack(">i", 2) + two
+    body = topics + throttle if api_key is ApiKey.PRODUCE else throttle + topics
+    assert refusal(frame, 47) == struct.pack(">i", 42) + tags + body + tags
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [(ApiKey.INIT_PRODUCER_ID, 4), (ApiKey.ADD_OFFSETS_TO_TXN, 0), (ApiKey.END_TXN, 1), (ApiKey.END_TXN, 3)],
+)
+def test_refusal_without_partitions_is_read_as_the_error(api_key: ApiKey, version: int) -> None:
+    flexible = version >= (2 if api_key is ApiKey.INIT_PRODUCER_ID else 3)
+    frame = Frame.parse(header(api_key, version, tags=b"\0" if flexible else b""))
+    answer = refusal(frame, 51)
+    assert frame.error_in(answer) == 51
+    well = 4 + 6 + (10 if api_key is ApiKey.INIT_PRODUCER_ID else 0) + 2 * flexible
+    assert len(answer) == well
+
+
+def test_refusal_of_another_request_is_not_known() -> None:
+    with pytest.raises(ValueError, match="not known here"):
+        refusal(Frame.parse(header(ApiKey.HEARTBEAT, 3)), 47)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from eos.testing.proxy.frames import Frame
-from eos.testing.proxy.rules import Edge, Outcome, Rule
+from eos.testing.proxy.rules import Edge, Hold, Outcome, Rule
 
 _DRAIN_S = 5.0  # how long answers to requests of a client that is gone are awaited, so that they take effect
 _CONNECT_S = 5.0
@@ -27,6 +27,9 @@ class Judge(Protocol):
 
     def announce(self, frame: Frame, edge: Edge) -> None:
         """Tell the observers."""
+
+    def send_later(self, frame: Frame, hold: Hold) -> None:
+        """Keep a copy of this request until it is released."""
 
     def guarded(self, hook: Callable[[], object]) -> object:
         """Call test code; what it raises is kept for the end."""
@@ -86,12 +89,11 @@ class Connection:
             if outcome is Outcome.CUT_BEFORE:
                 reset(self._client)
                 return
-            if outcome is Outcome.SWALLOWED:
+            if outcome in (Outcome.SWALLOWED, Outcome.REFUSED):
+                await self._refuse(_Pending(frame, rule))
                 continue
             if rule is not None and rule.hold is not None:
-                if rule.hold.reset_client:
-                    reset(self._client)
-                await rule.hold.hold_back(frame)
+                await self._keep(frame, rule.hold, copied=outcome is Outcome.COPIED)
             self._expect(_Pending(frame, rule))
             broker.write(_with_length(payload))
             if outcome is Outcome.DUPLICATED:
@@ -120,13 +122,17 @@ class Connection:
         """Do what the rule says about this answer; whether the client shall get it."""
         self._proxy.announce(pending.frame, Edge.REPLY)
         rule = pending.rule
-        if rule is not None and rule.hold is not None:
+        if rule is not None and rule.hold is not None and rule.outcome is not Outcome.COPIED:
             rule.hold.take_answer(answer)
         if rule is not None and rule.then and rule.outcome in (Outcome.REPLY_DROPPED, Outcome.CUT_AFTER):
             self._proxy.guarded(partial(rule.then, pending.frame))
-        if rule is not None and rule.outcome is Outcome.CUT_AFTER:
+        cut = rule is not None and (
+            rule.outcome is Outcome.CUT_AFTER
+            or (rule.outcome is Outcome.COPIED and rule.hold is not None and rule.hold.reset_client)
+        )
+        if cut:
             reset(self._client)
-        ends_here = rule is not None and rule.outcome in (Outcome.REPLY_DROPPED, Outcome.CUT_AFTER)
+        ends_here = cut or (rule is not None and rule.outcome is Outcome.REPLY_DROPPED)
         return not (ends_here or pending.swallow or self._client.is_closing())
 
     def _edited(self, pending: _Pending, answer: bytes) -> bytes:
@@ -135,9 +141,40 @@ class Connection:
         edited = self._proxy.guarded(partial(pending.rule.edit, pending.frame, answer))
         return edited if isinstance(edited, bytes) else answer
 
+    async def _keep(self, frame: Frame, hold: Hold, *, copied: bool) -> None:
+        if copied:
+            self._proxy.send_later(frame, hold)
+            return
+        if hold.reset_client:
+            reset(self._client)
+        await hold.hold_back(frame)
+
+    async def _refuse(self, pending: _Pending) -> None:
+        """Answer in the broker's place, if the rule does: at once, for clients find a request by its number."""
+        answer = self._edited(pending, b"")
+        if answer:
+            self._client.write(_with_length(answer))
+            with contextlib.suppress(OSError):
+                await self._client.drain()
+
     def _expect(self, pending: _Pending) -> None:
         self._pending[pending.frame.correlation_id].append(pending)
         self._all_answered.clear()
+
+
+async def send_copy(upstream: tuple[str, int], frame: Frame, hold: Hold) -> None:
+    """Send a request once more, on a connection of its own, when it is released."""
+    await hold.hold_back(frame)
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(*upstream), _CONNECT_S)
+    except (OSError, TimeoutError):
+        return  # the broker is down: the copy is lost
+    try:
+        writer.write(_with_length(frame.payload))
+        if (answer := await _read_frame(reader)) is not None:
+            hold.take_answer(answer)
+    finally:
+        writer.close()
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes | None:

@@ -115,13 +115,13 @@ class Frame:
         """The transactional.id of a request of the transaction protocol, None for any other request."""
         if self.api_key not in _TRANSACTIONAL:
             return None
-        return self._body().string()
+        return self.body().string()
 
     def end_txn(self) -> EndTxn | None:
         """The body, if this is an EndTxn request."""
         if self.api_key != ApiKey.END_TXN:
             return None
-        fields = self._body()
+        fields = self.body()
         transactional_id = fields.string() or ""
         producer_id, producer_epoch, committed = fields.unpack(">qh?")
         return EndTxn(transactional_id, producer_id, producer_epoch, committed)
@@ -130,7 +130,7 @@ class Frame:
         """The body, if this is a TxnOffsetCommit request."""
         if self.api_key != ApiKey.TXN_OFFSET_COMMIT:
             return None
-        fields = self._body()
+        fields = self.body()
         transactional_id, group_id = fields.string() or "", fields.string() or ""
         producer_id, producer_epoch = fields.unpack(">qh")
         if self.api_version >= 3:  # KIP-447: the group's generation and member
@@ -340,7 +340,8 @@ class Frame:
         fields.skip_tags()
         return fields
 
-    def _body(self) -> _Fields:
+    def body(self) -> _Fields:
+        """The fields of the body, from its beginning."""
         return _Fields(self.payload, flexible=self.flexible, at=self.body_at)
 
 

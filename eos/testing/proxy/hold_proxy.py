@@ -1,4 +1,4 @@
-"""A TCP proxy that knows Kafka's frames: it holds, repeats, drops or cuts chosen requests of a client, or edits answers.
+"""A TCP proxy that knows Kafka's frames: it holds, repeats, drops, cuts or refuses chosen requests, or edits answers.
 
 It stands between clients and one broker listener whose advertised port is the proxy's, so that every
 request through that listener passes here. A held request is a late packet: it keeps its upstream
@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeVar
 
-from eos.testing.proxy.connection import Connection, reset
+from eos.testing.proxy.answers import refusal
+from eos.testing.proxy.connection import Connection, reset, send_copy
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.rules import Edge, Edit, Hold, Outcome, Rule, Then, Where, ends_with
 
@@ -128,6 +129,24 @@ class HoldProxy:
         self._add(Rule(api_key, Outcome.HELD, nth, 1, client_id, where, then, hold))
         return hold
 
+    def copy(
+        self,
+        api_key: ApiKey,
+        *,
+        nth: int = 1,
+        client_id: str | None = None,
+        where: Where | None = None,
+        reset_client: bool = False,
+    ) -> Hold:
+        """Let one request pass and keep a copy of it, which reaches the broker at ``release``, on a connection of its own.
+
+        With ``reset_client`` the client's connection is reset in place of the answer: it sends the request again, and knows
+        that it did. Without, it knows nothing of a copy, which no network does to it. The broker must ask for no login.
+        """
+        hold = Hold(self._loop, reset_client=reset_client)
+        self._add(Rule(api_key, Outcome.COPIED, nth, 1, client_id, where, hold=hold))
+        return hold
+
     def duplicate(
         self, api_key: ApiKey, *, nth: int = 1, client_id: str | None = None, where: Where | None = None
     ) -> None:
@@ -193,6 +212,26 @@ class HoldProxy:
         """Give the client what ``edit`` makes of a request and the broker's answer to it."""
         self._add(Rule(api_key, Outcome.REPLY_EDITED, nth, times, client_id, where, edit=edit))
 
+    def refuse(
+        self,
+        api_key: ApiKey,
+        error: int,
+        *,
+        nth: int = 1,
+        times: int = 1,
+        client_id: str | None = None,
+        where: Where | None = None,
+        then: Then | None = None,
+    ) -> None:
+        """Answer a request of a transaction by an error code, and keep it from the broker. ``then`` is called just before."""
+
+        def answer(frame: Frame, _: bytes) -> bytes:
+            if then is not None:
+                then(frame)
+            return refusal(frame, error)
+
+        self._add(Rule(api_key, Outcome.REFUSED, nth, times, client_id, where, edit=answer))
+
     def clear_rules(self) -> None:
         """Let everything pass from now on; what is held stays held."""
         with self._lock:
@@ -245,6 +284,12 @@ class HoldProxy:
             observers = list(self._observers)
         for observer in observers:
             self.guarded(partial(observer, frame, edge))
+
+    def send_later(self, frame: Frame, hold: Hold) -> None:
+        """Keep a copy of this request until it is released."""
+        task = self._loop.create_task(send_copy(self._upstream, frame, hold))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
 
     def guarded(self, hook: Callable[[], object]) -> object:
         """Call test code; what it raises is kept for the end."""

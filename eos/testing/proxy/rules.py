@@ -31,6 +31,8 @@ class Outcome(Enum):
     SWALLOWED = "swallowed, and the broker never saw it"
     REPLY_DROPPED = "reply dropped"
     REPLY_EDITED = "reply edited"
+    REFUSED = "answered by the proxy, and the broker never saw it"
+    COPIED = "a copy kept for later"
     CUT_BEFORE = "cut before the broker saw it"
     CUT_AFTER = "cut after the broker had done it"
 
@@ -46,7 +48,7 @@ def ends_with(*, committed: bool) -> Where:
 
 
 class Hold:
-    """One request to hold, made by ``HoldProxy.hold``."""
+    """One request to hold, made by ``HoldProxy.hold``, or the copy of one, made by ``HoldProxy.copy``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, reset_client: bool) -> None:
         self.reset_client = reset_client
