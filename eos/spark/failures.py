@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
 
 from eos.errors import ConfigError, EosError, OffsetGapError, UnclassifiedError, UsageError
 
@@ -27,6 +27,10 @@ _OF_THE_QUERY = "42"  # what Spark's analysis refuses
 # Whose texts speak of files, connections and offsets. Others may quote a value: NumberFormatException does.
 _QUOTES_NO_RECORD = ("java.io.", "java.net.", "java.util.concurrent.", "javax.net.", "org.apache.kafka.")
 _DEEPEST = 20  # causes of causes
+JVM_GONE = (
+    Py4JNetworkError,
+    ConnectionError,
+)  # what a call to the driver's Java machine raises when that has ended
 
 
 class TaskFailure(Exception):  # noqa: N818 - it is the wrapping of an error
@@ -98,6 +102,12 @@ def from_spark(error: Exception) -> EosError:
         return UsageError(
             f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
             "log has it). Nothing of that task's shards was committed. Fix: the transform"
+        )
+    if isinstance(error, JVM_GONE):
+        return UnclassifiedError(
+            "the driver's Java machine has ended, or does not answer: killed (the system's out-of-memory killer, or a "
+            "container's), say. What is committed stands, and the next run goes on behind it. Fix: see Spark's log and the "
+            "system's; more memory for it is spark.driver.memory"
         )
     return _from_jvm(list(_thrown(error)), error)
 
