@@ -6,22 +6,18 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from eos.local import LocalKafka
 from eos.prove.faults import Fault, Kind
-from eos.prove.fleet import Fleet, Instance, Worker
+from eos.prove.fleet import Fleet
 from eos.prove.inputs import Inputs
+from eos.prove.instance import Instance
+from eos.prove.watch import Watch
 from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
 
-_HAPPENS_S = 10.0  # for a request to come at which the fault happens
-_UNSEEN_S = 3.0  # if none of its kind has come yet: a program need not use transactions
-_STARTS_S = 20.0  # for one that only a new process sends, or for a new process's first commit
+_STARTS_S = 20.0  # for a new process's first commit
 _ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
-_SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +56,7 @@ class Nemesis:
         self._inputs = inputs
         self._timeout_s = transaction_timeout_s
         self._began = time.monotonic()
-        self._observer: Callable[[Frame, Edge], None] | None = None
-        self._known: dict[int, tuple[Instance, Worker]] = {}  # by the port that its connection comes from
-        for proxy in proxies:
-            proxy.on_frame(self._observe)
+        self._watch = Watch(proxies, fleet)
         self._faults: dict[Kind, Callable[[Fault], tuple[bool, str]]] = {
             Kind.KILL: self._kill,
             Kind.PAUSE: self._pause,
@@ -79,6 +72,7 @@ class Nemesis:
 
     def inject(self, fault: Fault) -> Injected:
         """Let one accident happen, and undo what can be undone. The cluster is whole afterwards."""
+        self._watch.wait_for_work()
         began = self._now()
         happened, detail = self._faults[fault.kind](fault)
         for proxy in self._proxies:
@@ -92,12 +86,12 @@ class Nemesis:
 
     def _kill(self, fault: Fault) -> tuple[bool, str]:
         if fault.api is None:
-            worker = self._chosen(fault.share)
+            worker = self._fleet.chosen(fault.share)
             return worker is not None and worker.send(signal.SIGKILL), str(worker or "no worker ran")
-        return self._at_request(fault.api, fault.edge, lambda worker: worker.send(signal.SIGKILL))
+        return self._at_request(fault.api, fault.edge, fault.share)
 
     def _pause(self, fault: Fault) -> tuple[bool, str]:
-        worker = self._chosen(fault.share)
+        worker = self._fleet.chosen(fault.share)
         if worker is None or not worker.pause():
             return False, "no worker ran"
         self._fleet.wait(fault.seconds)
@@ -105,7 +99,7 @@ class Nemesis:
         return True, f"{worker} for {fault.seconds:.1f} s" + ("" if resumed else ", then gone")
 
     def _expiry(self, fault: Fault) -> tuple[bool, str]:
-        paused = self._stopped_at(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY, lambda _, worker: worker)
+        paused = self._watch.stopped_at(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY, lambda _, worker: worker)
         if paused is None:
             return False, "no transaction began"
         seconds = self._timeout_s + fault.seconds
@@ -116,7 +110,7 @@ class Nemesis:
     def _zombie(self, fault: Fault) -> tuple[bool, str]:
         instance: Instance | None = None
         if fault.api is not None:
-            instance = self._stopped_at(fault.api, fault.edge, lambda one, _: one)
+            instance = self._watch.stopped_at(fault.api, fault.edge, lambda one, _: one)
         if instance is None and (ran := self._fleet.instances):
             instance = ran[int(fault.share * len(ran))]
         if instance is None or not instance.whole.pause():
@@ -128,13 +122,13 @@ class Nemesis:
         def look(frame: Frame, edge: Edge) -> None:
             end = frame.end_txn()
             if edge is Edge.REPLY and (frame.api_key == ApiKey.OFFSET_COMMIT or (end and end.committed)):
-                found = self._behind(frame)
+                found = self._watch.behind(frame)
                 if found is not None and found[0] is successor:
                     committed.append(self._now())
 
-        self._observer = look
+        self._watch.observer = look
         took_over = self._fleet.wait(_STARTS_S, lambda: bool(committed))
-        self._observer = None
+        self._watch.observer = None
         self._fleet.wait(fault.seconds)
         instance.whole.send(signal.SIGCONT)
         self._fleet.wait(_ZOMBIE_S)
@@ -144,9 +138,9 @@ class Nemesis:
 
     def _late(self, fault: Fault) -> tuple[bool, str]:
         api = fault.api or ApiKey.END_TXN
-        holds = [proxy.hold(api, where=self._is_ours, reset_client=True) for proxy in self._proxies]
-        self._make_it_come(api, fault.share)
-        self._fleet.wait(self._happens_s(api), lambda: any(hold.is_held for hold in holds))
+        holds = [proxy.hold(api, where=self._watch.is_ours, reset_client=True) for proxy in self._proxies]
+        self._watch.make_it_come(api, fault.share)
+        self._fleet.wait(self._watch.happens_s(api), lambda: any(hold.is_held for hold in holds))
         held = next((hold for hold in holds if hold.is_held), None)
         if held is not None:
             self._fleet.wait(fault.seconds)
@@ -162,26 +156,26 @@ class Nemesis:
 
     def _drop(self, fault: Fault) -> tuple[bool, str]:
         api, done = fault.api or ApiKey.END_TXN, list[Frame]()
-        doubled = self._count(Outcome.DUPLICATED) + self._count(Outcome.SWALLOWED)
+        doubled = self._watch.count(Outcome.DUPLICATED) + self._watch.count(Outcome.SWALLOWED)
         for proxy in self._proxies:
             match fault.way:
                 case "request lost":
-                    proxy.swallow(api, where=self._is_ours)
+                    proxy.swallow(api, where=self._watch.is_ours)
                 case "reset before":
-                    proxy.cut(api, Edge.REQUEST, where=self._is_ours, then=done.append)
+                    proxy.cut(api, Edge.REQUEST, where=self._watch.is_ours, then=done.append)
                 case "reset after":
-                    proxy.cut(api, Edge.REPLY, where=self._is_ours, then=done.append)
+                    proxy.cut(api, Edge.REPLY, where=self._watch.is_ours, then=done.append)
                 case "answer lost":
-                    proxy.drop_reply(api, where=self._is_ours, then=done.append)
+                    proxy.drop_reply(api, where=self._watch.is_ours, then=done.append)
                 case _:
-                    proxy.duplicate(api, where=self._is_ours)
+                    proxy.duplicate(api, where=self._watch.is_ours)
 
         def count() -> int:
-            counted = self._count(Outcome.DUPLICATED) + self._count(Outcome.SWALLOWED)
+            counted = self._watch.count(Outcome.DUPLICATED) + self._watch.count(Outcome.SWALLOWED)
             return len(done) + counted - doubled
 
-        self._make_it_come(api, fault.share)
-        return self._fleet.wait(self._happens_s(api), lambda: count() > 0), f"{count()} request(s)"
+        self._watch.make_it_come(api, fault.share)
+        return self._fleet.wait(self._watch.happens_s(api), lambda: count() > 0), f"{count()} request(s)"
 
     def _error(self, fault: Fault) -> tuple[bool, str]:
         api, told = fault.api or ApiKey.END_TXN, list[Frame]()
@@ -192,9 +186,9 @@ class Nemesis:
             return edited
 
         for proxy in self._proxies:
-            proxy.edit_reply(api, edit, where=self._is_ours)
-        self._make_it_come(api, fault.share)
-        return self._fleet.wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
+            proxy.edit_reply(api, edit, where=self._watch.is_ours)
+        self._watch.make_it_come(api, fault.share)
+        return self._fleet.wait(self._watch.happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
 
     def _input(self, fault: Fault) -> tuple[bool, str]:
         return self._inputs.change(fault.way, fault.share, fault.seconds, self._fleet.wait)
@@ -220,15 +214,15 @@ class Nemesis:
         joiner, fetches = self._fleet.start(ordinal), list[Frame]()
 
         def look(frame: Frame, _: Edge) -> None:
-            if frame.api_key == ApiKey.FETCH and (found := self._behind(frame)) and found[0] is joiner:
+            if frame.api_key == ApiKey.FETCH and (found := self._watch.behind(frame)) and found[0] is joiner:
                 fetches.append(frame)
 
         if self._fleet.has_workers:
             joined = self._fleet.wait(_STARTS_S, lambda: _has_partitions(joiner.read()))
         else:  # a consumer without partitions fetches nothing
-            self._observer = look
+            self._watch.observer = look
             joined = self._fleet.wait(_STARTS_S, lambda: bool(fetches))
-            self._observer = None
+            self._watch.observer = None
         self._fleet.wait(fault.seconds)
         self._end(joiner, in_order=fault.way != "killed")
         return joined, f"instance {ordinal} for {fault.seconds:.1f} s"
@@ -242,67 +236,23 @@ class Nemesis:
             leaving.wait(_ANSWER_S)
         self._fleet.forget(leaving)
 
-    def _chosen(self, share: float) -> Worker | None:
-        workers = self._fleet.workers()
-        return workers[int(share * len(workers))] if workers else None
-
-    def _observe(self, frame: Frame, edge: Edge) -> None:
-        if (observer := self._observer) is not None:
-            observer(frame, edge)
-
-    def _behind(self, frame: Frame) -> tuple[Instance, Worker] | None:
-        """Who has sent this request; None for the parent of an `eos run`, and for an instance that leaves."""
-        known = self._known.get(frame.client_port)
-        if known is None or known[0] not in self._fleet.instances or not known[1].alive:
-            known = self._fleet.behind(frame.client_port)
-            if known is not None:
-                self._known[frame.client_port] = known
-        return known
-
-    def _is_ours(self, frame: Frame) -> bool:
-        return self._behind(frame) is not None
-
-    def _stopped_at(self, api: ApiKey, edge: Edge, which: Callable[[Instance, Worker], T]) -> T | None:
-        """Pause who sends the next such request, at this edge of it: all of the instance, or the worker; None: none came."""
-        stopped: list[T] = []
-
-        def stop(frame: Frame, at: Edge) -> None:
-            if frame.api_key == api and at is edge and not stopped and (found := self._behind(frame)):
-                one = which(*found)
-                if (one.whole if isinstance(one, Instance) else found[1]).send(signal.SIGSTOP):
-                    stopped.append(one)
-
-        self._observer = stop
-        self._fleet.wait(self._happens_s(api), lambda: bool(stopped))
-        self._observer = None
-        return stopped[0] if stopped else None
-
-    def _at_request(self, api: ApiKey, edge: Edge, act: Callable[[Worker], bool]) -> tuple[bool, str]:
-        """Act on the process that sends the next such request; its connection is reset at this edge of it."""
-        acted: list[str] = []
+    def _at_request(self, api: ApiKey, edge: Edge, share: float) -> tuple[bool, str]:
+        """Kill the process that sends the next such request; its connection is reset at this edge of it."""
+        killed: list[str] = []
 
         def then(frame: Frame) -> None:
-            if (found := self._behind(frame)) is not None and act(found[1]):
-                acted.append(str(found[1]))
+            if (found := self._watch.behind(frame)) is None:
+                return
+            instance, worker = found
+            victim = instance.chosen(share, worker)
+            if victim is not None and victim.send(signal.SIGKILL):
+                killed.append(str(victim))
 
         for proxy in self._proxies:
-            proxy.cut(api, edge, where=self._is_ours, then=then)
-        self._make_it_come(api, 0.0)
-        self._fleet.wait(self._happens_s(api), lambda: bool(acted))
-        return bool(acted), acted[0] if acted else "no such request came"
-
-    def _make_it_come(self, api: ApiKey, share: float) -> None:
-        """Only an open sends it: a worker is killed, and its replacement opens."""
-        if api in _SENT_AT_THE_START and (worker := self._chosen(share)) is not None:
-            worker.send(signal.SIGKILL)
-
-    def _happens_s(self, api: ApiKey) -> float:
-        if api in _SENT_AT_THE_START:
-            return _STARTS_S
-        return _HAPPENS_S if any(proxy.requests(api) for proxy in self._proxies) else _UNSEEN_S
-
-    def _count(self, outcome: Outcome) -> int:
-        return sum(1 for proxy in self._proxies for seen in proxy.frames if seen.outcome is outcome)
+            proxy.cut(api, edge, where=self._watch.is_ours, then=then)
+        self._watch.make_it_come(api, 0.0)
+        self._fleet.wait(self._watch.happens_s(api), lambda: bool(killed))
+        return bool(killed), killed[0] if killed else "no such request came"
 
 
 def _has_partitions(entries: Sequence[dict[str, object]]) -> bool:
