@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
 from pyspark.sql import SparkSession
 
-from eos.spark.failures import JVM_GONE, from_spark
+from eos.spark.failures import JVM_GONE, java_has_ended
 
 log = logging.getLogger("eos.spark")
 
@@ -26,7 +27,9 @@ def stopping(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except JVM_GONE as error:
-        raise (from_spark(error) if _has_ended(spark) else error) from error
+        if isinstance(error, Py4JJavaError) or not _has_ended(spark):
+            raise
+        raise java_has_ended() from error
     finally:
         try:
             spark.stop()

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 from pyspark.sql import SparkSession
 
 from eos.errors import UnavailableError, UnclassifiedError
@@ -45,9 +46,12 @@ def test_what_a_run_ended_of_is_not_hidden_by_the_stop(gone: Any) -> None:
         raise UnavailableError("the cluster")
 
 
-def test_a_call_that_finds_it_gone_is_explained(gone: Any) -> None:
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), Py4JError("while calling o41.collect")]
+)
+def test_a_call_that_finds_it_gone_is_explained(gone: Any, error: Exception) -> None:
     with pytest.raises(UnclassifiedError, match="Java machine has ended"), stopping(gone):
-        raise ConnectionResetError(104, "reset")
+        raise error
 
 
 def test_a_connection_of_the_jobs_own_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
