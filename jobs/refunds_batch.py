@@ -13,6 +13,7 @@ from eos.spark.job import SparkJob, main
 from jobs import refunds
 
 job = SparkJob.applying(refunds.job, name="refunds-batch")
+sample_input = refunds.sample_input
 
 if __name__ == "__main__":
     main(job)

@@ -10,16 +10,10 @@ partition.
 from __future__ import annotations
 
 from eos.spark.stream_job import StreamJob, main
-from eos.spark.transform import records_transform
 from jobs import refunds
 
-job = StreamJob(
-    name="refunds-stream",
-    inputs=refunds.job.inputs,
-    outputs=sorted(refunds.job.written_topics),
-    transform_factory=lambda settings: records_transform(refunds.job, settings),
-    settings=refunds.RefundSettings,
-)
+job = StreamJob.applying(refunds.job, name="refunds-stream")
+sample_input = refunds.sample_input
 
 if __name__ == "__main__":
     main(job)

@@ -5,24 +5,32 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eos.cli.ending import complain, end_with
-from eos.cli.options import AppDir, Assignments, Config, JobReference, load_job, load_settings
+from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
 from eos.cli.texts import command, print_table
+from eos.cli.tried import (
+    COPIED,
+    SAMPLE_INPUT,
+    declared,
+    feed_of_source,
+    feed_of_topics,
+    judge_of,
+    kinds,
+    on_spark,
+)
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.prove.faults import Kind
-    from eos.prove.proving import Feed, Proof
-    from eos.settings import Settings
+    from eos.prove.trial import Proof
 
-_SAMPLE_INPUT = "sample_input"
+_MASTER = "local-cluster[2,1,1024]"
 _FAULTS = 20
 _SEEDS = 10_000
 
@@ -73,8 +81,23 @@ def prove(
         str | None,
         typer.Option(
             "--input",
-            metavar="MODULE:FUNCTION",
-            help=f"Makes the input from a seed; {_SAMPLE_INPUT} in the job's module if not given.",
+            metavar="FILE|MODULE:FUNCTION",
+            help=f"The input's values, one a line, or records as .jsonl; or what makes it from a seed; else {SAMPLE_INPUT} in the "
+            "job's module.",
+        ),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input-topic",
+            metavar="TOPIC[=INPUT]",
+            help="Instead: a copy of this topic, of the cluster in the settings; may be repeated.",
+        ),
+    ] = None,
+    copied: Annotated[
+        int | None,
+        typer.Option(
+            "--input-records", metavar="N", min=1, help=f"Of it, the newest ones; {COPIED:,} if not given."
         ),
     ] = None,
     program: Annotated[
@@ -83,6 +106,21 @@ def prove(
             "--run",
             metavar="COMMAND",
             help="Torment this program instead of `eos run`: the job says its inputs, outputs and transform.",
+        ),
+    ] = None,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Of a job for Spark: as of `eos spark run`.")
+    ] = _MASTER,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="One setting of Spark; may be repeated."),
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            "--judge-by",
+            metavar="MODULE:NAME",
+            help="Of a job for Spark: the eos.Job that makes the same of each record, if it does not name one.",
         ),
     ] = None,
     report: Annotated[
@@ -104,48 +142,67 @@ def prove(
     what its workers were told must fit.
 
     The input is made by a function of a seed that yields values (bytes), (key, value)
-    pairs, or eos.OutputRecord for a certain topic. Your cluster is not touched.
+    pairs, or eos.OutputRecord for a certain topic; or it is a file, or a copy of a topic,
+    which are fed again and again. Your cluster is not touched: of --input-topic it is only
+    read, and the job's processes know neither its address nor its login.
 
     Any other program can be tried with --run, a loop of your own for example. The job is
     what it is judged by. A shell starts it, as often as there are workers, with the
     cluster's address, the group and the settings in EOS_… variables and with EOS_ORDINAL;
     it is started again when it ends with anything but 0.
 
+    A SparkJob is run again and again, a StreamJob from a checkpoint on: tasks, executors and
+    drivers are killed and paused, and drivers that end are started again. There is no zombie
+    and no rebalance, and no input of a query is deleted.
+
     Examples:
       eos prove jobs.refunds:job -c conf/refunds.toml
       eos prove jobs.refunds:job -c conf/refunds.toml --seed 7 --minutes 10 --report proof
       eos prove jobs.refunds:job -c conf/refunds.toml --only kill,late --faults 50
-      eos prove relay:job --run "python loop.py"
+      eos prove jobs.refunds:job -c conf/refunds.toml --input-topic settlements --input-records 5000
+      eos prove relay:job --input values.txt --run "python loop.py"
+      eos prove jobs.refunds_batch:job -c conf/refunds_batch.toml --only kill --faults 100
     """
     from eos.cli.progress import bars
     from eos.local.jars import jars_root
     from eos.prove import proving
     from eos.prove.report import figures, replay_line, require_plots, rows, write_report
+    from eos.prove.trial import SPARK_SETTINGS, TRIAL_SETTINGS, Trial
 
     if faults is not None and minutes is not None:
         raise ConfigError("--faults and --minutes: one of the two says how long. Fix: leave one out")
     if report is not None:
         require_plots()
+    if topics and feed is not None:
+        raise ConfigError(
+            "--input and --input-topic: one of the two says what the input is. Fix: leave one out"
+        )
+    if copied is not None and not topics:
+        raise ConfigError("--input-records: of which topic? Fix: --input-topic TOPIC, or leave it out")
+    tried = declared(reference, app_dir, program)
+    judged_by = judge_of(tried, reference, judge, app_dir)
     given = {option.partition("=")[0] for option in assignments or ()}
+    wanted = TRIAL_SETTINGS if tried is judged_by else TRIAL_SETTINGS | SPARK_SETTINGS
     trial_settings = {  # the logs are those of the job's processes
-        name: value
-        for name, value in proving.TRIAL_SETTINGS.items()
-        if name not in given and not name.startswith("observe.")
+        name: value for name, value in wanted.items() if name not in given and not name.startswith("observe.")
     }
     trial_settings |= {"input.start": "earliest", "ownership.ordinal": 0}
     settings = load_settings(config, assignments, trial_settings)
-    job = load_job(reference, app_dir)
-    source = _feed(feed, reference, app_dir)
+    spark = on_spark(tried, settings, master, conf or (), judge)
+    chosen, ways = kinds(only, settings, spark)
+    if topics:
+        source = feed_of_topics(topics, copied, judged_by, settings, partitions)
+    else:
+        source = feed_of_source(feed, reference, app_dir, judged_by)
     kept = report if report is not None else Path(tempfile.mkdtemp(prefix="eos-prove-"))
-    kinds, ways = _kinds(only, settings)
-    trial = proving.Trial(
+    trial = Trial(
         reference=reference,
         app_dir=app_dir.absolute(),
         options=_options(config, assignments or ()),
         seed=random.randrange(_SEEDS) if seed is None else seed,  # noqa: S311 - no secret
         faults=None if minutes is not None else faults or _FAULTS,
         minutes=minutes,
-        kinds=kinds,
+        kinds=chosen,
         ways=ways,
         quiet=quiet,
         each=each,
@@ -156,10 +213,13 @@ def prove(
         jars=jars_root(settings.local.directory, settings.local.jars),
         command=program,
         source=feed,
+        topics=topics or (),
+        copied=copied,
+        spark=spark,
     )
     complain(f"seed {trial.seed}; logs in {kept}")
     with bars() as update:
-        proof = proving.prove(trial, job, settings, source, update)
+        proof = proving.prove(trial, judged_by, settings, source, update)
     print_table(("", ""), rows(proof))
     if written is not None:
         written.write_text(json.dumps(figures(proof), indent=1) + "\n")
@@ -175,52 +235,6 @@ def _end(proof: Proof, again: str) -> None:
     for one in proof.verdict.against:
         typer.echo(one)
     end_with(ExitCode.NOT_EXACTLY_ONCE, f"not exactly once. Again: {again}")
-
-
-def _kinds(only: str | None, settings: Settings) -> tuple[Sequence[Kind], Mapping[Kind, Sequence[str]]]:
-    """Which kinds, and of some of them only these ways."""
-    from eos.prove.faults import WAYS_OF, Kind
-
-    in_a_group = settings.ownership.mode == "group"
-
-    words = [tuple(word.strip().partition("/")) for word in only.split(",")] if only else []
-    names = [name for name, _, _ in words] or list(Kind)
-    if unknown := sorted(set(names) - set(Kind)):
-        raise ConfigError(f"--only {','.join(unknown)}: no such kind of fault. Fix: {', '.join(Kind)}")
-    ways: dict[Kind, list[str]] = {}
-    for name, slash, way in words:
-        if slash and way not in (known := WAYS_OF.get(Kind(name), ())):
-            raise ConfigError(
-                f"--only {name}/{way}: {name} has no such way. Fix: {', '.join(known) or f'--only {name}'}"
-            )
-        if slash:
-            ways.setdefault(Kind(name), []).append(way)
-    if only and Kind.REBALANCE in names and not in_a_group:
-        raise ConfigError(
-            "--only rebalance: with ownership.mode = 'partition' no instance can join. Fix: leave it out, or "
-            "ownership.mode=group"
-        )
-    return [kind for kind in Kind if kind in names and (in_a_group or kind is not Kind.REBALANCE)], ways
-
-
-def _feed(named: str | None, reference: str, app_dir: Path) -> Feed:
-    from eos.references import load_named
-
-    where = named or f"{reference.partition(':')[0]}:{_SAMPLE_INPUT}"
-    try:
-        feed: Feed = load_named(where, app_dir.absolute(), object, "a function of a seed")  # type: ignore[assignment]
-    except ConfigError as error:
-        if named is None:
-            raise ConfigError(
-                f"the job has no input to be tried with. Fix: --input MODULE:FUNCTION, or a function {_SAMPLE_INPUT}(seed) in the "
-                "job's module; it yields values, (key, value) pairs, or eos.OutputRecord"
-            ) from error
-        raise
-    if not callable(feed):
-        raise ConfigError(
-            f"--input {where}: that is no function. Fix: one that takes a seed and yields the input"
-        )
-    return feed
 
 
 def _options(config: Path | None, assignments: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -58,6 +59,12 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Run on until all present input is processed, then end.")
     ] = False,
+    every_s: Annotated[
+        float | None,
+        typer.Option(
+            "--every", metavar="SECONDS", min=0, help="Of a SparkJob: run again so long after each run."
+        ),
+    ] = None,
     checkpoint: Annotated[
         str | None, typer.Option(metavar="DIR", help="Of a StreamJob: where its query keeps its place.")
     ] = None,
@@ -77,7 +84,8 @@ def run(
     A batch plans offset ranges from the group's committed offsets to the last
     stable offset, and returns when all of them are committed. Run it again for
     what came since; --until-caught-up does so until all that is below the last
-    stable offsets of now is done. A query goes on from its --checkpoint until it is stopped, or has
+    stable offsets of now is done, and --every goes on in the same session until it
+    is stopped. A query goes on from its --checkpoint until it is stopped, or has
     caught up. Ctrl-C or SIGTERM ends either at once; the next run goes on where
     it stood.
 
@@ -108,11 +116,19 @@ def run(
             f"{reference} is a {type(job).__name__}: --checkpoint is for a StreamJob, which needs one "
             "(for example --checkpoint .eos/checkpoints/refunds-stream)"
         )
+    if every_s is not None and (until_caught_up or checkpoint is not None):
+        raise ConfigError(
+            "--every: a SparkJob is run again without an end. Fix: leave out --every, or --until-caught-up and --checkpoint"
+        )
     own_settings(job, settings)
     jars = _connector(settings)
     check_cluster(job, settings, local=local)
     with _spark_session(job.name, master, jars, spark_conf) as spark:
         if isinstance(job, SparkJob):
+            while every_s is not None:  # each run is in the log
+                _run(job, spark, settings, until_caught_up=False)
+                settings = settings.once_started()
+                time.sleep(every_s)
             _print(_run(job, spark, settings, until_caught_up=until_caught_up))
         else:
             _stream(job, spark, settings, checkpoint or "", until_caught_up=until_caught_up)
@@ -243,14 +259,13 @@ def _stream(
 def _spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str, str]) -> Iterator[Any]:
     """A session, stopped at the end of the block, and with it every task. SIGTERM ends the block like Ctrl-C does."""
     from eos.spark.session import build_session
+    from eos.spark.session_end import stopping
 
     before = signal.signal(signal.SIGTERM, end_at_signal)
     try:
         spark = build_session(f"eos {name}", master, jars, conf)
-        try:
+        with stopping(spark):
             yield spark
-        finally:
-            spark.stop()
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -85,9 +85,12 @@ class OffsetMetadata:
         return self.mode in (mode, OwnershipMode.START)
 
     @classmethod
-    def parse(cls, metadata: str) -> OffsetMetadata | None:
-        """Parse an offset's metadata; None if another program than eos committed it."""
-        match = _FORM.fullmatch(metadata)
+    def parse(cls, metadata: str, *, with_more: bool = False) -> OffsetMetadata | None:
+        """Parse an offset's metadata; None if another program than eos committed it.
+
+        ``with_more``: also where more stands behind it, as in the ledger of a stream.
+        """
+        match = (_FORM.match if with_more else _FORM.fullmatch)(metadata)
         if match is None or match[1] not in set(OwnershipMode):
             return None
         commit, at_s, started = map(int, match.group(4, 5, 6))

@@ -142,17 +142,25 @@ def send(identity: Identity, number: signal.Signals, *, to_group: bool = False) 
     return True
 
 
-def connects_from(identity: Identity, port: int) -> bool:
+def connects_from(identity: Identity, port: int, *, with_children: bool = True) -> bool:
     """Whether that very process, or one that descends from it, has a TCP connection from this port of its own."""
     if not identity.alive:
         return False
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(identity.pid)
-        for one in (process, *process.children(recursive=True)):
+        for one in (process, *(process.children(recursive=True) if with_children else ())):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if any(held.laddr and held.laddr.port == port for held in one.net_connections("tcp4")):
                     return True
     return False
+
+
+def parents(identity: Identity) -> list[int]:
+    """The process ids of its parent, that one's parent, and so on; none if it has ended."""
+    try:
+        return [one.pid for one in psutil.Process(identity.pid).parents()] if identity.alive else []
+    except psutil.NoSuchProcess:
+        return []
 
 
 def pause(identity: Identity) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,6 +63,8 @@ def audit(
     inputs: Iterable[str],
     outputs: Iterable[str],
     visible: Mapping[Partition, Sequence[Visible]],
+    *,
+    ledgers: Mapping[str, Collection[str]] | None = None,
 ) -> Audit:
     """Judge a log that has settled.
 
@@ -72,6 +74,7 @@ def audit(
         inputs: the input topics.
         outputs: the output topics.
         visible: what a read_committed reader has got of each output partition, in order of offset.
+        ledgers: further groups, each with the topics of offsets that must not go back either.
     """
     found = _Found()
     ours = {OFFSETS, *outputs}
@@ -84,10 +87,12 @@ def audit(
         seen = [one.offset for one in visible.get(partition, ())]
         _visibility(partition, batches, segments[partition], seen, found)
     offsets = _Offsets(group, set(inputs), found)
+    of_ledgers = [_Offsets(name, set(topics), found) for name, topics in (ledgers or {}).items()]
     for partition, batches in sorted(log.batches.items()):
         if partition.topic == OFFSETS:
             for batch in batches:
-                offsets.add(batch)
+                for one in (offsets, *of_ledgers):
+                    one.add(batch)
     tags = _Tags(offsets.covering, found)
     for partition, records in visible.items():
         tags.add(partition, records, segments.get(partition, ()))

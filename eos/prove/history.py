@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +48,10 @@ class History:
     def counts(self) -> Counter[str]:
         """Transactions by outcome."""
         return Counter(one.outcome for one in self.ended)
+
+    def of(self, topics: Collection[str]) -> History:
+        """The same, with the ranges of these topics only."""
+        return replace(self, ranges={p: ranges for p, ranges in self.ranges.items() if p.topic in topics})
 
     def contradictions(self, committed: Mapping[Partition, int]) -> Iterator[str]:
         """What was confirmed to a worker and cannot be true, given the offsets in the end, in words."""

@@ -48,6 +48,7 @@ class Inputs:
         gauge: is told of partitions that are added.
         take: so many further records of the input, for another writer to write.
         can_grow: whether the job takes up partitions that are added.
+        can_delete: whether what its group has committed is never read again.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Inputs:
         take: Callable[[int], Sequence[OutputRecord]],
         *,
         can_grow: bool,
+        can_delete: bool = True,
     ) -> None:
         self.aborted = 0
         self.archive: dict[Partition, list[InputRecord]] = defaultdict(list)
@@ -65,7 +67,7 @@ class Inputs:
         self._config = client_config(settings)
         self._admin = Admin(self._config)
         self._take = take
-        self._can_grow = can_grow
+        self._can_grow, self._can_delete = can_grow, can_delete
         self._archived: dict[Partition, int] = {}
         self._numbers = count()
 
@@ -92,6 +94,8 @@ class Inputs:
 
     def _delete(self, share: float) -> tuple[bool, str]:
         """A part of what is processed of a partition, from the beginning; all of it now and then."""
+        if not self._can_delete:
+            return False, "a query may plan its last batch once more"
         with fresh_reader(self._settings, self._group, stable=True) as reader:
             stored = committed_offsets(reader, self._gauge.inputs, timeout_s=_CALL_S)
         processed = {p: one.offset for p, one in sorted(stored.items()) if one.offset > self._begin(p)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eos.check.transactions import TransactionsView
@@ -58,6 +58,8 @@ def judge(
     others: Sequence[str],
     *,
     inputs: Inputs,
+    groups: Mapping[str, Collection[str]],
+    order: bool | None = None,
     settles_s: float = 0.0,
 ) -> Verdict:
     """Judge a job that has been stopped, or has caught up.
@@ -69,17 +71,19 @@ def judge(
         history: what its workers were told.
         others: what speaks against it already.
         inputs: what became of the input topics.
+        groups: that the job commits to, with the topics of the offsets; the first one's are those of its input.
+        order: as of `eos verify`.
         settles_s: seconds in which a transaction that is open may end.
     """
-    against = list(others)
+    against, group = list(others), next(iter(groups))
     try:
         with TransactionsView(settings) as view:  # of any id: nobody else uses the cluster
             Deadline(settles_s).wait_for(lambda: not view.lingering())
             against += [
                 f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
-        report, found = compared(job, settings, inputs)
-        audited = _audit(job, settings, cluster)
+        report, found = compared(job, settings, inputs, group=group, order=order)
+        audited = _audit(job, settings, cluster, groups)
     except EosError as error:
         return Verdict(None, (*against, f"it could not be judged: {error}"))
     against += found
@@ -88,28 +92,43 @@ def judge(
     if not report.complete:
         against.append("not all of the input was processed")
     committed = {one.partition: one.committed for one in report.inputs if one.committed is not None}
+    history = history.of(set(job.inputs))  # a query confirms offsets of its ledger too
     against += history.contradictions(committed)
     against += audited.against
     untold = history.untold(audited.commits)
     return Verdict(report, tuple(against), history.settled_unknown(committed), untold, audited.transactions)
 
 
-def compared(job: Job, settings: Settings, inputs: Inputs) -> tuple[VerificationReport, list[str]]:
+def compared(
+    job: Job, settings: Settings, inputs: Inputs, *, group: str, order: bool | None = None
+) -> tuple[VerificationReport, list[str]]:
     """The comparison of all output with the committed offsets, and what it has found, in words.
 
     Raises:
         EosError: as `verify`.
     """
-    report = verify(job, settings, deadline_s=_DEADLINE_S, input_from=inputs.archived, archive=inputs.archive)
+    report = verify(
+        job,
+        settings,
+        group=group,
+        order=order,
+        deadline_s=_DEADLINE_S,
+        input_from=inputs.archived,
+        archive=inputs.archive,
+    )
     differences = [f"{count:,} {kind}" for kind, count in report.differences.items() if count]
     return report, [*differences, *report.problems, *(str(example) for example in report.examples)]
 
 
-def _audit(job: Job, settings: Settings, cluster: LocalKafka) -> Audit:
-    group = settings.group_for(job.name)
+def _audit(job: Job, settings: Settings, cluster: LocalKafka, groups: Mapping[str, Collection[str]]) -> Audit:
+    (group, topics), *ledgers = groups.items()
+    has_tags = (
+        any(job is one for one in _TAGGED) and not ledgers
+    )  # a query's transactions divide the outputs of a record
     visible: dict[Partition, list[Visible]] = defaultdict(list)
     with LogReader(settings, group, Deadline(_DEADLINE_S)) as reader:
         for record in reader.records(reader.settled(reader.partitions(job.written_topics))):
-            tag = tagged.tag_of(record.value) if any(job is one for one in _TAGGED) else None
+            tag = tagged.tag_of(record.value) if has_tags else None
             visible[Partition(record.topic, record.partition)].append(Visible(record.offset, tag))
-    return audit(read_log(cluster, job.written_topics), group, job.inputs, job.written_topics, visible)
+    log = read_log(cluster, job.written_topics)
+    return audit(log, group, topics, job.written_topics, visible, ledgers=dict(ledgers))

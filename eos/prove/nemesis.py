@@ -11,18 +11,17 @@ from eos.errors import EosError
 from eos.kafka.topics import elect_preferred_leaders
 from eos.local import LocalKafka
 from eos.prove.faults import NOT_DONE, Fault, Kind
-from eos.prove.fleet import Fleet, Instance, Worker
+from eos.prove.fleet import Fleet
 from eos.prove.inputs import Inputs
+from eos.prove.instance import Instance, Worker
+from eos.prove.watch import Watch
 from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
 
-_HAPPENS_S = 10.0  # for a request to come at which the fault happens
-_UNSEEN_S = 3.0  # if none of its kind has come yet: a program need not use transactions
-_STARTS_S = 20.0  # for one that only a new process sends, or for a new process's first commit
+_STARTS_S = 20.0  # for a new process's first commit
 _ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _IN_SYNC_S = 10.0
-_SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +64,7 @@ class Nemesis:
         self._config = config
         self._timeout_s = transaction_timeout_s
         self._began = time.monotonic()
-        self._observer: Callable[[Frame, Edge], None] | None = None
-        self._known: dict[int, tuple[Instance, Worker]] = {}  # by the port that its connection comes from
-        for proxy in proxies:
-            proxy.on_frame(self._observe)
+        self._watch = Watch(proxies, fleet)
         self._faults: dict[Kind, Callable[[Fault], tuple[bool, str]]] = {
             Kind.KILL: self._kill,
             Kind.TERM: self._term,
@@ -85,6 +81,7 @@ class Nemesis:
 
     def inject(self, fault: Fault) -> Injected:
         """Let one accident happen, and undo what can be undone. The cluster is whole afterwards."""
+        self._watch.wait_for_work()
         began = self._now()
         happened, detail = self._faults[fault.kind](fault)
         for proxy in self._proxies:
@@ -98,9 +95,9 @@ class Nemesis:
 
     def _kill(self, fault: Fault) -> tuple[bool, str]:
         if fault.api is None:
-            worker = self._chosen(fault.share)
+            worker = self._fleet.chosen(fault.share)
             return worker is not None and worker.send(signal.SIGKILL), str(worker or "no worker ran")
-        return self._at_request(fault.api, fault.edge, lambda worker: worker.send(signal.SIGKILL))
+        return self._at_request(fault.api, fault.edge, fault.share)
 
     def _term(self, fault: Fault) -> tuple[bool, str]:
         """A worker is replaced by its parent; another instance is started in the place of one, as a rolling restart does."""
@@ -115,9 +112,9 @@ class Nemesis:
 
         found: tuple[Instance, Worker] | None = None
         if fault.api is not None:
-            self._make_it_come(fault.api, fault.share)
-            found = self._met_at(fault.api, fault.edge, act)
-        elif (worker := self._chosen(fault.share)) is not None:
+            self._watch.make_it_come(fault.api, fault.share)
+            found = self._watch.met_at(fault.api, fault.edge, act)
+        elif (worker := self._fleet.chosen(fault.share)) is not None:
             whose = [one for one in self._fleet.instances if worker in one.workers]
             found = (whose[0], worker) if whose and act(whose[0], worker) else None
         if found is None:
@@ -134,7 +131,7 @@ class Nemesis:
         return True, f"instance {instance.ordinal}, exit code {code}"
 
     def _pause(self, fault: Fault) -> tuple[bool, str]:
-        worker = self._chosen(fault.share)
+        worker = self._fleet.chosen(fault.share)
         if worker is None or not worker.pause():
             return False, "no worker ran"
         self._fleet.wait(fault.seconds)
@@ -143,7 +140,7 @@ class Nemesis:
 
     def _expiry(self, fault: Fault) -> tuple[bool, str]:
         at = ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY
-        met = self._met_at(*at, lambda _, worker: worker.send(signal.SIGSTOP))
+        met = self._watch.met_at(*at, lambda _, worker: worker.send(signal.SIGSTOP))
         if met is None:
             return False, "no transaction began"
         paused = met[1]
@@ -155,7 +152,7 @@ class Nemesis:
     def _zombie(self, fault: Fault) -> tuple[bool, str]:
         instance: Instance | None = None
         if fault.api is not None:
-            met = self._met_at(fault.api, fault.edge, lambda one, _: one.whole.send(signal.SIGSTOP))
+            met = self._watch.met_at(fault.api, fault.edge, lambda one, _: one.whole.send(signal.SIGSTOP))
             instance = met and met[0]
         if instance is None and (ran := self._fleet.instances):
             instance = ran[int(fault.share * len(ran))]
@@ -168,13 +165,13 @@ class Nemesis:
         def look(frame: Frame, edge: Edge) -> None:
             end = frame.end_txn()
             if edge is Edge.REPLY and (frame.api_key == ApiKey.OFFSET_COMMIT or (end and end.committed)):
-                found = self._behind(frame)
+                found = self._watch.behind(frame)
                 if found is not None and found[0] is successor:
                     committed.append(self._now())
 
-        self._observer = look
+        self._watch.observer = look
         took_over = self._fleet.wait(_STARTS_S, lambda: bool(committed))
-        self._observer = None
+        self._watch.observer = None
         self._fleet.wait(fault.seconds)
         instance.whole.send(signal.SIGCONT)
         self._fleet.wait(_ZOMBIE_S)
@@ -184,12 +181,13 @@ class Nemesis:
 
     def _late(self, fault: Fault) -> tuple[bool, str]:
         api = fault.api or ApiKey.END_TXN
+        ours = self._watch.is_ours
         holds = [
-            (proxy.hold if fault.way == "held" else proxy.copy)(api, where=self._is_ours, reset_client=True)
+            (proxy.hold if fault.way == "held" else proxy.copy)(api, where=ours, reset_client=True)
             for proxy in self._proxies
         ]
-        self._make_it_come(api, fault.share)
-        self._fleet.wait(self._happens_s(api), lambda: any(hold.is_held for hold in holds))
+        self._watch.make_it_come(api, fault.share)
+        self._fleet.wait(self._watch.happens_s(api), lambda: any(hold.is_held for hold in holds))
         held = next((hold for hold in holds if hold.is_held), None)
         if held is not None:
             self._fleet.wait(fault.seconds)
@@ -205,26 +203,26 @@ class Nemesis:
 
     def _drop(self, fault: Fault) -> tuple[bool, str]:
         api, done = fault.api or ApiKey.END_TXN, list[Frame]()
-        doubled = self._count(Outcome.DUPLICATED) + self._count(Outcome.SWALLOWED)
+        doubled = self._watch.count(Outcome.DUPLICATED) + self._watch.count(Outcome.SWALLOWED)
         for proxy in self._proxies:
             match fault.way:
                 case "request lost":
-                    proxy.swallow(api, where=self._is_ours)
+                    proxy.swallow(api, where=self._watch.is_ours)
                 case "reset before":
-                    proxy.cut(api, Edge.REQUEST, where=self._is_ours, then=done.append)
+                    proxy.cut(api, Edge.REQUEST, where=self._watch.is_ours, then=done.append)
                 case "reset after":
-                    proxy.cut(api, Edge.REPLY, where=self._is_ours, then=done.append)
+                    proxy.cut(api, Edge.REPLY, where=self._watch.is_ours, then=done.append)
                 case "answer lost":
-                    proxy.drop_reply(api, where=self._is_ours, then=done.append)
+                    proxy.drop_reply(api, where=self._watch.is_ours, then=done.append)
                 case _:
-                    proxy.duplicate(api, where=self._is_ours)
+                    proxy.duplicate(api, where=self._watch.is_ours)
 
         def count() -> int:
-            counted = self._count(Outcome.DUPLICATED) + self._count(Outcome.SWALLOWED)
+            counted = self._watch.count(Outcome.DUPLICATED) + self._watch.count(Outcome.SWALLOWED)
             return len(done) + counted - doubled
 
-        self._make_it_come(api, fault.share)
-        return self._fleet.wait(self._happens_s(api), lambda: count() > 0), f"{count()} request(s)"
+        self._watch.make_it_come(api, fault.share)
+        return self._fleet.wait(self._watch.happens_s(api), lambda: count() > 0), f"{count()} request(s)"
 
     def _error(self, fault: Fault) -> tuple[bool, str]:
         api, told = fault.api or ApiKey.END_TXN, list[Frame]()
@@ -236,11 +234,11 @@ class Nemesis:
 
         for proxy in self._proxies:
             if fault.way == NOT_DONE:
-                proxy.refuse(api, fault.error, where=self._is_ours, then=told.append)
+                proxy.refuse(api, fault.error, where=self._watch.is_ours, then=told.append)
             else:
-                proxy.edit_reply(api, edit, where=self._is_ours)
-        self._make_it_come(api, fault.share)
-        return self._fleet.wait(self._happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
+                proxy.edit_reply(api, edit, where=self._watch.is_ours)
+        self._watch.make_it_come(api, fault.share)
+        return self._fleet.wait(self._watch.happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
 
     def _input(self, fault: Fault) -> tuple[bool, str]:
         return self._inputs.change(fault.way, fault.share, fault.seconds, self._fleet.wait)
@@ -274,15 +272,15 @@ class Nemesis:
         joiner, fetches = self._fleet.start(ordinal), list[Frame]()
 
         def look(frame: Frame, _: Edge) -> None:
-            if frame.api_key == ApiKey.FETCH and (found := self._behind(frame)) and found[0] is joiner:
+            if frame.api_key == ApiKey.FETCH and (found := self._watch.behind(frame)) and found[0] is joiner:
                 fetches.append(frame)
 
         if self._fleet.has_workers:
             joined = self._fleet.wait(_STARTS_S, lambda: _has_partitions(joiner.read()))
         else:  # a consumer without partitions fetches nothing
-            self._observer = look
+            self._watch.observer = look
             joined = self._fleet.wait(_STARTS_S, lambda: bool(fetches))
-            self._observer = None
+            self._watch.observer = None
         self._fleet.wait(fault.seconds)
         self._end(joiner, in_order=fault.way != "killed")
         return joined, f"instance {ordinal} for {fault.seconds:.1f} s"
@@ -296,69 +294,23 @@ class Nemesis:
             leaving.wait(_ANSWER_S)
         self._fleet.forget(leaving)
 
-    def _chosen(self, share: float) -> Worker | None:
-        workers = self._fleet.workers()
-        return workers[int(share * len(workers))] if workers else None
-
-    def _observe(self, frame: Frame, edge: Edge) -> None:
-        if (observer := self._observer) is not None:
-            observer(frame, edge)
-
-    def _behind(self, frame: Frame) -> tuple[Instance, Worker] | None:
-        """Who has sent this request; None for the parent of an `eos run`, and for an instance that leaves."""
-        known = self._known.get(frame.client_port)
-        if known is None or known[0] not in self._fleet.instances or not known[1].alive:
-            known = self._fleet.behind(frame.client_port)
-            if known is not None:
-                self._known[frame.client_port] = known
-        return known
-
-    def _is_ours(self, frame: Frame) -> bool:
-        return self._behind(frame) is not None
-
-    def _met_at(
-        self, api: ApiKey, edge: Edge, act: Callable[[Instance, Worker], bool]
-    ) -> tuple[Instance, Worker] | None:
-        """Act on who sends the next such request, at this edge of it; None: none came."""
-        met: list[tuple[Instance, Worker]] = []
-
-        def look(frame: Frame, at: Edge) -> None:
-            if frame.api_key != api or at is not edge or met:
-                return
-            if (found := self._behind(frame)) is not None and act(*found):
-                met.append(found)
-
-        self._observer = look
-        self._fleet.wait(self._happens_s(api), lambda: bool(met))
-        self._observer = None
-        return met[0] if met else None
-
-    def _at_request(self, api: ApiKey, edge: Edge, act: Callable[[Worker], bool]) -> tuple[bool, str]:
-        """Act on the process that sends the next such request; its connection is reset at this edge of it."""
-        acted: list[str] = []
+    def _at_request(self, api: ApiKey, edge: Edge, share: float) -> tuple[bool, str]:
+        """Kill the process that sends the next such request; its connection is reset at this edge of it."""
+        killed: list[str] = []
 
         def then(frame: Frame) -> None:
-            if (found := self._behind(frame)) is not None and act(found[1]):
-                acted.append(str(found[1]))
+            if (found := self._watch.behind(frame)) is None:
+                return
+            instance, worker = found
+            victim = instance.chosen(share, worker)
+            if victim is not None and victim.send(signal.SIGKILL):
+                killed.append(str(victim))
 
         for proxy in self._proxies:
-            proxy.cut(api, edge, where=self._is_ours, then=then)
-        self._make_it_come(api, 0.0)
-        self._fleet.wait(self._happens_s(api), lambda: bool(acted))
-        return bool(acted), acted[0] if acted else "no such request came"
-
-    def _make_it_come(self, api: ApiKey, share: float) -> None:
-        """Only an open sends it: a worker is killed, and its replacement opens."""
-        if api in _SENT_AT_THE_START and (worker := self._chosen(share)) is not None:
-            worker.send(signal.SIGKILL)
-
-    def _happens_s(self, api: ApiKey) -> float:
-        if api in _SENT_AT_THE_START:
-            return _STARTS_S
-        return _HAPPENS_S if any(proxy.requests(api) for proxy in self._proxies) else _UNSEEN_S
-
-    def _count(self, outcome: Outcome) -> int:
-        return sum(1 for proxy in self._proxies for seen in proxy.frames if seen.outcome is outcome)
+            proxy.cut(api, edge, where=self._watch.is_ours, then=then)
+        self._watch.make_it_come(api, 0.0)
+        self._fleet.wait(self._watch.happens_s(api), lambda: bool(killed))
+        return bool(killed), killed[0] if killed else "no such request came"
 
 
 def _has_partitions(entries: Sequence[dict[str, object]]) -> bool:

@@ -2,138 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import reduce
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, UsageError
 from eos.job import Job
 from eos.kafka.config import client_config
-from eos.kafka.topics import create_topics
-from eos.local import QUICK_START, LocalKafka
-from eos.local.ports import HOST, free_port
 from eos.offsets import Partition
-from eos.prove.faults import Kind, faults
-from eos.prove.feeder import Feeder
-from eos.prove.fleet import Fleet, command_of
-from eos.prove.gauge import Gauge, Sample
+from eos.prove.arena import arena
+from eos.prove.faults import faults
+from eos.prove.feeding import Feed, Feeder
+from eos.prove.fleet import Fleet
+from eos.prove.gauge import Gauge
+from eos.prove.groups import groups_of, ledger_of, offsets_group
 from eos.prove.history import History, read_history
 from eos.prove.inputs import Inputs
-from eos.prove.judge import Verdict, compared, judge
+from eos.prove.judge import compared, judge
+from eos.prove.launch import fleet_of
 from eos.prove.nemesis import Injected, Nemesis
-from eos.records import OutputRecord
-from eos.settings import Settings, is_sensitive
-from eos.settings.catalogue import variable_of
+from eos.prove.spark_fleet import SPARK_ENDS
+from eos.prove.trial import TRIAL_SETTINGS, OnSpark, Progress, Proof, Trial
+from eos.settings import Settings
 from eos.testing.proxy import ApiKey, HoldProxy
 
-Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | OutputRecord"]]
-Progress = Callable[[str, int, int], None]
+__all__ = ["TRIAL_SETTINGS", "Feed", "OnSpark", "Proof", "Trial", "prove"]
 
-# What a trial needs to be short, and its processes to be read. What the user gave goes over it.
-TRIAL_SETTINGS: dict[str, object] = {
-    "transaction.timeout_ms": 10_000,
-    "ownership.session_timeout_ms": 6_000,
-    "workers.count": 2,
-    "workers.max_restarts": 1_000,
-    "workers.restart_backoff_ms": 100,
-    "observe.http_port": 0,
-    "observe.log_format": "json",
-    "observe.log_level": "debug",
-}
 _STARTED_S = 60.0
+_SPARK_S = 300.0  # for the same of Spark: Java machines on a busy machine
 _HEALED_S = 120.0  # beyond the transaction's timeout
 _POLL_S = 0.2
 _EXPIRY_S = 15.0  # beyond its timeout, until the coordinator has ended what a program left open at its end
 _TAIL_S = 2.0  # input goes on after the last fault, so that what is wrong in front of it is not hidden as the end of it
-_SEEN_S = (
-    0.5  # input goes on after each fault before it is judged, so that the next commit shows the recovery
-)
+# Input goes on after each fault before it is judged, so that the next commit shows the recovery.
+_SEEN_S = 0.5
 _STALLED_S = 60.0  # without any progress; KIP-848 gives a dead member's partitions away after 45 s
 _NOT_HAPPENED = 10  # faults in a row: then something else is wrong
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What is to be tried.
-
-    Attributes:
-        reference: the job, as ``package.module:name``.
-        app_dir: where that is imported from.
-        options: of every ``eos run``: its configuration file and assignments.
-        command: what is started instead of ``eos run``, by a shell; None for ``eos run``.
-        source: what makes the input, if that was named.
-        ways: of a kind in it, only these of its ways.
-        quiet: the times without a fault, by this factor.
-        each: judge after each fault, too: without new input, once the job has caught up.
-        seed: of input and faults.
-        faults: how many happen; None: as many as fit ``minutes``.
-        minutes: how long faults happen; None: until there were as many as ``faults``.
-        kinds: which ones.
-        brokers: 1 or 3.
-        partitions: of each input topic, and of each output topic.
-        rate: input records per second.
-        directory: where logs and the cluster are kept; new or empty.
-        jars: where Kafka's jars are kept.
-    """
-
-    reference: str
-    app_dir: Path
-    options: Sequence[str]
-    seed: int
-    faults: int | None
-    minutes: float | None
-    kinds: Sequence[Kind]
-    brokers: int
-    partitions: int
-    rate: int
-    directory: Path
-    jars: Path | None = None
-    command: str | None = None
-    source: str | None = None
-    ways: Mapping[Kind, Sequence[str]] = field(default_factory=dict)
-    quiet: float = 1.0
-    each: bool = False
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What a trial has shown.
-
-    Attributes:
-        trial: what was tried.
-        began: in seconds since the epoch.
-        seconds: how long it took, without the start of the cluster.
-        injected: every fault, also those that did not happen.
-        samples: lag and what was held back, each second.
-        history: what the workers were told.
-        records: input records fed.
-        verdict: the judgement.
-        recoveries: per fault, seconds from its end to the next confirmed commit; where each fault is judged, until all input
-            was committed and no transaction open any more.
-        looks: how often all of the output was compared with the committed offsets before the end.
-    """
-
-    trial: Trial
-    began: float
-    seconds: float
-    injected: Sequence[Injected]
-    samples: Sequence[Sample]
-    history: History
-    records: int
-    verdict: Verdict
-    recoveries: Sequence[float] = field(default=())
-    looks: int = 0
-
-    @property
-    def happened(self) -> Counter[Kind]:
-        """Faults that happened, by kind."""
-        return Counter(one.fault.kind for one in self.injected if one.happened)
 
 
 def prove(
@@ -157,31 +62,31 @@ def prove(
         raise ConfigError(f"{trial.directory} is not empty. Fix: another directory for this proof")
     with ExitStack() as stack:
         progress("starting Kafka", 0, 0)
-        cluster, proxies = stack.enter_context(_arena(trial))
-        direct = settings.model_copy(
-            update={
-                "kafka": settings.kafka.model_copy(update={"bootstrap_servers": cluster.bootstrap_servers})
-            }
-        )
-        config = client_config(direct)
-        topics = dict.fromkeys((*job.read_topics, *job.written_topics), trial.partitions)
-        create_topics(config, topics, replicas=trial.brokers)
-        fleet = _fleet(trial, job, settings, proxies)
+        cluster, proxies, direct = place = stack.enter_context(arena(trial, job, settings))
+        fleet = fleet_of(trial, job, settings, place.servers)
         stack.callback(fleet.kill)
-        gauge = Gauge(direct, settings.group_for(job.name), *_partitions(job, trial.partitions))
+        group = offsets_group(trial, job, settings)
+        gauge = Gauge(direct, group, *_partitions(job, trial.partitions))
         feeder = Feeder(direct, job, feed(trial.seed), trial.rate)
-        listed = bool(settings.ownership.partitions)
-        inputs = Inputs(direct, settings.group_for(job.name), gauge, feeder.take, can_grow=not listed)
+        inputs = Inputs(
+            direct,
+            group,
+            gauge,
+            feeder.take,
+            can_grow=not settings.ownership.partitions,
+            # Spark may plan its last batch once more, from the beginning of that.
+            can_delete=trial.spark is None or trial.spark.kind == "batch",
+        )
         nemesis = Nemesis(
             cluster,
             proxies,
             fleet,
             inputs,
-            config=config,
+            config=client_config(direct),
             transaction_timeout_s=settings.transaction.timeout_s,
         )
         # Of partitions that are given by count, each instance has its own; a program is one process, so there are more of it.
-        instances = settings.ownership.instances or 1
+        instances = 1 if trial.spark is not None else settings.ownership.instances or 1
         if trial.command is not None and settings.ownership.mode == "group":
             instances = settings.workers.count
         began, began_at = time.time(), time.monotonic()
@@ -193,23 +98,43 @@ def prove(
         stack.callback(gauge.stop)
         progress("starting the job", 0, 0)
         _wait_for_workers(fleet, instances, settings.workers.count, proxies)
-
-        look = _Look(fleet, feeder, gauge, settings, lambda: compared(job, direct, inputs)[1])
+        ledger, order = (
+            ledger_of(trial, job, direct),
+            trial.spark.keeps_order if trial.spark is not None else None,
+        )
+        look = _Look(
+            fleet,
+            feeder,
+            lambda: _drained(gauge, fleet, ledger, settings),
+            lambda: compared(job, direct, inputs, group=group, order=order)[1],
+        )
         injected, against = _torment(trial, nemesis, fleet, progress, look)
         progress("catching up", 0, 0)
         fleet.wait(_TAIL_S)
         against += feeder.stop()
-        caught_up = _drained(gauge, fleet, settings)
+        caught_up = _drained(gauge, fleet, ledger, settings)
         gauge.stop()
         against += [] if caught_up else ["the job did not catch up after the last fault"]
         against += fleet.ended_for_good
         codes = fleet.end(settings.shutdown.grace_s + _STARTED_S)
         if trial.command is None:  # what ends another program is its own affair
-            against += [f"an instance ended with exit code {code} after SIGTERM" for code in codes if code]
+            wrong = [code for code in codes if code not in ((0,) if trial.spark is None else SPARK_ENDS)]
+            against += [f"an instance ended with exit code {code} after SIGTERM" for code in wrong]
         progress("judging", 0, 0)
         history = read_history(sorted(trial.directory.glob("instance-*.log")))
-        settles_s = settings.transaction.timeout_s + _EXPIRY_S if trial.command is not None else 0.0
-        verdict = judge(job, direct, cluster, history, against, inputs=inputs, settles_s=settles_s)
+        ends_in_order = trial.command is None and trial.spark is None
+        settles_s = 0.0 if ends_in_order else settings.transaction.timeout_s + _EXPIRY_S
+        verdict = judge(
+            job,
+            direct,
+            cluster,
+            history,
+            against,
+            inputs=inputs,
+            groups=groups_of(trial, job, settings),
+            order=order,
+            settles_s=settles_s,
+        )
         return Proof(
             trial,
             began,
@@ -221,56 +146,8 @@ def prove(
             verdict,
             look.recoveries if trial.each else _recoveries(injected, history, began),
             len(look.recoveries),
+            fleet.ends,
         )
-
-
-@contextmanager
-def _arena(trial: Trial) -> Iterator[tuple[LocalKafka, list[HoldProxy]]]:
-    """A cluster that nobody else uses, with a proxy before each broker."""
-    ports: list[int] = []
-    for _ in range(trial.brokers):
-        ports.append(free_port(set(ports)))
-    cluster = LocalKafka(
-        trial.directory / "kafka", trial.brokers, jars=trial.jars, jvm_options=QUICK_START, proxy_ports=ports
-    )
-    with ExitStack() as stack:
-        stack.enter_context(cluster)
-        upstream = cluster.proxied_listeners
-        yield cluster, [stack.enter_context(HoldProxy(port, upstream[port])) for port in ports]
-
-
-def _fleet(trial: Trial, job: Job, settings: Settings, proxies: Sequence[HoldProxy]) -> Fleet:
-    servers = ",".join(f"{HOST}:{proxy.port}" for proxy in proxies)
-    if trial.command is None:
-        command = command_of(trial.reference, _options(trial, settings, servers), trial.app_dir)
-        return Fleet(command, trial.directory)
-    given: dict[str, object] = {
-        "kafka.bootstrap_servers": servers,
-        "group": settings.group_for(job.name),
-        "input.start": "earliest",
-        "workers.count": 1,
-    }
-    environment = _variables(settings) | {variable_of(name): str(value) for name, value in given.items()}
-    return Fleet(["sh", "-c", trial.command], trial.directory, environment, has_workers=False)
-
-
-def _variables(settings: Settings) -> dict[str, str]:
-    """Every setting that was given, but secrets, as a variable: the way in which any program can read them."""
-    given = {}
-    for one in Settings.described():
-        value: object = reduce(getattr, one.name.split("."), settings)
-        named = settings.source_of(one.name) and one.name != "ownership.ordinal"  # which EOS_ORDINAL says
-        if named and not is_sensitive(one.name) and value is not None:
-            text = json.dumps(list(value) if isinstance(value, tuple) else value, default=str)
-            given[one.variable] = str(value) if isinstance(value, str | Path) else text
-    return given
-
-
-def _options(trial: Trial, settings: Settings, servers: str) -> list[str]:
-    given = {"kafka.bootstrap_servers": servers, **TRIAL_SETTINGS, "workers.count": settings.workers.count}
-    named = {option.partition("=")[0] for option in trial.options}
-    added = [f"{name}={value}" for name, value in given.items() if name not in named]
-    return [*trial.options, "--start", "earliest", *(word for one in added for word in ("--set", one))]
 
 
 def _partitions(job: Job, count: int) -> tuple[list[Partition], list[Partition]]:
@@ -289,10 +166,12 @@ def _wait_for_workers(fleet: Fleet, instances: int, workers: int, proxies: Seque
             there = any(proxy.requests(ApiKey.PRODUCE) for proxy in proxies)
         return there or bool(fleet.ended_for_good)
 
-    if not Deadline(_STARTED_S).wait_for(ready) or fleet.ended_for_good:
-        log = fleet.ended_for_good or [f"it wrote nothing in {_STARTED_S:.0f} s"]
+    started_s = _SPARK_S if fleet.on_spark else _STARTED_S
+    if not Deadline(started_s).wait_for(ready) or fleet.ended_for_good:
+        log = fleet.ended_for_good or [f"it wrote nothing in {started_s:.0f} s"]
         raise ConfigError(
-            f"the job does not run: {log[0]}. Fix: what its log says; try `eos run`, or the program, by itself first"
+            f"the job does not run: {log[0]}. Fix: what its log says; try `eos run`, `eos spark run`, or the program, by "
+            "itself first"
         )
 
 
@@ -300,17 +179,17 @@ class _Look:
     """All of the output, compared without new input, once the job has caught up. Keeps how long that took each time."""
 
     def __init__(
-        self, fleet: Fleet, feeder: Feeder, gauge: Gauge, settings: Settings, compare: Callable[[], list[str]]
+        self, fleet: Fleet, feeder: Feeder, drained: Callable[[], bool], compare: Callable[[], list[str]]
     ) -> None:
         self.recoveries: list[float] = []
-        self._fleet, self._feeder, self._gauge, self._settings = fleet, feeder, gauge, settings
-        self._compare = compare
+        self._fleet, self._feeder = fleet, feeder
+        self._drained, self._compare = drained, compare
 
     def __call__(self) -> list[str]:
         began = time.monotonic()
         self._fleet.wait(_SEEN_S)
         with self._feeder.held():
-            if not _drained(self._gauge, self._fleet, self._settings):
+            if not self._drained():
                 return ["the job did not catch up"]
             self.recoveries.append(time.monotonic() - began)
             try:
@@ -346,19 +225,21 @@ def _torment(
     return injected, []
 
 
-def _drained(gauge: Gauge, fleet: Fleet, settings: Settings) -> bool:
-    deadline = Deadline(settings.transaction.timeout_s + _HEALED_S)
-    moved, was = Deadline(_STALLED_S), 0
+def _drained(gauge: Gauge, fleet: Fleet, ledger: Callable[[], int], settings: Settings) -> bool:
+    stalled_s = _SPARK_S if fleet.on_spark else _STALLED_S
+    deadline = Deadline(settings.transaction.timeout_s + _HEALED_S + stalled_s)
+    moved, was = Deadline(stalled_s), 0
     while not deadline.passed and not moved.passed and fleet.instances:
         fleet.keep_up()
         try:
-            now = gauge.look()
+            left = gauge.look().left
+            left = left or ledger()
         except EosError:  # no answer
             continue
-        if not now.left:
+        if not left:
             return True
-        if now.left != was:
-            moved, was = Deadline(_STALLED_S), now.left
+        if left != was:
+            moved, was = Deadline(stalled_s), left
         time.sleep(_POLL_S)
     return False
 

@@ -19,7 +19,7 @@ from typing import Any
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 from eos.local.versions import KAFKA_VERSION
-from eos.prove.proving import Proof
+from eos.prove.trial import Proof
 
 _COLOURS = {
     "committed": "#2e7d32",
@@ -58,7 +58,11 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
         ("faults that did not", str(sum(not one.happened for one in proof.injected))),
         ("transactions, as the log has them", _counted(proof.verdict.transactions)),
     ]
-    if proof.trial.command is None:  # another program does not say what it was told
+    if proof.ends:
+        ends = {f"with {code}": count for code, count in proof.ends.items()}
+        shown.append(("instances that ended and were started again", _counted(ends)))
+    # Another program does not say what it was told, and Spark's tasks do not say it where a driver could be killed.
+    if proof.trial.command is None and proof.trial.spark is None:
         shown += [
             ("transactions, as workers were told", _counted(transactions)),
             ("commits that no worker was told of", f"{proof.verdict.untold:,}"),
@@ -109,7 +113,14 @@ def replay_line(proof: Proof) -> str:
     if trial.command is not None:
         words += ["--run", quote(trial.command)]
     if trial.source is not None:
-        words += ["--input", trial.source]
+        words += ["--input", quote(trial.source)]
+    words += [word for topic in trial.topics for word in ("--input-topic", quote(topic))]
+    if trial.copied is not None:
+        words += ["--input-records", str(trial.copied)]
+    if (spark := trial.spark) is not None:
+        words += ["--master", quote(spark.master)]
+        words += [word for one in spark.conf for word in ("--conf", quote(one))]
+        words += ["--judge-by", spark.judge] if spark.judge is not None else []
     if trial.app_dir != Path.cwd():
         words += ["--app-dir", quote(str(trial.app_dir))]
     only = [one for kind in trial.kinds for one in (f"{kind}/{way}" for way in trial.ways.get(kind, ()))]

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pyspark.sql import DataFrame
 
 from eos.errors import UsageError
-from eos.job import check_topics
+from eos.job import Job, check_topics
 from eos.references import code_of_the_job
 
 FrameTransform = Callable[[DataFrame], DataFrame]
@@ -20,6 +20,9 @@ Run = TypeVar("Run")
 @dataclass(frozen=True, kw_only=True)
 class Declared(Generic[Run]):
     """What every job for Spark declares; see `SparkJob` and `StreamJob`.
+
+    Attributes:
+        applied: the loop's job whose transform it applies to each record, if it was made so: it says what the output must be.
 
     Raises:
         UsageError: the declaration contradicts itself.
@@ -31,6 +34,7 @@ class Declared(Generic[Run]):
     transform: FrameTransform | None = None
     transform_factory: Callable[[Run], FrameTransform] | None = None
     settings: type[BaseModel] | None = None
+    applied: Job | None = None
 
     def __post_init__(self) -> None:
         inputs, outputs = check_topics(self.name, self.inputs, self.outputs, also_read=self.read_topics)

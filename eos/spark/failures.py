@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
 
 from eos.errors import ConfigError, EosError, OffsetGapError, UnclassifiedError, UsageError
 
@@ -27,6 +27,8 @@ _OF_THE_QUERY = "42"  # what Spark's analysis refuses
 # Whose texts speak of files, connections and offsets. Others may quote a value: NumberFormatException does.
 _QUOTES_NO_RECORD = ("java.io.", "java.net.", "java.util.concurrent.", "javax.net.", "org.apache.kafka.")
 _DEEPEST = 20  # causes of causes
+# What calls to the driver's Java machine may raise when that has ended.
+JVM_GONE = (Py4JError, ConnectionError)
 
 
 class TaskFailure(Exception):  # noqa: N818 - it is the wrapping of an error
@@ -99,7 +101,18 @@ def from_spark(error: Exception) -> EosError:
             f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
             "log has it). Nothing of that task's shards was committed. Fix: the transform"
         )
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return java_has_ended()
     return _from_jvm(list(_thrown(error)), error)
+
+
+def java_has_ended() -> UnclassifiedError:
+    """The error of a driver whose Java machine is gone."""
+    return UnclassifiedError(
+        "the driver's Java machine has ended, or does not answer: killed (the system's out-of-memory killer, or a "
+        "container's), say. What is committed stands, and the next run goes on behind it. Fix: see Spark's log and the "
+        "system's; more memory for it is spark.driver.memory"
+    )
 
 
 class InputGoneError(OffsetGapError):

@@ -100,6 +100,7 @@ class SparkJob(Declared[SparkRun]):
             outputs=sorted(job.written_topics),
             transform_factory=lambda run: records_transform(job, run.all_settings),
             settings=job.settings,
+            applied=job,
         )
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 from eos.kafka.librdkafka import librdkafka_version
 from eos.settings import Settings
+from eos.spark.session_end import stopping
 
 log = logging.getLogger("eos.spark")
 
@@ -52,10 +53,8 @@ def run_submitted(
     try:
         settings = load()
         spark = SparkSession.builder.appName(name).getOrCreate()
-        try:
+        with stopping(spark):
             work(spark, settings)
-        finally:
-            spark.stop()
     except EosError as error:
         log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
         sys.exit(int(exit_code_of(error)))

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from eos.errors import ConfigError
 from eos.settings import Settings, is_sensitive
+from eos.spark.failures import JVM_GONE
 from eos.spark.java import java_client_options
 
 T = TypeVar("T")
@@ -155,8 +157,9 @@ def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
         while thread.is_alive():
             thread.join(_JOIN_POLL_S)
     except BaseException:
-        spark.sparkContext.cancelAllJobs()
-        thread.join(_CANCELLED_S)
+        with suppress(*JVM_GONE):
+            spark.sparkContext.cancelAllJobs()
+            thread.join(_CANCELLED_S)
         raise
     if errors:
         raise errors[0]

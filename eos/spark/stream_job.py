@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from eos.errors import OffsetGapError, UnclassifiedError
 from eos.events import BatchResumed, Event, LedgerSharded, Listener, TransactionCommitted, ignore_event
+from eos.job import Job
 from eos.settings import Settings
 from eos.settings.binding import own_settings
 from eos.spark.declared import Declared
@@ -21,6 +22,7 @@ from eos.spark.failures import input_gone
 from eos.spark.script import parser, run_submitted
 from eos.spark.source import read_stream
 from eos.spark.stream import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
+from eos.spark.transform import records_transform
 
 log = logging.getLogger("eos.spark")
 
@@ -40,6 +42,23 @@ class StreamJob(Declared[Settings]):
     Raises:
         UsageError: the declaration contradicts itself.
     """
+
+    @classmethod
+    def applying(cls, job: Job, *, name: str) -> StreamJob:
+        """A loop's job as a query: its transform, applied to each record, and its own settings.
+
+        Args:
+            job: what `eos run` runs.
+            name: of the query; not the loop's, because both may run, each under its group.
+        """
+        return cls(
+            name=name,
+            inputs=job.inputs,
+            outputs=sorted(job.written_topics),
+            transform_factory=lambda settings: records_transform(job, settings),
+            settings=job.settings,
+            applied=job,
+        )
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def problems(reader: LogReader, group: str, state: TopicsState) -> Iterator[str]
                 f"{partition}: the committed offset {committed.offset} lies beyond the end of the input ({end}): the topic "
                 "was created anew, or another program committed the offset"
             )
-        metadata, shape = OffsetMetadata.parse(committed.metadata), shapes.get(partition.topic)
+        metadata = OffsetMetadata.parse(committed.metadata, with_more=True)
+        shape = shapes.get(partition.topic)
         # Where the metadata has no topic id (older ones, other clients), nothing shows in which topic the offset counts.
         if metadata and metadata.topic and shape and shape.topic_id not in ("", metadata.topic):
             yield (

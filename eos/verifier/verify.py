@@ -26,6 +26,7 @@ OnProgress = Callable[[str, int, int], None]
 
 _DEADLINE_S = 3600.0
 _FAILED_EXAMPLES = 5
+_OF_SPARK = (OwnershipMode.BATCH, OwnershipMode.SINK)  # a query's marks of its input are in its ledger
 
 
 def verify(
@@ -134,9 +135,9 @@ def _why_not_in_order(wanted: bool | None, stored: Iterable[Committed]) -> str:
     """Why the order is not compared; "" if it is."""
     if wanted is False:
         return "not compared, as asked"
-    known = [found for one in stored if (found := OffsetMetadata.parse(one.metadata))]
+    known = [found for one in stored if (found := OffsetMetadata.parse(one.metadata, with_more=True))]
     # The owner of a Spark task's offsets is "<run>t<task>", that of a loop's a hexadecimal number.
-    if wanted is None and any(one.mode is OwnershipMode.BATCH or "t" in one.owner for one in known):
+    if wanted is None and any(one.mode in _OF_SPARK or "t" in one.owner for one in known):
         return "not compared: a Spark run has committed the offsets, and a shuffle keeps no order"
     return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -126,6 +127,55 @@ def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
         assert "declares no settings" in ended(child, ExitCode.CONFIGURATION)
     with eos("spark", "run", f"{_JOBS}:expected") as child:
         assert "it has: copying, streaming, suffixed" in ended(child, ExitCode.CONFIGURATION)
+
+
+@pytest.mark.slow
+def test_batch_runs_again_in_its_session_until_it_is_stopped(eos: Eos, bootstrap: str, source: str) -> None:
+    produce(bootstrap, source, 30)
+    with eos("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest", "--every", "0.5") as child:
+        child.wait_line("input planned.*nothing new", _END_S)  # behind the run that took all
+        produce(bootstrap, source, 60, first=30)
+        child.wait_line(r"input planned.*\[10, 30\)", _END_S)
+        child.wait_line("input planned.*nothing new", _END_S, after=len(child.lines))
+        child.signal(signal.SIGTERM)
+        ended(child, 143)
+    assert_exact(bootstrap, source, 90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["copying", "streaming"])
+def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
+    eos: Eos, bootstrap: str, source: str, tmp_path: Path, job: str
+) -> None:
+    """It ended with the traceback of the session's stop, over the error that told of it."""
+    produce(bootstrap, source, 30)
+    command = ["spark", "run", f"{_JOBS}:{job}", *_SMALL, "--start", "earliest"]
+    command += ["--checkpoint", str(tmp_path / "checkpoint")] if job == "streaming" else []
+    with eos(*command, *(["--every", "0.5"] if job == "copying" else [])) as child:
+        deadline = time.monotonic() + _END_S
+        while _processed(bootstrap, source, job) < 30:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        (java,) = [one for one in psutil.Process(child.pid).children() if "java" in one.name()]
+        java.kill()
+        shown = ended(child, ExitCode.UNEXPECTED)
+    assert "the driver's Java machine has ended" in shown
+    assert "Connection refused" not in shown
+    produce(bootstrap, source, 30, first=30)
+    with eos(*command, "--until-caught-up") as child:
+        ended(child, ExitCode.DONE)
+    observer.assert_copied(bootstrap, _group(source, job), source, f"{source}.copies", 60)
+
+
+def _group(source: str, job: str) -> str:
+    """Whose offsets are those of the input: a query's are the marks of its ledger."""
+    return source if job == "copying" else f"{source}.ledger.0"
+
+
+def _processed(bootstrap: str, source: str, job: str) -> int:
+    partitions = [(source, p) for p in range(_PARTITIONS)]
+    found = observer.committed_offsets(bootstrap, _group(source, job), partitions)
+    return sum(offset or 0 for offset, _ in found.values())
 
 
 @pytest.mark.slow

@@ -13,8 +13,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from eos.kafka.topics import create_topics
+from eos.offsets import Partition
 from eos.records import InputRecord
+from eos.shards import ledger_group
 from eos.spark.stream_job import StreamJob, start_stream
+from eos.verifier.verify import verify
 from jobs import refunds, refunds_stream
 from jobs.settlements import settlements
 from tests.support.observer import PlainRecord, SeenRecord, lso, produce_plain, read_committed, unique
@@ -73,6 +76,19 @@ def test_stream_writes_the_loops_records(
     assert {row[0] for row in found} == set(outputs)
     for topic in (refunds.REFUNDS_EMITTED, refunds.REFUND_AUDIT):
         assert _by_key(found, topic) == _by_key(expected, topic)
+
+    # From the outside, by the marks of its ledger: its shards keep no order but that of a key.
+    begins = {Partition(topic, number): end for topic, ends in before.items() for number, end in ends.items()}
+    report = verify(
+        refunds.job,
+        settled(),
+        group=ledger_group(job.name, 0),
+        input_from={p: end for p, end in begins.items() if p.topic == refunds.SETTLEMENTS},
+        output_from={p: end for p, end in begins.items() if p.topic != refunds.SETTLEMENTS},
+    )
+    assert report.exactly_once, report.rows()
+    assert report.records == len(given)
+    assert "a Spark run has committed the offsets" in report.order
 
 
 def _ends(bootstrap: str, topic: str) -> dict[int, int]:

@@ -49,6 +49,16 @@ def test_configuration_of_spark_needs_a_name_and_a_value(eos: Eos, pair: str) ->
     assert "--conf needs KEY=VALUE" in ended.err
 
 
+@pytest.mark.parametrize("given", [("copying", "--until-caught-up"), ("streaming", "--checkpoint", "there")])
+def test_again_and_again_is_for_a_batch_without_an_end(eos: Eos, given: tuple[str, ...]) -> None:
+    pytest.importorskip("pyspark")
+    job, *options = given
+    reference = f"tests.support.jobs_for_spark_cli:{job}"
+    ended = eos("spark", "run", reference, "--every", "1", *options, *_APP_DIR)
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "Fix: leave out --every" in ended.err
+
+
 def test_job_of_the_loop_is_no_spark_job(eos: Eos) -> None:
     pytest.importorskip("pyspark")
     ended = eos("spark", "plan", "tests.support.jobs_for_tests:copying", *_APP_DIR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # it has no types
 
 from eos.errors import ConfigError, EosError, FencedError, TransformError, UnclassifiedError, UsageError
 from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, marked
@@ -142,6 +142,15 @@ def test_a_jvm_that_has_ended_is_no_crash() -> None:
     error.java_exception = object.__new__(Gone)  # type: ignore[attr-defined] # as above
     assert isinstance(from_spark(error), UnclassifiedError)
     assert isinstance(from_spark(RuntimeError("no JVM at all")), UnclassifiedError)
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111)]
+)
+def test_a_jvm_that_was_killed_is_named_with_what_to_look_at(error: Exception) -> None:
+    """It was "Spark failed: ConnectionRefusedError"."""
+    assert "the driver's Java machine has ended" in str(from_spark(error))
+    assert "spark.driver.memory" in str(from_spark(error))
 
 
 def test_a_marker_that_was_cut_is_no_crash() -> None:

@@ -1,0 +1,169 @@
+"""Feeding: where the trial's input comes from, and its steady way into the input topics."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from eos.errors import ConfigError, EosError, UsageError
+from eos.job import Job
+from eos.kafka.config import client_config
+from eos.kafka.topics import produce_plain
+from eos.records import OutputRecord
+from eos.settings import Settings
+
+Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | OutputRecord"]]
+
+_FEED_S = 120.0
+_CHUNK = 200
+_LINES = ".jsonl"
+_FIELDS = frozenset({"key", "value", "topic", "headers", "timestamp_ms"})
+
+
+def feed_of_file(path: Path, inputs: Collection[str]) -> Feed:
+    """The records of a file, in its order and again from its beginning, so that faults have something to meet.
+
+    Each line of a ``.jsonl`` is an object with key, value, topic, headers and timestamp_ms, of which value alone is needed;
+    text becomes UTF-8, and what is no text its JSON. Of any other file each line is a value.
+
+    Args:
+        path: the file.
+        inputs: the job's input topics.
+
+    Raises:
+        ConfigError: it cannot be read, a line is wrong, or there is none.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"--input {path}: it cannot be read ({error.strerror}). Fix: a file that can"
+        ) from error
+    if path.suffix == _LINES:
+        numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        records = [_of_json(f"--input {path}, line {number}", line, inputs) for number, line in numbered]
+        return feed_of(records, f"--input {path}")
+    return feed_of(lines, f"--input {path}")
+
+
+def feed_of(records: Sequence[Any], where: str) -> Feed:
+    """These records, again and again, whatever the seed.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if not records:
+        raise ConfigError(f"{where}: there is no record. Fix: a source that has some")
+    return lambda _seed: cycle(records)
+
+
+def _of_json(
+    where: str, line: bytes, inputs: Collection[str]
+) -> OutputRecord | tuple[bytes | None, bytes | None]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON: {error}. Fix: one object on each line") from error
+    if not isinstance(found, dict) or "value" not in found or (found.keys() - _FIELDS):
+        raise ConfigError(
+            f"{where}: that is no record. Fix: an object with value, and if you like key, topic, headers, timestamp_ms"
+        )
+    key, value = _bytes(found.get("key")), _bytes(found["value"])
+    headers, time_ms, topic = found.get("headers") or {}, found.get("timestamp_ms"), found.get("topic")
+    if topic is not None and topic not in inputs:
+        raise ConfigError(
+            f"{where}: {topic!r} is no input of the job. Fix: one of {', '.join(sorted(inputs))}, or leave topic out"
+        )
+    if not isinstance(headers, dict) or not (time_ms is None or (type(time_ms) is int and time_ms > 0)):
+        raise ConfigError(
+            f"{where}: headers is an object of names and values, timestamp_ms a whole number above 0. Fix: that line"
+        )
+    if topic is None and not headers and time_ms is None:
+        return key, value
+    named = tuple((str(name), _bytes(one)) for name, one in headers.items())
+    return OutputRecord(topic or "", value, key, headers=named, timestamp_ms=time_ms)
+
+
+def _bytes(found: object) -> bytes | None:
+    if found is None or isinstance(found, str):
+        return None if found is None else found.encode()
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class Feeder:
+    """Writes the input at a steady rate, past the proxies, until it is stopped or there is no more.
+
+    Attributes:
+        records: how many were taken so far.
+    """
+
+    def __init__(self, settings: Settings, job: Job, source: Iterable[object], rate: int) -> None:
+        self.records = 0
+        self._config = client_config(settings)
+        self._topics = sorted(job.inputs)
+        self._source = iter(source)
+        self._rate = rate
+        self._over = threading.Event()
+        self._taking = threading.Lock()
+        self._writing = threading.Lock()
+        self._failed: list[str] = []
+        self._thread = threading.Thread(target=self._feed, name="eos-prove-feeder", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> Sequence[str]:
+        """No more input; returns what went wrong."""
+        self._over.set()
+        self._thread.join(_FEED_S + 1)
+        return self._failed
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No new input while the block runs; what has been begun is written before."""
+        with self._writing:
+            yield
+
+    def take(self, number: int) -> list[OutputRecord]:
+        """The next records of the source; fewer at its end."""
+        with self._taking:
+            taken = []
+            for one in islice(self._source, number):
+                taken.append(self._record(one))
+                self.records += 1
+            return taken
+
+    def _feed(self) -> None:
+        next_at = time.monotonic()
+        try:
+            while not self._over.is_set():
+                with self._writing:
+                    chunk = self.take(_CHUNK)
+                    if not chunk:
+                        return
+                    produce_plain(self._config, chunk, timeout_s=_FEED_S)
+                # What was missed while it was held, or while no broker answered, does not come in a burst.
+                next_at = max(next_at + len(chunk) / self._rate, time.monotonic())
+                self._over.wait(next_at - time.monotonic())
+        except EosError as error:
+            self._failed.append(f"the input could not be written: {error}")
+        except Exception as error:  # noqa: BLE001 - of the user's generator
+            self._failed.append(f"the input's generator raised {type(error).__name__}: {error}")
+
+    def _record(self, one: object) -> OutputRecord:
+        topic = self._topics[self.records % len(self._topics)]
+        if isinstance(one, OutputRecord):
+            return one if one.topic else one._replace(topic=topic)
+        key, value = one if isinstance(one, tuple) else (None, one)
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
+            raise UsageError(
+                f"the input's generator gave {type(one).__name__}. Fix: bytes, (key, value) pairs of bytes, or eos.OutputRecord"
+            )
+        return OutputRecord(topic, value, key)

@@ -1,0 +1,196 @@
+"""Instance: one start of the job's command, its processes, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eos.deadline import Deadline
+from eos.exits import ExitCode
+from eos.local.process import Identity, connects_from, identity_of, pause, send
+
+# After these an operator's supervisor (a StatefulSet, say) starts `eos run` again, and so does the fleet.
+RESTARTED = frozenset({ExitCode.FENCED, ExitCode.UNAVAILABLE})
+_END_S = 10.0
+_MAX_RESTARTS = 50  # in a row
+_STABLE_S = 5.0  # an instance that ran this long starts its count of restarts anew
+_PAUSE_S = 0.5  # before an instance is started again that has just been started
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that does the job's work.
+
+    Attributes:
+        ordinal: its own.
+        identity: the process.
+        with_group: whether it leads a group of its own, which then gets each signal: what it has started belongs to it.
+        role: what it does, where an instance has processes of several kinds.
+    """
+
+    ordinal: int
+    identity: Identity
+    with_group: bool = False
+    role: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process runs, or stands still."""
+        return self.identity.alive
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; False if it has ended."""
+        return send(self.identity, number, to_group=self.with_group)
+
+    def pause(self) -> bool:
+        """SIGSTOP, and wait until it stands still; False if it has ended."""
+        return (not self.with_group or self.send(signal.SIGSTOP)) and pause(self.identity)
+
+    def __str__(self) -> str:
+        return f"process {self.identity.pid}, {self.role or f'ordinal {self.ordinal}'}"
+
+
+class Instance:
+    """One start of the command: a parent with its workers (`eos run`), or a program that is its own worker.
+
+    What it writes goes straight to a file, so that what a process was told before kill -9 is not lost with it.
+
+    Attributes:
+        on_spark: whether its processes are Spark's, of several kinds.
+    """
+
+    on_spark = False
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        ordinal: int,
+        log: Path,
+        environment: Mapping[str, str | None],
+        *,
+        has_workers: bool = True,
+    ) -> None:
+        self.ordinal = ordinal
+        self.log = log
+        self.restarts = 0
+        self._has_workers = has_workers
+        self._command = list(command)
+        given = {**os.environ, **environment, "EOS_ORDINAL": str(ordinal)}
+        self._environment = {name: value for name, value in given.items() if value is not None}
+        # What one of this ordinal that was there before has written proves nothing of this one.
+        self._read_to = log.stat().st_size if log.exists() else 0
+        self._workers: dict[int, Identity] = {}
+        self._reading = threading.Lock()  # the proxies' threads ask for workers too
+        self.entries: list[dict[str, Any]] = []
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        self._age = Deadline(_STABLE_S)
+        with self.log.open("ab") as file:
+            # A session of its own: Ctrl-C in the terminal is for the proof, which ends what it has started.
+            process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        self._leader = identity_of(process.pid) or Identity(process.pid, 0.0)
+        return process
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def start_again(self) -> bool:
+        """After it has ended; not at once if it was started just now. False: it has ended too often in a row."""
+        if self._age.passed:
+            self.restarts = 0
+        elif _STABLE_S - self._age.left_s < _PAUSE_S:
+            return True
+        self.restarts += 1
+        if self.restarts > _MAX_RESTARTS:
+            return False
+        self._process = self._started()
+        return True
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every entry of its log so far."""
+        with self._reading:
+            with self.log.open("rb") as file:
+                file.seek(self._read_to)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read_to += len(whole)
+            for line in whole.splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    self.entries.append(entry)
+                    if entry.get("event") == "started" and "ordinal" in entry:
+                        worker = identity_of(int(entry["pid"]))
+                        if worker is not None:
+                            self._workers[int(entry["ordinal"])] = worker
+            return self.entries
+
+    @property
+    def whole(self) -> Worker:
+        """All of it, as one: parent and workers."""
+        return Worker(self.ordinal, self._leader, with_group=True)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Each worker that runs, or stands still."""
+        if not self._has_workers:
+            return [self.whole] if self.whole.alive else []
+        self.read()
+        found = [Worker(ordinal, one) for ordinal, one in list(self._workers.items())]
+        return [one for one in found if one.alive]
+
+    def behind(self, port: int) -> Worker | None:
+        """Whose connection comes from this port; not the parent of an `eos run`."""
+        return next((one for one in self.workers if connects_from(one.identity, port)), None)
+
+    def chosen(self, share: float, near: Worker | None = None) -> Worker | None:
+        """A worker by chance, ``share`` being from 0 to 1; that one, if one is ``near`` what happens."""
+        workers = self.workers
+        return near or (workers[int(share * len(workers))] if workers else None)
+
+    def goes_on_after(self, code: int) -> bool:
+        """Whether it is started again when it has ended with this code."""
+        return code in RESTARTED if self._has_workers else code != 0
+
+    def ask_to_end(self) -> None:
+        """SIGTERM."""
+        if self.code is None:
+            if self._has_workers:
+                self._process.terminate()
+            else:  # a shell does not pass it on
+                self.whole.send(signal.SIGTERM)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Its exit code; None if it still runs."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, stopped processes too."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        finally:
+            self._process.wait(_END_S)
