@@ -6,8 +6,10 @@ the one that also commits our offsets is a source file, which needs a JDK.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -220,11 +222,11 @@ def with_offsets(arena: Callable[[], Arena], directory: Path) -> Outcome:
         place.load()
         ours = place.run()
         place.wait_for_commits()
-        ours.pause()  # it is the zombie of the two
+        os.killpg(ours.pid, signal.SIGSTOP)  # with its worker: it is the zombie of the two
         place.load()
         with place.working(_RECORDS // 2):
             place.wait_for_stranger(0)
-            ours.resume()
+            os.killpg(ours.pid, signal.SIGCONT)
             place.load()
             against = _told(ours)
             successor = place.run()
