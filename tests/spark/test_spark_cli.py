@@ -164,7 +164,9 @@ def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
     produce(bootstrap, source, 30, first=30)
     with eos(*command, "--until-caught-up") as child:
         ended(child, ExitCode.DONE)
-    observer.assert_copied(bootstrap, _group(source, job), source, f"{source}.copies", 60)
+    assert _processed(bootstrap, source, job) == 60
+    found = observer.read_committed(bootstrap, f"{source}.copies")  # a query's shards keep the order of a key
+    assert sorted(one.value or b"" for one in found) == sorted(b"v%d" % i for i in range(60))
 
 
 def _group(source: str, job: str) -> str:
