@@ -22,7 +22,7 @@ from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
-from eos.kafka.positions import as_partitions, bare, epoch_of, positions_of, with_offsets
+from eos.kafka.positions import as_partitions, bare, epoch_of, metadata_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
@@ -272,7 +272,7 @@ class ConsumerClient:
             if p.error is not None:
                 raise self._classified(Call.COMMITTED, p.error, [p.topic])
             if p.offset not in (OFFSET_INVALID, -1):
-                result[Partition(p.topic, p.partition)] = Committed(p.offset, p.metadata or "", epoch_of(p))
+                result[Partition(p.topic, p.partition)] = Committed(p.offset, metadata_of(p), epoch_of(p))
         return result
 
     def group_metadata(self) -> GroupMetadata:

@@ -10,6 +10,19 @@ from confluent_kafka import TopicPartition
 from eos.offsets import OffsetVector, Partition
 
 
+def metadata_of(found: TopicPartition) -> str:
+    """What was stored with an offset; "" where that cannot be read.
+
+    librdkafka hands metadata on without its length's end, and confluent-kafka reads on behind it, up to the next zero (read in
+    the sources of 2.16: rd_kafka_topic_partition_list_update, TopicPartition_setup). What this client commits ends in one; what
+    another one has committed may come with bytes behind it that are no text.
+    """
+    try:
+        return found.metadata or ""
+    except UnicodeDecodeError:
+        return ""
+
+
 def as_partitions(found: Iterable[TopicPartition]) -> list[Partition]:
     """Without their offsets."""
     return [Partition(one.topic, one.partition) for one in found]
