@@ -10,6 +10,7 @@ from eos.cli import (
     acl,
     check,
     config,
+    init,
     local,
     local_spark,
     prove,
@@ -73,7 +74,7 @@ def _main(
         Errors.with_traceback = True
 
 
-for one in (run, status, show, check, verify, prove, shard_id):
+for one in (init, run, status, show, check, verify, prove, shard_id):
     app.add_typer(one.commands)
 for group, name in (
     (transactions, "transactions"),

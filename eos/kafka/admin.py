@@ -327,21 +327,6 @@ class Admin:
             for one in described.members
         ]
 
-    def stable_assignment(self, group: str, timeout_s: float) -> dict[str, frozenset[Partition]]:
-        """By group.instance.id, or else member id, what each member of a group has; empty while the group rebalances.
-
-        Raises as `group_shape` does.
-        """
-        described = self._group(group, timeout_s)
-        if described is None or described.state != ConsumerGroupState.STABLE:
-            return {}
-        return {
-            member.group_instance_id or member.member_id: frozenset(
-                Partition(one.topic, one.partition) for one in member.assignment.topic_partitions
-            )
-            for member in described.members
-        }
-
     def _group(self, group: str, timeout_s: float) -> Any:
         with self._classified():
             futures = self._client.describe_consumer_groups([group], request_timeout=timeout_s)

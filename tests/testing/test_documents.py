@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from eos.exits import ExitCode
 from eos.testing import KafkaCluster
 from tests.support.documents import PAGES_AND_TESTS, REPOSITORY, blocks
 from tests.support.observer import committed_offsets, read_committed, watermarks
@@ -53,6 +54,17 @@ def test_the_tests_that_the_documents_show_pass(
     for name, code in shown.items():
         pytester.path.joinpath(name).write_text(code)
     run(pytester, "--eos-kafka=process").assert_outcomes(passed=4 if job == "A job" else 1)
+
+
+def test_the_job_that_eos_init_writes_passes_its_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOS_LOCAL__JARS", JARS)
+    pytester.run(sys.executable, "-m", "eos.cli", "init", "orders")
+    run(pytester, "--eos-kafka=process").assert_outcomes(passed=1)
+    again = pytester.run(sys.executable, "-m", "eos.cli", "init", "orders")
+    assert again.ret == ExitCode.CONFIGURATION
+    again.stderr.fnmatch_lines("*orders.py, orders.toml, test_orders.py: there already*")
 
 
 def test_the_command_lines_under_the_first_job_run_and_verify_it(tmp_path: Path) -> None:

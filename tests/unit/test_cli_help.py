@@ -13,6 +13,7 @@ from tests.support.command_line import Eos
 
 _COMMANDS = [
     "run",
+    "init",
     "status",
     "show",
     "check",

@@ -1,0 +1,94 @@
+"""`eos init`: a job, its settings and its test, to begin with."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eos.cli.options import AppDir
+from eos.cli.texts import command
+from eos.errors import ConfigError
+from eos.exits import ExitCode
+
+_JOB = '''"""{name}: copies what is not empty, in capitals."""
+
+from eos import InputRecord, Job, OutputRecord
+
+
+def transform(record: InputRecord) -> list[OutputRecord]:
+    """A pure function of the record: it may be applied again, and `eos verify` does so."""
+    if record.value is None:
+        return []
+    return [OutputRecord("{name}-out", record.value.upper(), key=record.key)]
+
+
+job = Job(
+    name="{name}",
+    inputs=["{name}-in"],
+    outputs=["{name}-out"],
+    transform=transform,
+    dead_letters="{name}-dead",  # for records that the transform raises for, with poison.policy = "dead-letter"
+)
+
+
+def sample_input(seed):  # for `eos prove`
+    return ((b"%d" % (number % 7), b"record %d of %d" % (number, seed)) for number in range(10**9))
+'''
+_SETTINGS = """# Settings of {name}. All there are: eos config describe
+[kafka]
+bootstrap_servers = "localhost:9092"
+
+[transaction]
+interval_ms = 100 # readers of the output wait for so long; longer is cheaper
+
+[poison]
+policy = "stop" # or "dead-letter", or "skip"
+"""
+_TEST = '''"""{name}, on a real Kafka: pytest starts one."""
+
+from eos.testing import KafkaCluster, assert_exactly_once
+from {module} import job
+
+
+def test_every_record_is_there_in_capitals_exactly_once(eos_cluster: KafkaCluster) -> None:
+    eos_cluster.create_topics(job, partitions=3)
+    eos_cluster.produce("{name}-in", [b"one", b"two"])
+    eos_cluster.run(job)
+    assert_exactly_once(job, eos_cluster, records=2)
+    assert {{record.value for record in eos_cluster.read_committed("{name}-out")}} == {{b"ONE", b"TWO"}}
+'''
+
+commands = typer.Typer()
+
+
+@command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
+def init(
+    *,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the job: small letters, digits and '_'.")],
+    app_dir: AppDir = Path(),
+) -> None:
+    """Write a job, its settings and its test, to begin with.
+
+    Makes NAME.py, NAME.toml and test_NAME.py; what is there already stays as it is.
+
+    Examples:
+      eos init orders
+      pytest test_orders.py                  # needs the extra: pip install 'eos-kafka[testing]'
+      eos local start && eos local topics orders:job
+      eos run orders:job --config orders.toml --local --start earliest
+    """
+    if not (name.isidentifier() and name.isascii() and name == name.lower()) or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a module. Fix: small letters, digits and '_', for example orders"
+        )
+    texts = {f"{name}.py": _JOB, f"{name}.toml": _SETTINGS, f"test_{name}.py": _TEST}
+    if there := [file for file in texts if (app_dir / file).exists()]:
+        raise ConfigError(
+            f"{', '.join(there)}: there already. Fix: another name, or another folder (--app-dir)"
+        )
+    for file, text in texts.items():
+        (app_dir / file).write_text(text.format(name=name, module=name))
+        typer.echo(file)
