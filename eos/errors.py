@@ -188,3 +188,7 @@ def reason_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - whatever its __str__ raises
         return type(error).__name__
+
+
+class EndedBySignal(SystemExit):
+    """Raised by a signal's handler, wherever the process is: in the import of the job's module, say, which has not called exit."""

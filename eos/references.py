@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from eos.errors import ConfigError, EosError, UsageError
+from eos.errors import ConfigError, EndedBySignal, EosError, UsageError
 
 T = TypeVar("T")
 
@@ -34,17 +34,8 @@ def code_of_the_job(what: str) -> Iterator[None]:
         ) from error
 
 
-def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
-    """The object of a kind that a reference names, for example the Job of ``jobs.refunds:job``.
-
-    ``app_dir`` is put in front of sys.path: a console script does not have the working directory there. ``title`` is the
-    kind's public name, for the message.
-
-    Raises:
-        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported, has a
-            syntax error, or misses a module that it imports.
-        UsageError: the module raises a class of eos when it is imported.
-    """
+def _split(reference: str) -> tuple[str, str]:
+    """The module and the name in it."""
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
         raise ConfigError(
@@ -56,6 +47,21 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
             f"{reference!r} names a file, and a module is asked for. Fix: {as_module}:{name}, in the folder from which Python can "
             "import it, or with --app-dir"
         )
+    return module_name, name
+
+
+def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
+    """The object of a kind that a reference names, for example the Job of ``jobs.refunds:job``.
+
+    ``app_dir`` is put in front of sys.path: a console script does not have the working directory there. ``title`` is the
+    kind's public name, for the message.
+
+    Raises:
+        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported, has a
+            syntax error, or misses a module that it imports.
+        UsageError: the module raises a class of eos when it is imported.
+    """
+    module_name, name = _split(reference)
     if str(app_dir) not in sys.path:
         sys.path.insert(0, str(app_dir))
     try:
@@ -77,6 +83,8 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
             f"{error.filename}, line {error.lineno}: {error.msg}, so the module {module_name!r} cannot be imported. Fix: correct "
             "the syntax there"
         ) from error
+    except EndedBySignal:
+        raise
     except SystemExit as error:  # it would end the command, with 0 for all that a caller can see
         raise ConfigError(
             f"the module {module_name!r} calls sys.exit({error.code!r}) when it is imported. Fix: put what it runs as a script "

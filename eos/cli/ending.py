@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from eos.errors import EndedBySignal
 from eos.exits import ExitCode
 
 
@@ -32,4 +33,4 @@ def end_with(code: ExitCode, message: str = "") -> NoReturn:
 def end_at_signal(number: int, frame: FrameType | None) -> NoReturn:
     """A handler that ends the process with the exit code that a shell reports for the signal."""
     del frame
-    raise SystemExit(128 + number)
+    raise EndedBySignal(128 + number)

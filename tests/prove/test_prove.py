@@ -111,8 +111,8 @@ def test_the_documents_loop_of_ones_own_is_tried_by_its_command_line(jobs: Path)
 @pytest.mark.parametrize(
     ("mistake", "anomaly"),
     [
-        ("no-transaction", "duplicated"),
-        pytest.param("offsets-outside", "duplicated", marks=pytest.mark.slow),
+        pytest.param("no-transaction", "duplicated", marks=pytest.mark.slow),
+        ("offsets-outside", "duplicated"),
         pytest.param("no-rewind", "lost", marks=pytest.mark.slow),
         pytest.param("no-comparison", "duplicated", marks=pytest.mark.slow),
         pytest.param("random-id", "duplicated", marks=pytest.mark.slow),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from eos.errors import ConfigError, FencedError, UsageError
+from eos.cli.ending import end_at_signal
+from eos.errors import ConfigError, EndedBySignal, FencedError, UsageError
 from eos.job import Job, check_topics
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.references import load_named
@@ -399,3 +401,17 @@ def test_function_that_cannot_be_called_ends_the_start_and_makes_no_record_poiso
 )
 def test_whatever_can_be_called_with_a_record_is_a_transform(transform: Any) -> None:
     job(transform=transform).bound()
+
+
+def test_signal_in_the_import_of_a_module_ends_the_process_as_a_signal(tmp_path: Path) -> None:
+    """It was called a module that calls sys.exit(143), with exit code 2."""
+    (tmp_path / "module_that_is_ended.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    before = signal.signal(signal.SIGTERM, end_at_signal)
+    try:
+        with pytest.raises(EndedBySignal) as ended:
+            load_named("module_that_is_ended:job", tmp_path, Job, "eos.Job")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
