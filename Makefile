@@ -25,7 +25,7 @@ demo: $(INSTALLED) ## a real broker, the refunds job, a worker killed inside a t
 	@$(BIN)/python -m jobs.demo
 
 # Four processes, each with a broker of its own: the tests wait as much as they compute.
-test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (17 minutes on 2 cores, containers included)
+test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (15 minutes on 2 cores, containers included)
 	@$(REAPED) $(BIN)/python -m pytest -n 4 --dist loadgroup --durations=15 --durations-min=10 -m "not slow"
 
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
