@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eos.check.transactions import TransactionDescription, TransactionsView
@@ -13,6 +12,7 @@ from eos.offsets import Partition
 from eos.settings import Settings
 
 _TIMEOUT_S = 10.0
+NOT_ASKED = "by a transaction that could not be asked for: {}"
 _NOT_LISTED = (
     "by a transaction that no coordinator lists: either this principal may not see it (Describe on its "
     "TransactionalId), or it hangs. See docs/RUNBOOK.md, 'The LSO is stuck'"
@@ -45,29 +45,39 @@ def held_back(
 
     The high watermarks were asked for before the last stable offsets.
     """
-    waiting = [partition for partition, lso in lsos.items() if lso < high_watermarks[partition]]
-    if not waiting:
+    if all(lso >= high_watermarks[partition] for partition, lso in lsos.items()):
         return ()
     timeout_s = max(1.0, min(_TIMEOUT_S, deadline.left_s))
-    transactions, unknown = list[TransactionDescription](), _NOT_LISTED
     try:
         with TransactionsView(settings, timeout_s=timeout_s) as view:
-            transactions = view.lingering()
+            return held_back_by(view.lingering(), lsos, high_watermarks)
     except EosError as error:
-        unknown = f"by a transaction that could not be asked for: {error}"
+        return held_back_by((), lsos, high_watermarks, NOT_ASKED.format(error))
+
+
+def held_back_by(
+    transactions: Iterable[TransactionDescription],
+    lsos: Mapping[Partition, int],
+    high_watermarks: Mapping[Partition, int],
+    unknown: str = _NOT_LISTED,
+) -> tuple[HeldBack, ...]:
+    """As `held_back`, of transactions that are known; ``unknown`` is said where it is none of them."""
+    known = [one for one in transactions if one.is_open]
 
     def by(partition: Partition) -> str:
-        named = ", ".join(_described(one) for one in transactions if partition in one.partitions)
+        named = ", ".join(_described(one) for one in known if partition in one.partitions)
         return f"by the open transaction of {named}" if named else unknown
 
-    return tuple(HeldBack(p, lsos[p], high_watermarks[p], by(p)) for p in waiting)
+    return tuple(
+        HeldBack(p, lso, high_watermarks[p], by(p)) for p, lso in lsos.items() if lso < high_watermarks[p]
+    )
 
 
 _PREPARED = ("PrepareCommit", "PrepareAbort")
 
 
 def _described(one: TransactionDescription) -> str:
-    since = "" if one.started_ms is None else f", open for {time.time() - one.started_ms / 1000:.0f} s"
+    since = "" if one.open_s is None else f", open for {one.open_s:.0f} s"
     text = (
         f"{one.transactional_id!r} (producer id {one.producer_id}, epoch {one.producer_epoch}{since}, "
         f"timeout {one.timeout_ms / 1000:g} s)"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eos.check.held_back import held_back
+from eos.check.held_back import NOT_ASKED, held_back_by
 from eos.check.transactions import TransactionDescription, TransactionsView
 from eos.deadline import Deadline
-from eos.errors import ConfigError, EosError
-from eos.group.committed import committed_offsets, fresh_reader
+from eos.errors import EosError
+from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata
 from eos.job import Declaration
 from eos.kafka.admin import Admin, Mark, Member
@@ -83,16 +82,27 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
     deadline = Deadline(timeout_s)
     admin = Admin.of(settings)
     group = settings.group_for(job.name)
-    partitions = ask(lambda s: admin.partitions(sorted(job.inputs), s), within_s=deadline.left_s)
-    if missing := sorted(set(job.inputs) - {p.topic for p in partitions}):
-        raise ConfigError(f"input topics do not exist: {', '.join(missing)}")
-    ends = ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, partitions, s), within_s=deadline.left_s)
-    lsos = ask(lambda s: admin.offsets_at(Mark.LAST_STABLE, partitions, s), within_s=deadline.left_s)
-    members = ask(lambda s: admin.members(group, s), within_s=deadline.left_s)
     with fresh_reader(settings, group, stable=False) as reader:
+        partitions = partitions_of(reader, sorted(job.inputs), timeout_s=deadline.left_s)
+        # First the ends: an LSO read afterwards is behind one only for what is open.
+        ends, lsos = (
+            offsets_at(settings, mark, partitions, admin=admin, timeout_s=deadline.left_s)
+            for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE)
+        )
+        members = ask(lambda s: admin.members(group, s), within_s=deadline.left_s)
         stored = committed_offsets(reader, partitions, timeout_s=deadline.left_s)
-    by = {one.partition: one.by for one in held_back(settings, lsos, ends, deadline)}
-    transactions, unknown = _transactions(job, settings, group)
+    mine = shard_prefix(job.name, group)
+    transactions: tuple[TransactionDescription, ...] | None = None
+    unknown: tuple[str, ...] = ()
+    try:
+        with TransactionsView(settings) as view:
+            known = view.describe(view.transactional_ids())
+        found = held_back_by(known.values(), lsos, ends)
+        transactions = tuple(known[name] for name in sorted(known) if name.startswith(mine))
+    except EosError as error:
+        found = held_back_by((), lsos, ends, NOT_ASKED.format(error))
+        unknown = (f"the transactions could not be asked for: {error}",)
+    by = {one.partition: one.by for one in found}
     readers = {p: member for member in members for p in member.partitions}
 
     def of(partition: Partition) -> PartitionStatus:
@@ -113,16 +123,3 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
 
 def _metadata(offset: Committed | None) -> OffsetMetadata | None:
     return None if offset is None else OffsetMetadata.parse(offset.metadata)
-
-
-def _transactions(
-    job: Declaration, settings: Settings, group: str
-) -> tuple[tuple[TransactionDescription, ...] | None, tuple[str, ...]]:
-    try:
-        with TransactionsView(settings) as view:
-            found: Mapping[str, TransactionDescription] = view.describe(
-                view.transactional_ids(shard_prefix(job.name, group))
-            )
-    except EosError as error:
-        return None, (f"the transactions could not be asked for: {error}",)
-    return tuple(found[name] for name in sorted(found)), ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class TransactionDescription:
     def is_open(self) -> bool:
         """Whether it holds back read_committed readers."""
         return self.state in _OPEN_STATES
+
+    @property
+    def open_s(self) -> float | None:
+        """For how long it has been open, by the clocks of the coordinator and of this process; None if it is not."""
+        return None if self.started_ms is None else time.time() - self.started_ms / 1000
 
 
 class TransactionsView:

@@ -16,6 +16,7 @@ from eos.observe import Board
 
 _WINDOW_S = 10.0  # of the rates
 _LINE_EVERY_S = 30.0
+_LOOK_EVERY_S = 0.5
 _HELD_BACK_S = 10.0
 
 log = logging.getLogger("eos.progress")
@@ -123,10 +124,15 @@ def moving(
         A function that brings the line up to date; it is called after each report.
     """
     figures = Figures(board)
-    lines, named = Deadline(_LINE_EVERY_S), False
+    lines, looks, named = Deadline(_LINE_EVERY_S), Deadline(0), False
 
     def show(update: Update) -> None:
-        nonlocal named
+        nonlocal looks, named
+        if (
+            not looks.passed
+        ):  # to add up all workers' reports at each report of each costs more with each worker
+            return
+        looks = Deadline(_LOOK_EVERY_S)
         processed, total = figures.read()
         # A full bar would say that all is done, but how much there is has not been measured yet.
         update(str(figures), processed, total if total > processed else 0)

@@ -11,6 +11,7 @@ import typer
 
 from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_declaration, load_settings
 from eos.cli.texts import command, print_table
+from eos.cli.transactions import plain
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def _print(name: str, found: JobStatus) -> None:
         if one.held_back:
             typer.echo(f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}")
     for transaction in found.transactions or ():
-        if transaction.is_open and transaction.started_ms is not None:
-            age_s = time.time() - transaction.started_ms / 1000
-            typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {age_s:.1f} s")
+        if transaction.open_s is not None:
+            open_s = transaction.open_s
+            typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
     for text in found.unknown:
         typer.echo(text)
 
@@ -136,17 +137,6 @@ def _plain(found: JobStatus) -> dict[str, Any]:
             }
             for one in found.partitions
         ],
-        "transactions": found.transactions
-        and [
-            {
-                "id": one.transactional_id,
-                "state": one.state,
-                "producer_id": one.producer_id,
-                "epoch": one.producer_epoch,
-                "started_ms": one.started_ms,
-                "partitions": sorted(map(str, one.partitions)),
-            }
-            for one in found.transactions
-        ],
+        "transactions": None if found.transactions is None else list(map(plain, found.transactions)),
         "unknown": list(found.unknown),
     }

@@ -69,7 +69,7 @@ def list_(
         if (one.is_open or not only_open) and (topic is None or topic in {p.topic for p in one.partitions})
     ]
     if as_json:
-        typer.echo(json.dumps([_plain(one) for one in found], indent=2))
+        typer.echo(json.dumps([plain(one) for one in found], indent=2))
         return
     rows = [(one.transactional_id, one.state, _open_for(one), _listed(one)) for one in found]
     print_table(("transactional.id", "state", "open for", "partitions"), rows)
@@ -227,7 +227,7 @@ def _advice(one: TransactionDescription, shard: Shard | None, *, has_members: bo
         return "to do: nothing, no transaction is open"
     if one.state.startswith("Prepare"):
         return "to do: wait, its end is decided; if it stays, see docs/RUNBOOK.md, 'The LSO is stuck'"
-    left_s = one.timeout_ms / 1000 - (time.time() - (one.started_ms or 0) / 1000)
+    left_s = one.timeout_ms / 1000 - (one.open_s or 0.0)
     by_timeout = f"the coordinator aborts it {f'in {left_s:.0f} s' if left_s > 0 else 'within seconds'}"
     if shard is None:
         return f"to do: its program ends it, or {by_timeout}"
@@ -248,7 +248,8 @@ def _listed(one: TransactionDescription) -> str:
     return ", ".join(map(str, sorted(one.partitions)))
 
 
-def _plain(one: TransactionDescription) -> dict[str, Any]:
+def plain(one: TransactionDescription) -> dict[str, Any]:
+    """A transaction, for JSON."""
     return {
         "id": one.transactional_id,
         "state": one.state,

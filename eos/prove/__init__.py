@@ -2,6 +2,7 @@
 
 from eos.prove.faults import Kind
 from eos.prove.judge import Verdict
-from eos.prove.proving import Proof, Trial, prove
+from eos.prove.proving import prove
+from eos.prove.trial import Proof, Trial
 
 __all__ = ["Kind", "Proof", "Trial", "Verdict", "prove"]

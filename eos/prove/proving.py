@@ -23,11 +23,9 @@ from eos.prove.judge import compared, judge
 from eos.prove.launch import fleet_of
 from eos.prove.nemesis import Injected, Nemesis
 from eos.prove.spark_fleet import SPARK_ENDS
-from eos.prove.trial import TRIAL_SETTINGS, OnSpark, Progress, Proof, Trial
+from eos.prove.trial import Progress, Proof, Trial
 from eos.settings import Settings
 from eos.testing.proxy import ApiKey, HoldProxy
-
-__all__ = ["TRIAL_SETTINGS", "Feed", "OnSpark", "Proof", "Trial", "prove"]
 
 _STARTED_S = 60.0
 _SPARK_S = 300.0  # for the same of Spark: Java machines on a busy machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from pydantic import BaseModel
 from pyspark.sql import DataFrame
@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame
 from eos.errors import UsageError
 from eos.job import Job, check_topics
 from eos.references import code_of_the_job
+from eos.settings import Settings
+from eos.spark.transform import records_transform
 
 FrameTransform = Callable[[DataFrame], DataFrame]
 Run = TypeVar("Run")
@@ -35,6 +37,18 @@ class Declared(Generic[Run]):
     transform_factory: Callable[[Run], FrameTransform] | None = None
     settings: type[BaseModel] | None = None
     applied: Job | None = None
+
+    @classmethod
+    def _applying(cls, job: Job, name: str, settings_of: Callable[[Run], Settings]) -> Self:
+        """A loop's job, with its transform applied to each record, and its own settings."""
+        return cls(
+            name=name,
+            inputs=job.inputs,
+            outputs=sorted(job.written_topics),
+            transform_factory=lambda run: records_transform(job, settings_of(run)),
+            settings=job.settings,
+            applied=job,
+        )
 
     def __post_init__(self) -> None:
         inputs, outputs = check_topics(self.name, self.inputs, self.outputs, also_read=self.read_topics)

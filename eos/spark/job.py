@@ -23,7 +23,6 @@ from eos.spark.plan import Commit, InputPlan
 from eos.spark.planning import plan_input
 from eos.spark.script import parser, run_submitted
 from eos.spark.source import read_snapshot
-from eos.spark.transform import records_transform
 
 log = logging.getLogger("eos.spark")
 
@@ -94,14 +93,7 @@ class SparkJob(Declared[SparkRun]):
             job: what `eos run` runs.
             name: of the batch; not the loop's, because both may run, each under its group.
         """
-        return cls(
-            name=name,
-            inputs=job.inputs,
-            outputs=sorted(job.written_topics),
-            transform_factory=lambda run: records_transform(job, run.all_settings),
-            settings=job.settings,
-            applied=job,
-        )
+        return cls._applying(job, name, lambda run: run.all_settings)
 
     def __post_init__(self) -> None:
         if self.snapshots:

@@ -22,7 +22,6 @@ from eos.spark.failures import input_gone
 from eos.spark.script import parser, run_submitted
 from eos.spark.source import read_stream
 from eos.spark.stream import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
-from eos.spark.transform import records_transform
 
 log = logging.getLogger("eos.spark")
 
@@ -51,14 +50,7 @@ class StreamJob(Declared[Settings]):
             job: what `eos run` runs.
             name: of the query; not the loop's, because both may run, each under its group.
         """
-        return cls(
-            name=name,
-            inputs=job.inputs,
-            outputs=sorted(job.written_topics),
-            transform_factory=lambda settings: records_transform(job, settings),
-            settings=job.settings,
-            applied=job,
-        )
+        return cls._applying(job, name, lambda settings: settings)
 
 
 @dataclass(frozen=True)

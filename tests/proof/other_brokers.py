@@ -20,6 +20,7 @@ from eos.local import LocalKafka
 from eos.prove import proving, tagged
 from eos.prove.audit import Audit
 from eos.prove.faults import Kind
+from eos.prove.trial import TRIAL_SETTINGS, Trial
 from eos.testing.proxy.frames import ApiKey
 from tests.proof.arena import BEFORE_VERIFICATION, JARS, UNVERIFIED, Arena, kafka_of, shared_arena
 from tests.proof.late_packets import REQUESTS, ours
@@ -68,7 +69,7 @@ def _tried(broker: str, mode: str, seed: int, directory: Path) -> Outcome:
     """A trial of `eos prove` on such a broker."""
     settings = settings_of(
         **{
-            **proving.TRIAL_SETTINGS,
+            **TRIAL_SETTINGS,
             "input.start": "earliest",
             "ownership.ordinal": 0,
             "ownership.mode": mode,
@@ -77,7 +78,7 @@ def _tried(broker: str, mode: str, seed: int, directory: Path) -> Outcome:
     )
     options = ["--set", f"ownership.mode={mode}"]
     options += ["--set", "ownership.instances=2"] if mode == "partition" else []
-    trial = proving.Trial(
+    trial = Trial(
         reference="eos.prove.tagged:job",
         app_dir=_REPOSITORY,
         options=options,

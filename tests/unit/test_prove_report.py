@@ -8,8 +8,8 @@ from pathlib import Path
 from eos.prove.faults import Kind
 from eos.prove.history import History
 from eos.prove.judge import Verdict
-from eos.prove.proving import Proof, Trial
 from eos.prove.report import replay_line
+from eos.prove.trial import Proof, Trial
 
 
 def test_the_replay_line_is_one_that_a_shell_reads_as_it_was_meant(tmp_path: Path) -> None:
