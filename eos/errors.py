@@ -5,6 +5,7 @@ EosError
 ├── UsageError                  fix the calling code
 ├── RecordError                 a record that no try will take: fix the record, the code or the topic
 │   ├── TransformError            the transform raised for an input record
+│   │   └── ProcessDiedError        the process died with an input record, again and again
 │   └── RecordRefusedError        the client or the cluster refuses an output record
 ├── RetriableError              make the same call again, a bounded number of times
 ├── AbortableError              abort, rewind, begin anew
@@ -92,6 +93,10 @@ class TransformError(RecordError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class ProcessDiedError(TransformError):
+    """The process died while one input record was transformed alone, again and again."""
 
 
 class RecordRefusedError(RecordError):

@@ -9,7 +9,7 @@ from operator import attrgetter, countOf, itemgetter
 from typing import Any, Literal
 
 from eos.deadletter import origin_of
-from eos.errors import TransformError, reason_of
+from eos.errors import ProcessDiedError, TransformError, reason_of
 from eos.events import Listener, RecordDeadLettered
 from eos.headers import UnreadableHeadersError
 from eos.offsets import Partition
@@ -89,6 +89,24 @@ class PoisonFilter:
                 return self._record_by_record(batch, type(error).__name__)
         return self._transform.records(batch, self._poison)
 
+    def died(self, record: InputRecord, deaths: int) -> list[OutputRecord]:
+        """The outputs of a record with which so many processes have died; its transform is not called.
+
+        Raises:
+            ProcessDiedError: the policy is ``stop``.
+        """
+        error = ProcessDiedError(
+            f"{record.topic}[{record.partition}] offset {record.offset}: {deaths} processes in a row died with this record alone "
+            "(out of memory, a crash of native code, an endless loop that was ended). Fix: the transform or its limits, and then "
+            "one start with poison.max_deaths = 0, which tries the record again; or poison.policy = 'dead-letter' or 'skip'",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        )
+        if self._policy == "stop":
+            raise error
+        return self._instead(record, error, f"{deaths} processes in a row died with it alone")
+
     def _tell_of_returned_letters(
         self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], topic: str
     ) -> None:
@@ -154,6 +172,10 @@ class PoisonFilter:
                 partition=record.partition,
                 offset=record.offset,
             ) from error
+        return self._instead(record, error, reason)
+
+    def _instead(self, record: InputRecord, error: Exception, reason: str) -> list[OutputRecord]:
         skipped = self._policy == "skip"
+        partition = Partition(record.topic, record.partition)
         self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped))
         return [] if skipped else [self._transform.dead_letter(record, error)]

@@ -9,6 +9,7 @@ It answers what the offset alone cannot:
 - How old is it, and how many partitions of the topic had an offset? Kafka deletes an offset some days after its commit, each
   separately in a group without members, and reports neither.
 - Which topic does it count in? A topic that is deleted and created anew begins at offset 0 again under the same name.
+- Was the input behind it taken up before, by owners that did not get past it? It may be what ended them.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class OwnershipMode(StrEnum):
     START = "start"  # older metadata of a start policy's offsets; every mode takes them over
 
 
-# Older metadata has no app and no topic.
+# Older metadata has no app and no topic. The attempt stands behind the owner's token, as a part of it to older versions.
 _FORM = re.compile(
-    r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11}) had=(0|[1-9]\d{0,9})"
-    r"(?: app=([A-Za-z0-9_-]+))?(?: topic=([A-Za-z0-9_-]+))?",
+    r"eos1 mode=(\w+) shard=(\S+) owner=(\w+?)(?:_([1-9]\d{0,4}))? commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11}) "
+    r"had=(0|[1-9]\d{0,9})(?: app=([A-Za-z0-9_-]+))?(?: topic=([A-Za-z0-9_-]+))?",
     re.ASCII,
 )
 
@@ -52,6 +53,8 @@ class OffsetMetadata:
             :mod:`eos.group.expiry`.
         app: the job's name; "" in older metadata.
         topic: the id of the topic that the offset counts in; "" in older metadata.
+        attempt: how far the search for a record behind this offset has come that ends its owners (`eos.session.suspects`); 0:
+            there is none.
     """
 
     mode: OwnershipMode
@@ -62,10 +65,12 @@ class OffsetMetadata:
     started_partitions: int = 0
     app: str = ""
     topic: str = ""
+    attempt: int = 0
 
     def __str__(self) -> str:
+        owner = f"{self.owner}_{self.attempt}" if self.attempt else self.owner
         text = (
-            f"eos1 mode={self.mode} shard={self.shard} owner={self.owner} commit={self.commit} at={self.at_s} "
+            f"eos1 mode={self.mode} shard={self.shard} owner={owner} commit={self.commit} at={self.at_s} "
             f"had={self.started_partitions}"
         )
         named = {"app": self.app, "topic": self.topic}
@@ -93,7 +98,7 @@ class OffsetMetadata:
         match = (_FORM.match if with_more else _FORM.fullmatch)(metadata)
         if match is None or match[1] not in set(OwnershipMode):
             return None
-        commit, at_s, started = map(int, match.group(4, 5, 6))
+        commit, at_s, started = map(int, match.group(5, 6, 7))
         return cls(
             OwnershipMode(match[1]),
             match[2],
@@ -101,6 +106,7 @@ class OffsetMetadata:
             commit,
             at_s,
             started,
-            app=match[7] or "",
-            topic=match[8] or "",
+            app=match[8] or "",
+            topic=match[9] or "",
+            attempt=int(match[4] or 0),
         )

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -104,6 +104,7 @@ class ConsumerClient:
         self._rebalanced = (
             False  # whether the rebalance callback that runs now has taken or given up partitions
         )
+        self._waiting: frozenset[Partition] = frozenset()  # see read_only()
         self._asked = False  # whether the group's coordinator has ever answered
         self._refused: ConfigError | None = None  # the connection, by the last event …
         self._refused_at = 0.0  # … since
@@ -174,6 +175,10 @@ class ConsumerClient:
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
         """Give partitions up in a cooperative rebalance."""
+        partitions = list(partitions)
+        if waiting := self._waiting.intersection(partitions):  # one that comes back would wait for ever
+            self._guard(Call.CONSUME, self._consumer.resume, bare(waiting))
+            self._waiting -= waiting
         self._guard(Call.CONSUME, self._consumer.incremental_unassign, bare(partitions))
         self._rebalanced = True
 
@@ -246,6 +251,13 @@ class ConsumerClient:
         wanted = list(partitions)
         found = self._guard(Call.CONSUME, self._consumer.position, bare(wanted))
         return positions_of(dict(zip(wanted, found, strict=True)), topic_ids)
+
+    def read_only(self, partitions: Collection[Partition]) -> None:
+        """Let every other partition that is read wait, and drop what was fetched of it; without any, none waits."""
+        assigned = self.assignment()
+        self._waiting = assigned.difference(partitions) if partitions else frozenset()
+        self._guard(Call.CONSUME, self._consumer.resume, bare(assigned - self._waiting))
+        self._guard(Call.CONSUME, self._consumer.pause, bare(self._waiting))
 
     def seek(self, positions: OffsetVector) -> None:
         """Go to these offsets, if the log still holds what was before them; what was fetched ahead is dropped."""

@@ -7,7 +7,7 @@ have stored what this owner committed last, offset metadata included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 
@@ -38,7 +38,9 @@ class OwnedOffsets:
         self._lost: dict[Partition, Committed | None] = {}
         self._at_takeover: dict[Partition, Committed | None] = {}
         self._pending: OffsetVector | None = None
-        self._sent_metadata: dict[str, str] = {}  # of the last commit that was sent, by topic
+        self._sent_metadata: dict[Partition, str] = {}  # of the last commit that was sent
+        # What a commit of this offset says of attempts at the input behind it; see `OffsetMetadata`.
+        self.attempt_at: Callable[[Partition, int], int] = lambda _partition, _offset: 0
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -110,16 +112,19 @@ class OwnedOffsets:
                 )
         self._pending = offsets
         self.metadata = self.metadata.next()
-        self._sent_metadata = {
-            topic: str(
-                replace(
-                    self.metadata,
-                    started_partitions=started_partitions[topic],
-                    topic=(topic_ids or {}).get(topic, ""),
-                )
+        by_topic = {
+            topic: replace(
+                self.metadata,
+                started_partitions=started_partitions[topic],
+                topic=(topic_ids or {}).get(topic, ""),
             )
             for topic in {partition.topic for partition in offsets}
         }
+        texts = {topic: str(metadata) for topic, metadata in by_topic.items()}
+        self._sent_metadata = {partition: texts[partition.topic] for partition in offsets}
+        for partition, offset in offsets.items():
+            if attempt := self.attempt_at(partition, offset):
+                self._sent_metadata[partition] = str(replace(by_topic[partition.topic], attempt=attempt))
         return {partition: self._ours(offsets, partition) for partition in offsets}
 
     def ended(self, outcome: Outcome) -> None:
@@ -225,9 +230,7 @@ class OwnedOffsets:
         return f"{partition}: the group has stored {_shown(stored_now)}, but this owner last committed {_shown(known)}"
 
     def _ours(self, offsets: OffsetVector, partition: Partition) -> Committed:
-        return Committed(
-            offsets[partition], self._sent_metadata[partition.topic], offsets.epoch_of(partition)
-        )
+        return Committed(offsets[partition], self._sent_metadata[partition], offsets.epoch_of(partition))
 
 
 def _parsed(stored: Committed | None) -> OffsetMetadata | None:

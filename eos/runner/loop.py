@@ -18,6 +18,7 @@ from eos.records import OutputBatch, OutputRecord
 from eos.runner.at_work import AtWork
 from eos.runner.refused import naming_its_input
 from eos.runner.slow_records import SlowRecords
+from eos.runner.transform_clock import TRANSFORM_CLOCK
 from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.transform import BoundTransform
@@ -134,14 +135,20 @@ class Loop:
         room = max(1, limit - self._records)
         wait_s = self._wait_s()
         batch = session.fetch(min(self._fetch_records, room), wait_s, min(_LINGER_S, wait_s))
-        if not batch:
+        if not batch or not session.announce():
             return
+        if session.idle:
+            self._clear()  # what was open has been committed before input is taken up that its owners may have died with
         began = time.monotonic()
         if self._first_at is None:
             self._first_at = began
         was_committing = session.committing
         with self._at_work.on(self._shard, batch), session.committing_at(self._late_at(began)):
-            outputs = self._filter.apply(batch)
+            if deaths := session.deaths():
+                outputs: Sequence[OutputBatch] | Sequence[OutputRecord] = self._filter.died(batch[0], deaths)
+            else:
+                with TRANSFORM_CLOCK.running(self._shard):
+                    outputs = self._filter.apply(batch)
         if session.committing and not was_committing:
             self._clear()
             self._first_at = began
@@ -188,7 +195,7 @@ class Loop:
         if self._first_at is None:
             return False
         return (
-            self._may_be_slow
+            self._each_by_itself
             or self._records >= self._limits.max_records
             or self._bytes >= self._limits.max_bytes
             or time.monotonic() - self._first_at >= self._fill_s
@@ -196,13 +203,13 @@ class Loop:
         )
 
     @property
-    def _may_be_slow(self) -> bool:
-        """Whether a transform took so long of late that nothing is open, or in flight, while the next one runs."""
-        return time.monotonic() < self._nothing_open_until
+    def _each_by_itself(self) -> bool:
+        """Whether nothing is open, or in flight, while a transform runs: one took long of late, or may end the process."""
+        return self._session.few_at_a_time or time.monotonic() < self._nothing_open_until
 
     def _far_ahead(self) -> bool:
         """Whether nothing more is transformed for the transaction after the one that is committing."""
-        return self._may_be_slow or self._records >= _MAX_AHEAD_RECORDS or self._due()
+        return self._each_by_itself or self._records >= _MAX_AHEAD_RECORDS or self._due()
 
     def _finish(self) -> None:
         """Commit what is there within the grace period; what is not answered by then is left to the next owner."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from eos.deadline import Deadline
 from eos.exits import ExitCode
+from eos.runner.transform_clock import NOT_RUNNING
 from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals, work
 
 _POLL_S = 0.2
@@ -49,15 +50,20 @@ class _Worker:
         self.lifeline: Connection | None = None
         self.ending: Ending | None = None
         self.started_at = self.reported_at = 0.0
+        self.transforming_since = multiprocessing.get_context("spawn").Value("d", NOT_RUNNING, lock=False)
+        self.died = False  # its last process, by a signal
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
+        self.transforming_since.value = NOT_RUNNING
         reports, theirs = context.Pipe(duplex=False)
         lifeline, their_lifeline = context.Pipe(duplex=True)
         settings = self.settings.once_started() if self.job_started.is_set() else self.settings
+        if self.died:
+            settings = settings.of_replacement()
         process = context.Process(
             target=work,
-            args=(self.plan, settings, theirs, their_lifeline),
+            args=(self.plan, settings, theirs, their_lifeline, self.transforming_since),
             name=f"eos-worker-{self.ordinal}",
         )
         # Ctrl-C reaches the whole terminal group; until a worker has its own handler, only the parent handles it.
@@ -77,6 +83,7 @@ class _Worker:
         """The exit status of the process, once it has ended; negative for a signal."""
         if self.process is None:
             return None
+        self._end_endless_transform()
         status = self.process.exitcode
         self._take_ending()
         if status is None and self.ending and time.monotonic() - self.reported_at > self._exit_s:
@@ -94,6 +101,22 @@ class _Worker:
     @property
     def _exit_s(self) -> float:
         return self.settings.shutdown.grace_s
+
+    def _end_endless_transform(self) -> None:
+        """Kill a process whose transform has not returned in time: the next owner counts it as a death."""
+        limit_ms, since = self.settings.poison.transform_timeout_ms, self.transforming_since.value
+        if limit_ms is None or since == NOT_RUNNING or self.process is None or not self.process.is_alive():
+            return
+        if (seconds := time.monotonic() - since) * 1000 > limit_ms:
+            log.error(
+                "worker %d: a call of the transform has not returned in %.1f s (poison.transform_timeout_ms = %d): killed. "
+                "Nothing is lost: what was open is aborted",
+                self.ordinal,
+                seconds,
+                limit_ms,
+            )
+            self.process.kill()
+            self.process.join(KILL_MARGIN_S)
 
     def _take_ending(self) -> None:
         with suppress(EOFError, OSError):
@@ -212,6 +235,7 @@ def _meaning(worker: _Worker, status: int) -> ExitCode:
 
 def _replace(worker: _Worker, ended_by: int, on_restart: Callable[[Restarted], None]) -> ExitCode:
     limits = worker.settings.workers
+    worker.died = worker.ending is None
     what = "was killed" if worker.ending is None else "alone was asked to stop"
     ran_s = time.monotonic() - worker.started_at
     worker.restarts = 1 if ran_s >= _STABLE_S else worker.restarts + 1

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from ctypes import c_double
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -20,6 +21,7 @@ from eos.events import Event, Listener, SessionOpened
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.references import load_named
+from eos.runner.transform_clock import TRANSFORM_CLOCK
 from eos.runner.worker import run
 from eos.settings import Settings
 
@@ -70,8 +72,12 @@ def stop_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def work(plan: Plan, settings: Settings, reports: Connection, lifeline: Connection) -> None:
+def work(
+    plan: Plan, settings: Settings, reports: Connection, lifeline: Connection, transforming_since: c_double
+) -> None:
     """A worker process: runs its shards, reports how it ended, and ends with that exit code."""
+    if settings.poison.transform_timeout_ms is not None:
+        TRANSFORM_CLOCK.share(transforming_since)
     with stop_signals() as stop:
         threading.Thread(
             target=_follow_parent, args=(lifeline, stop, settings.shutdown.grace_s), daemon=True
@@ -83,7 +89,7 @@ def work(plan: Plan, settings: Settings, reports: Connection, lifeline: Connecti
             code = ExitCode.DONE
         except EosError as error:
             code = exit_code_of(error)
-            if isinstance(error, TransformError):
+            if isinstance(error, TransformError) and error.__cause__ is not None:
                 log.warning("the transform raised", exc_info=error.__cause__)
             log.error("%s", error)  # noqa: TRY400 - the message says what to do; the trace says where in eos
             log.debug("where it was raised", exc_info=True)

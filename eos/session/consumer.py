@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 from eos.errors import RebalancedError, RetriableError, UnavailableError, UsageError
@@ -91,6 +91,7 @@ class ShardConsumer:
             hooks=hooks,
         )
         self._stalls = StallWatch(settings, shard=self._shard, listener=listener)
+        self._some_wait = False  # see read_only()
         self._polled_at = 0.0
 
     # --- life --------------------------------------------------------------------------------------
@@ -168,7 +169,8 @@ class ShardConsumer:
         client = self._require_client()
         self._assignment.clear_error()
         self._input_topics.check(self._assignment.known_topic_ids())
-        self._stalls.look(client, self.resume_positions)
+        if not self._some_wait:
+            self._stalls.look(client, self.resume_positions)
         self._refuse_offline(client)
         try:
             client.raise_event()
@@ -282,6 +284,17 @@ class ShardConsumer:
     def rewind_due(self) -> bool:
         """Whether the next fetch rewinds first, and hands out nothing before."""
         return self._handed_out.rewind_due or self._polling
+
+    @property
+    def at_end(self) -> frozenset[Partition]:
+        """The partitions that were read to their LSO since they were assigned, or since the last rewind."""
+        return frozenset(self._handed_out.at_end)
+
+    def read_only(self, partitions: Collection[Partition]) -> None:
+        """Read these partitions while all others wait, or all if it is none; each from its first record that is not committed."""
+        self._handed_out.void()
+        self._require_client().read_only(partitions)
+        self._some_wait = bool(partitions)
 
     def rewind_later(self) -> None:
         """Rewind at the end of the fetch that runs now, or of the next; its records are read again."""

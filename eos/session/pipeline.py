@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from eos.errors import AbortableError, Action, EosError, RebalancedError, ReopenError, UsageError
+from eos.kafka.consumer import Committed
 from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
 from eos.producer.transaction import Transaction
 from eos.records import InputBatch, OutputBatch, OutputRecord
+from eos.session.alone import ALONE
 from eos.session.overtime import Overtime
 from eos.session.session import Session
+from eos.session.suspects import FEW_RECORDS, Suspects
 
 # How often code of the caller is checked for running late: well within a transaction's timeout, and no more than needed.
 _LOOK_S = 1.0
 _LOOK_SHARE = 0.1  # of transaction.timeout_ms
+_OTHERS_S = 0.05  # between two looks whether all other sessions of the process wait
 
 
 class Work(NamedTuple):
@@ -44,12 +48,22 @@ class PipelinedSession(Session):
         self._fetched = InputBatch([])
         self._staged: list[Work] = []
         self.commit_seconds = 0.0  # of the last transaction
+        self._suspects = Suspects(
+            self._settings.poison.max_deaths,
+            self._owned.metadata.owner,
+            replaces_dead=self._settings.replaces_dead,
+        )
+        self._owned.attempt_at = self._suspects.attempt_at
+        # The only partitions that are read, while others wait; empty: none waits; None: partitions have come since.
+        self._read_alone: frozenset[Partition] | None = frozenset()
 
     def close(self, reason: str = "") -> None:
         """Leave in order: the commit in flight is waited for, an unfinished transaction aborted."""
         try:
             self._join_quietly()
+            self._withdraw()
         finally:
+            ALONE.release(self)
             try:
                 super().close(reason)
             finally:
@@ -78,7 +92,23 @@ class PipelinedSession(Session):
     ) -> InputBatch:
         """The next input records. A rebalance inside ends the open transaction and drops what is staged."""
         self._fetched = InputBatch([])
-        self._fetched = self._fetch(max_records or self._settings.input.fetch_records, timeout_s, linger_s)
+        max_records = max_records or self._settings.input.fetch_records
+        if self._suspects:
+            max_records = self._few_of(max_records)
+        if self._read_alone != self._suspects.alone and not self._let_others_wait():
+            return self._fetched
+        if not ALONE.begin(self):
+            self._stop.wait(timeout_s)
+            return self._fetched
+        fetched = self._fetch(max_records, timeout_s, linger_s)
+        if not fetched:
+            ALONE.end(self)
+        if self._read_alone != self._suspects.alone:
+            self._consumer.rewind_later()  # partitions have come or gone in this fetch, whose records it may hold
+        elif fetched:
+            self._fetched = fetched
+        elif self._suspects and self.idle:
+            self._to_renew |= self._suspects.finished(self._consumer.at_end)
         return self._fetched
 
     def stage(self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], records_in: int) -> None:
@@ -185,11 +215,92 @@ class PipelinedSession(Session):
             self._drop()
         super().recover(error)
 
+    # --- input that its owners did not get past; see eos.session.suspects ----------------------------------
+
+    @property
+    def few_at_a_time(self) -> bool:
+        """Whether each fetch is to be a transaction, with nothing transformed ahead of its commit."""
+        return self._suspects.few_at_a_time
+
+    def announce(self) -> bool:
+        """Before the records of the last fetch are transformed: commit that they are attempted, where that is to be said.
+
+        What is open is committed with it. Returns whether to go on; if not, the session ends, or rewinds.
+        """
+        due = self._suspects.unannounced(self._first_partition) if self._suspects else None
+        if not due:
+            return True
+        if self._stop.wait(self._suspects.pause_s(due)):
+            self._drop()
+            self._consumer.rewind_later()
+            return False
+        self.join()
+        self._suspects.announce(due)
+        try:
+            self._to_renew |= due
+            self.commit_soon()
+            self.join()
+            if left := self._to_renew & due:  # no transaction was open
+                self._commit_only(self._consumer.resume_positions.only(left))
+        except BaseException:
+            self._suspects.announce(due, announced=False)
+            raise
+        return True
+
+    def deaths(self) -> int:
+        """How many processes in a row died with the record that was fetched alone, if the policy is to decide on it; else 0."""
+        return self._suspects.deaths(self._first_partition) if self._suspects.alone else 0
+
+    @property
+    def _first_partition(self) -> Partition:
+        return Partition(self._fetched.topics[0], self._fetched.partitions[0])
+
+    def _few_of(self, records: int) -> int:
+        self._suspects.look()
+        if self._suspects.alone:
+            return 1
+        return min(records, FEW_RECORDS) if self._suspects.few_at_a_time else records
+
+    def _let_others_wait(self) -> bool:
+        """Read the partition whose records are taken alone, or all; not before what is open, here or elsewhere, is done."""
+        if not self.idle:
+            return False
+        ALONE.end(self)
+        if not self._suspects.alone:
+            ALONE.release(self)
+        elif not ALONE.claim(self):
+            self._suspects.look_on()
+            self._stop.wait(_OTHERS_S)
+            return False
+        self._read_alone = self._suspects.alone
+        self._consumer.read_only(self._read_alone)
+        return True
+
+    def _withdraw(self) -> None:
+        """The session ends in order: that it has taken input up was no attempt."""
+        said = self._suspects.withdraw(self._consumer.assignment)
+        if not said or self._producer.given_up():
+            return
+        self._drop()
+        self._abort(UsageError("the session was closed"))
+        with suppress(EosError):  # then it counts as one
+            self._commit_only(self._consumer.resume_positions.only(said))
+
+    def _note_committed(self, offsets: OffsetVector) -> None:
+        super()._note_committed(offsets)
+        self._suspects.committed(offsets)
+
     # --- rebalances; called by the consumer from inside fetch -----------------------------------------
 
     def before_assigned(self, partitions: Sequence[Partition]) -> None:
         self._join_quietly()
         super().before_assigned(partitions)
+
+    def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
+        super().on_assigned(stored)
+        self._suspects.taken_over(stored)
+        if self._read_alone:
+            self._read_alone = None
 
     def on_revoked(self, partitions: Sequence[Partition]) -> None:
         """End the transaction before the partitions go: their output without their offsets would be duplicates.
@@ -199,15 +310,19 @@ class PipelinedSession(Session):
         self._drop()
         try:
             self.join()
+            self._to_renew |= (withdrawn := self._suspects.withdraw(partitions))
             transaction = self._sealed()
             if transaction is not None:
                 transaction.commit()
                 self._note_committed(transaction.offsets)
+            elif withdrawn:
+                self._commit_only(self._consumer.resume_positions.only(withdrawn))
         except (AbortableError, ReopenError) as error:
             self._abort(error)
             # An abort that fails too leaves the commit unsettled, whatever its error was called: it may have happened.
             self._reopen_if_over()
         finally:
+            self._suspects.forget(partitions)
             super().on_revoked(partitions)
 
     def on_lost(self, partitions: Sequence[Partition]) -> None:
@@ -215,6 +330,7 @@ class PipelinedSession(Session):
         self._drop()
         self._join_quietly()
         self._abort(RebalancedError("partitions were lost"))
+        self._suspects.forget(partitions)
         super().on_lost(partitions)
 
     # --- inside ------------------------------------------------------------------------------------

@@ -335,11 +335,7 @@ class Session:
                 positions.only(p for p, offset in positions.items() if offset > resume.get(p, offset))
             )
         if offsets:
-            self._unsettled = transaction = self._producer.transaction()
-            with transaction:
-                transaction.add_offsets(offsets, self._consumer.group_metadata())
-            self._note_committed(offsets)
-            self._unsettled = None
+            self._commit_only(offsets)
         return bool(offsets)
 
     def look_whether_caught_up(self) -> None:
@@ -464,6 +460,13 @@ class Session:
         if due:
             self._passed_at = now
         return due
+
+    def _commit_only(self, offsets: OffsetVector) -> None:
+        self._unsettled = transaction = self._producer.transaction()
+        with transaction:
+            transaction.add_offsets(offsets, self._consumer.group_metadata())
+        self._note_committed(offsets)
+        self._unsettled = None
 
     def _due_offsets(self) -> OffsetVector:
         now = time.monotonic()

@@ -71,6 +71,7 @@ class Settings(BaseSettings):
     )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _replaces_dead: bool = PrivateAttr(default=False)
 
     @classmethod
     def load(
@@ -171,6 +172,17 @@ class Settings(BaseSettings):
         Where the offsets are gone now, the input topic was deleted and created anew, or the group was deleted.
         """
         return self.model_copy(update={"input": self.input.model_copy(update={"start": "fail"})})
+
+    @property
+    def replaces_dead(self) -> bool:
+        """Whether this process replaces one that a signal has ended; see `eos.session.suspects`."""
+        return self._replaces_dead
+
+    def of_replacement(self) -> Settings:
+        """The settings of a process that replaces one that a signal has ended."""
+        copy = self.model_copy()
+        copy._replaces_dead = True  # noqa: SLF001 - of this class
+        return copy
 
     def for_worker(self, index: int) -> Settings:
         """The settings of one of this machine's ``workers.count`` processes: ordinal x count + index.

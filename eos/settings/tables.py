@@ -288,7 +288,7 @@ class InputSettings(Table):
 
 
 class PoisonSettings(Table):
-    """What happens to a record whose transform raises."""
+    """What happens to a record whose transform raises, or ends the process."""
 
     policy: Annotated[Literal["stop", "dead-letter", "skip"], BeforeValidator(_lower)] = Field(
         default="stop", description="'stop', 'dead-letter' (to the job's topic, in the transaction) or 'skip'"
@@ -299,6 +299,20 @@ class PoisonSettings(Table):
         description="records in a row, of those that one owner reads, that may be poison; one more stops the job under every "
         "policy, for it is the transform that is wrong then",
     )
+    max_deaths: int = Field(
+        default=3,
+        ge=0,
+        le=9_999,
+        description="processes in a row that may die (out of memory, a crash of native code, killed) with one record alone before "
+        "poison.policy decides on it; 0: deaths are not counted",
+    )
+    transform_timeout_ms: int | None = Field(
+        default=None,
+        ge=100,
+        le=_MAX_MS,
+        description="milliseconds after which `eos run` kills a worker whose transform has not returned from the records of one "
+        "fetch, which counts as a death: more than those may take; never if not given",
+    )
 
 
 class WorkerSettings(Table):
@@ -308,7 +322,7 @@ class WorkerSettings(Table):
         default=1, ge=1, le=1_000, description="processes; the ordinal of process i is ordinal x count + i"
     )
     max_restarts: int = Field(
-        default=5, ge=0, description="restarts in a row of a process that a signal has ended, before all stop"
+        default=8, ge=0, description="restarts in a row of a process that a signal has ended, before all stop"
     )
     restart_backoff_ms: int = Field(
         default=500,

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from eos.check.held_back import held_back
+from eos.deadletter import died_with
 from eos.deadline import Deadline
-from eos.errors import UnavailableError, reason_of
+from eos.errors import ProcessDiedError, UnavailableError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.kafka.consumer import Committed
@@ -47,6 +48,8 @@ def verify(
     It reads the input below the group's committed offsets, applies the job's transform again, and compares the result
     with the read_committed output. It needs no marks in the records, it only reads, and it does not join the group. The
     job may be stopped, or run without new input; an open transaction on the output is waited for.
+
+    The transform is not called for a record whose dead letter says that processes died with it; a note says how many.
 
     The report judges what is committed. Input that is not processed yet is in it, too (`VerificationReport.complete`),
     with the transaction that holds it back, if there is one.
@@ -104,6 +107,9 @@ def verify(
             grown_from=grown_from or {},
             order=not why_not,
         ) as comparison:
+            if job.dead_letters and settings.poison.policy == "dead-letter":
+                letters = {p: log for p, log in written.items() if p.topic == job.dead_letters}
+                applied.died_with = {place for one in reader.records(letters) if (place := died_with(one))}
             read = reader.records(processed, lambda done, total: on_progress("input", done, total))
             for record in chain(*(archive or {}).values(), read):
                 records[Partition(record.topic, record.partition)] += 1
@@ -125,7 +131,7 @@ def verify(
         failed=applied.failed,
         problems=contradictions,
         examples=(*compared.examples, *applied.examples),
-        notes=tuple(_compacted(job, configs)),
+        notes=(*_compacted(job, configs), *applied.notes()),
         held_back=held_back(settings, lsos, state.high_watermarks, deadline),
         order=why_not or _how_compared(compared, by_batches=transform.takes_batches),
     )
@@ -190,8 +196,17 @@ class _Applied:
         self._transform, self._policy = transform, policy
         self.failed = 0
         self.examples: list[Example] = []
+        self.died_with: set[tuple[Partition, int]] = set()  # by their dead letters
+
+    def notes(self) -> Iterator[str]:
+        """What was taken on trust, in words."""
+        if self.died_with:
+            yield f"{len(self.died_with):,} records were not transformed here: their dead letters say that processes died with them"
 
     def to(self, record: InputRecord) -> list[OutputRecord]:
+        if self.died_with and (Partition(record.topic, record.partition), record.offset) in self.died_with:
+            died = ProcessDiedError("", topic=record.topic, partition=record.partition, offset=record.offset)
+            return [self._transform.dead_letter(record, died)]
         try:
             return self._transform.record(record)
         except OutputRefusedError:

@@ -37,7 +37,7 @@ from eos.session.session import Session
 from eos.settings import Settings
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import assert_exactly_once, create_topics, load, unique
-from tests.support.process_ends import end_process
+from tests.support.process_ends import DEADLY, end_process
 from tests.support.processes import Child, running_module
 from tests.support.settings import settings_of
 
@@ -133,7 +133,7 @@ class FaultJob:
     def expected(self, record: SeenRecord) -> list[Output]:
         """What the observer must find for an input record."""
         value = record.value or b""
-        if value.startswith((b"drop", b"poison")):
+        if value.startswith((b"drop", b"poison")) or value in DEADLY:
             return []
         return [(self.out, record.key, b"out " + value), (self.audit, None, b"audit " + value)]
 
@@ -164,6 +164,8 @@ class FaultJob:
         if self.pause_ms:
             time.sleep(self.pause_ms / 1000)
         kept = [(k, v or b"") for k, v in zip(batch.keys, batch.values, strict=True)]
+        for _, value in kept:
+            end_process(value)
         if poison := [v for _, v in kept if v.startswith(b"poison")]:
             msg = f"{poison[0]!r} is poison"
             raise ValueError(msg)

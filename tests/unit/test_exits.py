@@ -19,6 +19,7 @@ EXPECTED = {
     errors.RebalancedError: ExitCode.UNEXPECTED,
     errors.RecordError: ExitCode.POISON,
     errors.TransformError: ExitCode.POISON,
+    errors.ProcessDiedError: ExitCode.POISON,
     errors.ReopenError: ExitCode.UNEXPECTED,
     errors.TransactionExpiredError: ExitCode.UNEXPECTED,
     errors.UnprovenFenceError: ExitCode.UNEXPECTED,
@@ -43,8 +44,8 @@ def test_every_class_has_a_code_on_purpose() -> None:
 
 @pytest.mark.parametrize(("kind", "code"), EXPECTED.items())
 def test_error_ends_the_process_with_its_code(kind: type[EosError], code: ExitCode) -> None:
-    if kind is errors.TransformError:
-        error: EosError = errors.TransformError("no", topic="in", partition=0, offset=0)
+    if issubclass(kind, errors.TransformError):
+        error: EosError = kind("no", topic="in", partition=0, offset=0)
     else:
         error = kind("no")
     assert exit_code_of(error) is code

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,3 +54,18 @@ def test_almost_metadata_is_none(metadata: str) -> None:
 def test_no_two_owners_share_a_token() -> None:
     """Two sessions of one shard differ in nothing else, and the comparison after a reopen rests on it."""
     assert len({OffsetMetadata(OwnershipMode.GROUP, "#0") for _ in range(100)}) == 100
+
+
+@given(st.integers(1, 9_999))
+@CASES
+def test_attempt_is_read_back_and_is_a_part_of_the_owner_to_older_versions(attempt: int) -> None:
+    older = re.compile(
+        r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(\d+) at=(\d+) had=(\d+) app=([\w-]+)", re.ASCII
+    )
+    said = OffsetMetadata(OwnershipMode.GROUP, "#0", app="job")
+    tried = replace(said, attempt=attempt)
+    assert OffsetMetadata.parse(str(tried)) == tried
+    assert said.is_owner_of(str(tried))
+    match = older.fullmatch(str(tried))
+    assert match is not None
+    assert match[3] == f"{said.owner}_{attempt}"
