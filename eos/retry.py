@@ -92,14 +92,14 @@ def rule_for(call: Call, error: EosError) -> Rule:
     return resumed[0] if resumed else next(rule for rule in RULES if rule.action is Action.REDO)
 
 
-def ask(question: Callable[[float], T], *, within_s: float) -> T:
+def ask(question: Callable[[float], T], *, timeout_s: float) -> T:
     """The answer to a question about the cluster, which is asked with a timeout in seconds until it is answered.
 
     Raises:
-        UnavailableError: no answer in ``within_s``; its cause is the last try's error.
+        UnavailableError: no answer in ``timeout_s``; its cause is the last try's error.
         EosError: an error that no retry helps against.
     """
-    return resume(Call.METADATA, question, deadline=Deadline(within_s), slice_s=_ASK_S)
+    return resume(Call.METADATA, question, deadline=Deadline(timeout_s), slice_s=_ASK_S)
 
 
 def resume(

@@ -200,7 +200,7 @@ def _verify(progress: Progress, settings: Settings) -> VerificationReport:
     def on_progress(stage: str, done: int, total: int) -> None:
         progress.update(task, description=f"verify: {stage}", completed=done, total=total)
 
-    return verify(refunds.job, settings, deadline_s=_VERIFY_DEADLINE_S, on_progress=on_progress)
+    return verify(refunds.job, settings, timeout_s=_VERIFY_DEADLINE_S, on_progress=on_progress)
 
 
 def _described(progress: Progress, task: TaskID) -> Callable[[str], None]:

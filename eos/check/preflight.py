@@ -54,7 +54,7 @@ _SAFE_IN_SYNC = 2
 
 
 def preflight(
-    job: Declaration, settings: Settings, *, deadline_s: float = 30.0, one_machine: bool = False
+    job: Declaration, settings: Settings, *, timeout_s: float = 30.0, one_machine: bool = False
 ) -> list[str]:
     """Refuse to start on a cluster that does not fit; return warnings about one that is less safe than it could be.
 
@@ -67,7 +67,7 @@ def preflight(
             the credentials are refused, an output topic is diskless or has unclean leader elections, or, with ownership by
             partition, the group has or had members.
     """
-    deadline = Deadline(deadline_s)
+    deadline = Deadline(timeout_s)
     cluster = _Cluster(settings, deadline)
     brokers = cluster.brokers()
     topics = sorted(job.read_topics | job.written_topics)
@@ -76,7 +76,7 @@ def preflight(
         raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
     if settings.ownership.mode == "partition":
         group = settings.group_for(job.name)
-        refuse_members(cluster.admin, group, OwnershipMode.PARTITION, within_s=deadline.left_s)
+        refuse_members(cluster.admin, group, OwnershipMode.PARTITION, timeout_s=deadline.left_s)
     return [
         *_broker_limits(settings, cluster, brokers),
         *_broker_version(settings, deadline),

@@ -89,7 +89,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
             offsets_at(settings, mark, partitions, admin=admin, timeout_s=deadline.left_s)
             for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE)
         )
-        members = ask(lambda s: admin.members(group, s), within_s=deadline.left_s)
+        members = ask(lambda s: admin.members(group, s), timeout_s=deadline.left_s)
         stored = committed_offsets(reader, partitions, timeout_s=deadline.left_s)
     mine = shard_prefix(job.name, group)
     transactions: tuple[TransactionDescription, ...] | None = None

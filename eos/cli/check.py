@@ -46,7 +46,7 @@ def check(
     from eos.settings.binding import HasSettings, own_settings
 
     own_settings(cast("HasSettings", job), settings)
-    warnings = preflight(job, settings, deadline_s=PREFLIGHT_S, one_machine=local)
+    warnings = preflight(job, settings, timeout_s=PREFLIGHT_S, one_machine=local)
     for warning in warnings:
         typer.echo(warning)
     typer.echo(f"{job.name}: the cluster fits" + (f", with {len(warnings)} warning(s)" if warnings else ""))

@@ -116,8 +116,8 @@ def check_cluster(job: Declaration, settings: Settings, *, local: bool) -> None:
     """
     from eos.check.preflight import preflight
 
-    deadline_s = min(PREFLIGHT_S, settings.transaction.timeout_s)
-    for warning in preflight(job, settings, deadline_s=deadline_s, one_machine=local):
+    timeout_s = min(PREFLIGHT_S, settings.transaction.timeout_s)
+    for warning in preflight(job, settings, timeout_s=timeout_s, one_machine=local):
         log.warning("preflight: %s", warning)
 
 

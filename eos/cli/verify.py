@@ -59,8 +59,8 @@ def verify(
     complete: Annotated[
         bool, typer.Option("--complete", help="Fail with 5 unless all input is processed, to its very end.")
     ] = False,
-    deadline_s: Annotated[
-        float, typer.Option("--deadline", metavar="SECONDS", help="Give up after this.", min=1)
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Give up after this.", min=1)
     ] = _DEADLINE_S,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
@@ -96,7 +96,7 @@ def verify(
         report = verifying.verify(
             job,
             settings,
-            deadline_s=deadline_s,
+            timeout_s=timeout_s,
             on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
             input_from=begins[0],
             output_from=begins[1],

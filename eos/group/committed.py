@@ -52,7 +52,7 @@ def partitions_of(reader: ConsumerClient, topics: Sequence[str], *, timeout_s: f
         ConfigError: a topic does not exist.
         UnavailableError: no answer in ``timeout_s``.
     """
-    return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), within_s=timeout_s)
+    return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), timeout_s=timeout_s)
 
 
 def offsets_at(
@@ -73,7 +73,7 @@ def offsets_at(
         mark: the place in the log.
         partitions: whose.
         admin: the client that asks; by default the one that the process shares.
-        timeout_s: by default ``open_deadline_s`` of the settings.
+        timeout_s: by default ``open_timeout_s`` of the settings.
 
     Raises:
         UnavailableError: no answer in time.
@@ -82,8 +82,8 @@ def offsets_at(
     if not wanted:
         return OffsetVector()
     asked = admin or shared_admin(settings)
-    within_s = settings.open_deadline_s if timeout_s is None else timeout_s
-    return retry.ask(lambda slice_s: asked.offsets_at(mark, wanted, slice_s), within_s=within_s)
+    timeout_s = settings.open_timeout_s if timeout_s is None else timeout_s
+    return retry.ask(lambda slice_s: asked.offsets_at(mark, wanted, slice_s), timeout_s=timeout_s)
 
 
 def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *, timeout_s: float) -> None:

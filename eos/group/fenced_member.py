@@ -70,7 +70,7 @@ class FencedMember:
         self._seen_since = None
         # At once the group would show only the entry that fenced us.
         self._ask_at = now + _ASK_EVERY_S * 2 ** (len(self._fenced_at) - 1)
-        self._give_up_at = now + self._settings.open_deadline_s
+        self._give_up_at = now + self._settings.open_timeout_s
         return len(self._fenced_at)
 
     def may_join(self) -> bool:
@@ -95,7 +95,7 @@ class FencedMember:
                     f"group {self._group!r}: the coordinator did not list its members in time: {error}"
                 ) from error
             return False
-        self._give_up_at = now + self._settings.open_deadline_s
+        self._give_up_at = now + self._settings.open_timeout_s
         if self._instance_id not in living:
             self._fence = self._admin = None
             return True

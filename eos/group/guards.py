@@ -63,7 +63,7 @@ def refuse_foreign(
             )
 
 
-def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, within_s: float) -> None:
+def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, timeout_s: float) -> None:
     """Refuse a group that has members, or had some: for owners that are no members.
 
     Kafka deletes all offsets of a classic group ``offsets.retention.minutes`` after its last member has left, also offsets
@@ -72,9 +72,9 @@ def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, within_s: f
 
     Raises:
         ConfigError: names the members, or says how to move to another group.
-        UnavailableError: the cluster did not answer in ``within_s``.
+        UnavailableError: the cluster did not answer in ``timeout_s``.
     """
-    members, is_classic = retry.ask(lambda timeout_s: admin.group_shape(group, timeout_s), within_s=within_s)
+    members, is_classic = retry.ask(lambda slice_s: admin.group_shape(group, slice_s), timeout_s=timeout_s)
     if is_classic and not members:
         raise ConfigError(
             f"group {group!r} had members, and this job, which runs with '{mine}', will not be one: Kafka would delete "

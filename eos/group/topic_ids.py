@@ -53,14 +53,14 @@ class TopicIds:
             raise
         return {topic: shape.topic_id for topic, shape in shapes.items()}
 
-    def of(self, topics: Collection[str], *, within_s: float) -> dict[str, str]:
+    def of(self, topics: Collection[str], *, timeout_s: float) -> dict[str, str]:
         """The ids of topics that all existed a moment ago.
 
         Raises:
-            UnavailableError: no answer in ``within_s``.
+            UnavailableError: no answer in ``timeout_s``.
             ConfigError: a topic was deleted, or access was refused.
         """
-        deadline, appears = Deadline(within_s), Deadline(min(within_s, _MISSING_S))
+        deadline, appears = Deadline(timeout_s), Deadline(min(timeout_s, _MISSING_S))
 
         def ask(timeout_s: float) -> dict[str, str]:
             ids = self.now(topics, timeout_s)

@@ -62,7 +62,7 @@ class Server:
 
 
 def serve(
-    board: Board, settings: ObserveSettings, *, request_deadline_s: float = REQUEST_DEADLINE_S
+    board: Board, settings: ObserveSettings, *, request_timeout_s: float = REQUEST_DEADLINE_S
 ) -> Server | None:
     """Start answering, in threads of its own; None if no port is set. A client has the deadline for a whole request.
 
@@ -72,7 +72,7 @@ def serve(
     if settings.http_port is None:
         return None
     try:
-        http = _Http(settings.http_host, settings.http_port, board, request_deadline_s)
+        http = _Http(settings.http_host, settings.http_port, board, request_timeout_s)
     except OSError as error:
         raise _cannot_listen(settings.http_host, settings.http_port, error) from error
     return Server(http)
@@ -97,11 +97,11 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
 class _Http(ThreadingHTTPServer):
     daemon_threads = True  # a client that hangs does not hold up the process's end
 
-    def __init__(self, host: str, port: int, board: Board, request_deadline_s: float) -> None:
+    def __init__(self, host: str, port: int, board: Board, request_timeout_s: float) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
         self.board = board
-        self.request_deadline_s = request_deadline_s
+        self.request_timeout_s = request_timeout_s
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -121,10 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        self.request.settimeout(self.server.request_deadline_s)
+        self.request.settimeout(self.server.request_timeout_s)
         super().setup()
         # The timeout bounds each read; a client that sends a byte now and then is ended by the timer.
-        self._deadline = threading.Timer(self.server.request_deadline_s, self._hang_up)
+        self._deadline = threading.Timer(self.server.request_timeout_s, self._hang_up)
         self._deadline.daemon = True
         self._deadline.start()
 

@@ -138,11 +138,11 @@ class ShardProducer:
         return self._settings.transaction.timeout_s
 
     @property
-    def commit_deadline_s(self) -> float:
-        return self._settings.transaction.commit_deadline_s
+    def commit_timeout_s(self) -> float:
+        return self._settings.transaction.commit_timeout_s
 
     @property
-    def abort_deadline_s(self) -> float:
+    def abort_timeout_s(self) -> float:
         return min(_ABORT_DEADLINE_S, self.timeout_s)
 
     def given_up(self) -> bool:
@@ -304,7 +304,7 @@ class ShardProducer:
 
     def _ids_of(self, topics: Collection[str]) -> Mapping[str, str]:
         try:
-            return self._topic_ids.of(topics, within_s=min(_TOPIC_IDS_S, self.timeout_s / 2))
+            return self._topic_ids.of(topics, timeout_s=min(_TOPIC_IDS_S, self.timeout_s / 2))
         except UnavailableError as error:
             raise AbortableError(f"the ids of the input topics could not be read: {error}") from error
 
@@ -353,7 +353,7 @@ class ShardProducer:
             retry.resume(
                 Call.INIT,
                 client.init,
-                deadline=Deadline(self._settings.open_deadline_s),
+                deadline=Deadline(self._settings.open_timeout_s),
                 on_retry=self.on_retry,
             )
         except BaseException as error:
@@ -430,7 +430,7 @@ class ShardProducer:
         """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
         with fresh_reader(self._settings, group_id, stable=stable) as reader:
             return committed_offsets(
-                reader, partitions, timeout_s=self._settings.open_deadline_s, on_retry=self.on_retry
+                reader, partitions, timeout_s=self._settings.open_timeout_s, on_retry=self.on_retry
             )
 
     def _settle(self, outcome: Outcome) -> None:

@@ -76,9 +76,9 @@ class TransactionOwner(Protocol):
     @property
     def timeout_s(self) -> float: ...
     @property
-    def commit_deadline_s(self) -> float: ...
+    def commit_timeout_s(self) -> float: ...
     @property
-    def abort_deadline_s(self) -> float: ...
+    def abort_timeout_s(self) -> float: ...
     def given_up(self) -> bool:
         """Whether the process has to end now: a call is then not resumed."""
         ...
@@ -311,7 +311,7 @@ class Transaction:
         self.commit_sent = True
         self._move(TransactionState.COMMITTING)
         try:
-            self._resume_commit(self._owner.commit_deadline_s)
+            self._resume_commit(self._owner.commit_timeout_s)
         except (AbortableError, RecordError) as error:
             self.abort(error)
             if self.state is TransactionState.UNRESOLVED:
@@ -326,7 +326,7 @@ class Transaction:
         except BaseException as error:
             # A signal handler raised. After a sent commit no abort is allowed: the same commit is tried once more, for a short time.
             try:
-                self._resume_commit(self._owner.abort_deadline_s)
+                self._resume_commit(self._owner.abort_timeout_s)
             except BaseException as unanswered:
                 self._end(TransactionState.UNRESOLVED, unanswered)
                 raise error from unanswered
@@ -344,7 +344,7 @@ class Transaction:
         self._move(TransactionState.ABORTING)
         reasons = () if reason is None else (reason,)
         try:
-            self._resume(Call.ABORT, self._client.abort, self._owner.abort_deadline_s)
+            self._resume(Call.ABORT, self._client.abort, self._owner.abort_timeout_s)
         except BaseException as error:
             if reason is not None:
                 reason.add_note(f"the abort that followed failed too: {error}")

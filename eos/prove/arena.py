@@ -1,4 +1,4 @@
-"""Arena: a cluster that nobody else uses, with a proxy before each broker and the job's topics."""
+"""Arena: a cluster of its own, with a proxy before each broker and the job's topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """History: what the workers were told of their transactions, and whether that fits together.
 
 A worker writes each answer to its log before it goes on. The log outlives it, so that a commit which was confirmed to a
-process that is dead is known all the same; a commit that nobody was told of is unknown, and the offsets show what became of it.
+process that is dead is known all the same; a commit whose answer did not come is unknown, and the offsets show what became of it.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def judge(
     """
     against, group = list(others), next(iter(groups))
     try:
-        with TransactionsView(settings) as view:  # of any id: nobody else uses the cluster
+        with TransactionsView(settings) as view:  # of any id: the cluster has no other user
             Deadline(settles_s).wait_for(lambda: not view.lingering())
             against += [
                 f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
@@ -112,7 +112,7 @@ def compared(
         settings,
         group=group,
         order=order,
-        deadline_s=_DEADLINE_S,
+        timeout_s=_DEADLINE_S,
         input_from=inputs.archived,
         archive=inputs.archive,
     )

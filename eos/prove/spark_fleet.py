@@ -19,7 +19,7 @@ from eos.local.tagged import Tagged, tagged
 from eos.prove.instance import Instance, Worker
 from eos.prove.trial import OnSpark, Trial
 
-_TOKEN = "PROVED_INSTANCE"  # noqa: S105 - the name of a variable: processes inherit it, whoever their parent is
+_TOKEN = "PROVED_INSTANCE"  # noqa: S105 - the name of a variable: processes inherit it, from any parent
 _DRIVER, _JAVA, _EXECUTOR, _TASK = "driver", "driver's Java machine", "executor", "task"
 _KINDS = {
     "org.apache.spark.executor.CoarseGrainedExecutorBackend": _EXECUTOR,

@@ -64,7 +64,7 @@ def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
     # Short slices: a refused connection is reported when the first of them is over.
     return retry.resume(
         Call.METADATA,
-        lambda timeout_s: admin.partitions(job.inputs, timeout_s),
+        lambda slice_s: admin.partitions(job.inputs, slice_s),
         deadline=Deadline(_METADATA_S),
         slice_s=1.0,
     )

@@ -141,7 +141,7 @@ class Assignment:
         positions = stored_positions(committed).merged(
             OffsetVector(dict.fromkeys(new, 0), topic_ids=topic_ids)
         )
-        refuse_truncated(self._settings, self._group, positions, timeout_s=self._settings.open_deadline_s)
+        refuse_truncated(self._settings, self._group, positions, timeout_s=self._settings.open_timeout_s)
         self._handed_out.own(positions)
         if self._hooks is not None:
             self._hooks.on_assigned(stored)
@@ -192,15 +192,15 @@ class Assignment:
 
     def _committed(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
         """The committed offsets; one without an offset is new to its topic, by what is stored for the topic's others."""
-        client, within_s = self._client(), self._settings.open_deadline_s
-        committed = committed_offsets(client, partitions, timeout_s=within_s)
+        client, timeout_s = self._client(), self._settings.open_timeout_s
+        committed = committed_offsets(client, partitions, timeout_s=timeout_s)
         if not (missing := [p for p in partitions if p not in committed]):
             return committed
         topics = {partition.topic for partition in missing}
         # Not asked of the consumer: inside a callback of its own that would end the process (DESIGN.md, 68).
         with fresh_reader(self._settings, self._group, stable=True) as reader:
-            known = partitions_of(reader, sorted(topics), timeout_s=within_s)
-        stored = committed_offsets(client, known, timeout_s=within_s)
+            known = partitions_of(reader, sorted(topics), timeout_s=timeout_s)
+        stored = committed_offsets(client, known, timeout_s=timeout_s)
         refuse_expired(self._settings, missing, stored, client)
         return committed | {p: stored[p] for p in missing if p in stored}
 

@@ -48,11 +48,11 @@ class CatchUp:
     def __init__(
         self, settings: Settings, group: str, topics: Sequence[str], only: Sequence[Partition] | None = None
     ) -> None:
-        self._deadline_s = settings.held_back_deadline_s
+        self._timeout_s = settings.held_back_timeout_s
         self._admin = Admin.of(settings)
         # A client of its own: on the loop's, the questions would wait behind its fetches.
         self._client = lone_reader(settings, group, stable=True)
-        deadline = Deadline(settings.open_deadline_s)
+        deadline = Deadline(settings.open_timeout_s)
         try:
             if only is None:
                 only = partitions_of(self._client, topics, timeout_s=deadline.left_s)
@@ -146,7 +146,7 @@ class CatchUp:
             for p, lso in held_back.items()
         }
         for partition, (lso, since) in self._stands.items():
-            if now - since > self._deadline_s:
+            if now - since > self._timeout_s:
                 end = self._ends[partition]
                 raise UnavailableError(
                     f"{partition}: {end - lso} offsets are held back. The last stable offset has stood at {lso} for "

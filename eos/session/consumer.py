@@ -109,7 +109,7 @@ class ShardConsumer:
         try:
             if self._given is not None:
                 admin = Admin.of(self._settings)
-                refuse_members(admin, self._group, self._mode, within_s=self._settings.open_deadline_s)
+                refuse_members(admin, self._group, self._mode, timeout_s=self._settings.open_timeout_s)
             partitions, stored = apply_start_policy(
                 self._settings,
                 self._topics,

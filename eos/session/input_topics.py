@@ -25,13 +25,13 @@ class InputTopics:
     def __init__(self, settings: Settings, topics: Sequence[str]) -> None:
         self._topics = tuple(topics)
         self._topic_ids = TopicIds(settings)
-        self._deadline_s = settings.open_deadline_s
+        self._timeout_s = settings.open_timeout_s
         self._ask_at = time.monotonic() + _ASK_EVERY_S
         self._missing_before = False
 
     def ids_of(self, topics: Collection[str]) -> dict[str, str]:
         """The ids of topics that partitions are taken over of; see `TopicIds.of` for what it raises."""
-        return self._topic_ids.of(topics, within_s=self._deadline_s)
+        return self._topic_ids.of(topics, timeout_s=self._timeout_s)
 
     def ask_soon(self) -> None:
         """An error says that a topic may be missing. It comes once; then the group assigns no partition of the topic."""

@@ -74,7 +74,7 @@ def apply_start_policy(
         OffsetGapError: a topic was deleted and created anew since its offsets were committed.
         UnavailableError: the cluster did not answer in time, or other instances came in between until then.
     """
-    deadline = Deadline(settings.open_deadline_s)
+    deadline = Deadline(settings.open_timeout_s)
     tries = 0
 
     def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
@@ -152,7 +152,7 @@ def _commit_first(
         missing = _not_started(partitions, stored)
         if not missing:
             return
-        topic_ids = TopicIds(settings).of(set(_topics_of(missing)), within_s=settings.open_deadline_s)
+        topic_ids = TopicIds(settings).of(set(_topics_of(missing)), timeout_s=settings.open_timeout_s)
         positions = OffsetVector(_first_offsets(missing, settings), topic_ids=topic_ids)
         # Of no member: the reader's metadata would have its group.instance.id, which the group may still know as another member.
         no_member = ConsumerClient(consumer_config(settings, reader.group_id, None))
@@ -177,14 +177,14 @@ def _first_offsets(partitions: Sequence[Partition], settings: Settings) -> dict[
 def _stored(
     settings: Settings, topics: Sequence[str], reader: ConsumerClient
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
-    partitions = partitions_of(reader, topics, timeout_s=settings.open_deadline_s)
-    stored = committed_offsets(reader, partitions, timeout_s=settings.open_deadline_s)
+    partitions = partitions_of(reader, topics, timeout_s=settings.open_timeout_s)
+    stored = committed_offsets(reader, partitions, timeout_s=settings.open_timeout_s)
     if stored and (
         missing := [p for p in partitions if p not in stored]
     ):  # one answer may lack what the next has
-        stored |= committed_offsets(reader, missing, timeout_s=settings.open_deadline_s)
+        stored |= committed_offsets(reader, missing, timeout_s=settings.open_timeout_s)
     if expected := stored_topic_ids(stored):
-        refuse_recreated(expected, TopicIds(settings).of(set(topics), within_s=settings.open_deadline_s))
+        refuse_recreated(expected, TopicIds(settings).of(set(topics), timeout_s=settings.open_timeout_s))
     listed = Counter(partition.topic for partition in partitions)
     for topic, started in count_started(stored).items():
         if listed[topic] < started:  # a broker whose metadata are behind; the rest would never be read

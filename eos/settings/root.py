@@ -145,7 +145,7 @@ class Settings(BaseSettings):
         return self.ownership.ordinal or 0
 
     @property
-    def open_deadline_s(self) -> float:
+    def open_timeout_s(self) -> float:
         """Seconds to wait for another owner's transaction to end before the offsets can be read.
 
         The coordinator ends it after its timeout; a group member must poll again before that costs it
@@ -157,7 +157,7 @@ class Settings(BaseSettings):
         return wait_ms / 1000
 
     @property
-    def held_back_deadline_s(self) -> float:
+    def held_back_timeout_s(self) -> float:
         """Seconds to wait for a transaction of another writer, which its coordinator ends after its own timeout."""
         return (self.input.held_back_deadline_ms or self.transaction.timeout_ms + _EXPIRY_SCAN_MS) / 1000
 

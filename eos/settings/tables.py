@@ -163,7 +163,7 @@ class TransactionSettings(Table):
         return self.interval_ms / 1000
 
     @property
-    def commit_deadline_s(self) -> float:
+    def commit_timeout_s(self) -> float:
         """A commit may first have to deliver what is queued, and that ends with the transaction's timeout."""
         return (self.commit_deadline_ms or self.timeout_ms) / 1000
 

@@ -209,7 +209,7 @@ class ExactlyOnceBatch:
         Beyond the end is fine: another run went on from there.
         """
         with fresh_reader(self._settings, plan.group, stable=True) as reader:
-            stored = committed_offsets(reader, plan.ends, timeout_s=self._settings.open_deadline_s)
+            stored = committed_offsets(reader, plan.ends, timeout_s=self._settings.open_timeout_s)
         for one in plan:
             found = stored.get(one.partition)
             if found is None or found.offset < one.end:

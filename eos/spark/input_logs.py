@@ -14,11 +14,11 @@ from eos.settings import Settings
 
 
 class InputLogs:
-    """Asks until ``open_deadline_s`` have passed; then it is an UnavailableError."""
+    """Asks until ``open_timeout_s`` have passed; then it is an UnavailableError."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._within_s = settings.open_deadline_s
+        self._timeout_s = settings.open_timeout_s
 
     @cached_property
     def admin(self) -> Admin:
@@ -31,16 +31,16 @@ class InputLogs:
 
     def partitions(self, topic: str) -> list[Partition]:
         """All partitions of a topic; a ConfigError if there is none."""
-        return retry.ask(lambda timeout_s: self.admin.partitions([topic], timeout_s), within_s=self._within_s)
+        return retry.ask(lambda slice_s: self.admin.partitions([topic], slice_s), timeout_s=self._timeout_s)
 
     def ids_now(self, topics: Collection[str]) -> Mapping[str, str]:
         """The ids of the topics that exist. What is read after it counts in these topics, or its commit is refused."""
         ids = TopicIds(self._settings)
-        return retry.ask(lambda timeout_s: ids.now(topics, timeout_s), within_s=self._within_s)
+        return retry.ask(lambda slice_s: ids.now(topics, slice_s), timeout_s=self._timeout_s)
 
     def ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """The ids of topics that all existed a moment ago; a ConfigError if one was deleted."""
-        return TopicIds(self._settings).of(topics, within_s=self._within_s) if topics else {}
+        return TopicIds(self._settings).of(topics, timeout_s=self._timeout_s) if topics else {}
 
     def refuse_recreated(self, expected: Iterable[tuple[str, str]]) -> None:
         """An OffsetGapError if a topic's id is no longer the expected one; a ConfigError if there is no such topic."""

@@ -63,7 +63,7 @@ class LedgerEntry:
     at_s: int = field(default=0, compare=False)
 
     def is_said_by(self, other: LedgerEntry | None) -> bool:
-        """Whether the other one says the same of batches and shards, whoever committed it."""
+        """Whether the other one says the same of batches and shards, committed by any owner."""
         return other is not None and replace(self, content=other.content, owner=other.owner) == other
 
     @classmethod

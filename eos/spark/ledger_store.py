@@ -89,7 +89,7 @@ class LedgerStore:
             UnavailableError: no answer in time, or a transaction stayed pending.
         """
         wanted = partitions or (self.partition,)
-        return committed_offsets(reader, wanted, timeout_s=self.settings.open_deadline_s)
+        return committed_offsets(reader, wanted, timeout_s=self.settings.open_timeout_s)
 
     def read(self, shards: Iterable[int]) -> dict[int, Committed]:
         """What these shards' groups have stored; shards without an entry are left out.
@@ -135,7 +135,7 @@ class LedgerStore:
             ConfigError: an input topic does not exist.
         """
         with self.reader(0, stable=True) as reader:
-            wanted = partitions or partitions_of(reader, self.inputs, timeout_s=self.settings.open_deadline_s)
+            wanted = partitions or partitions_of(reader, self.inputs, timeout_s=self.settings.open_timeout_s)
             return self.stored(reader, wanted)
 
     def replace(

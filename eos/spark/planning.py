@@ -61,7 +61,7 @@ def plan_input(
     group = settings.group_for(app)
     mode = OwnershipMode(commit)
     logs = InputLogs(settings)
-    refuse_members(logs.admin, group, mode, within_s=settings.open_deadline_s)
+    refuse_members(logs.admin, group, mode, timeout_s=settings.open_timeout_s)
     with fresh_reader(settings, group, stable=True) as reader:
         # First: offsets and ends that are read later count in this topic, or the commit is refused.
         topic_ids = logs.ids_now(topics)
@@ -72,7 +72,7 @@ def plan_input(
         # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
         limit = settings.spark.max_records_per_partition
         ranges = tuple(_ranges(partitions, positions, topic_ids, logs, limit))
-        refuse_truncated(settings, group, positions, timeout_s=settings.open_deadline_s)
+        refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)
         due = _due_for_renewal(settings, partitions, stored, ranges, mode, app=app)
         if due and not preview:
             started = count_started(stored)

@@ -196,7 +196,7 @@ def _refuse_idle_kill(conf: _Conf, settings: Settings) -> None:
         if not conf.is_true(f"{prefix}.killOnIdleTimeout"):
             continue
         idle_s = _seconds(conf.get(f"{prefix}.idleTimeoutSeconds", "0"))
-        longest_s = max(settings.twin_wait_s, settings.transaction.commit_deadline_s)
+        longest_s = max(settings.twin_wait_s, settings.transaction.commit_timeout_s)
         if 0 < idle_s <= longest_s:
             raise ConfigError(
                 f"{prefix}.idleTimeoutSeconds = {idle_s:g} with {prefix}.killOnIdleTimeout = true would kill a task "

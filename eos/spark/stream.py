@@ -197,7 +197,7 @@ class ExactlyOnceSink:
         store = self._store
         warn_of_session(frame.sparkSession, store.settings)
         with store.reader(0, stable=False) as reader:
-            reader.partitions_of(self._outputs, store.settings.open_deadline_s)
+            reader.partitions_of(self._outputs, store.settings.open_timeout_s)
 
     def _marks(self, plan: BatchPlan, query: RunningQuery) -> OffsetVector:
         """Where the batch ends, in topics and logs that are those of the batch before; unless a person accepts others."""

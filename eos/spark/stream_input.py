@@ -82,6 +82,6 @@ def checked_input(
     stable = logs.at(Mark.LAST_STABLE, ends)
     # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
-    refuse_truncated(settings, group, stored_positions(doubtful), timeout_s=settings.open_deadline_s)
+    refuse_truncated(settings, group, stored_positions(doubtful), timeout_s=settings.open_timeout_s)
     epochs = {p: epoch for p in ends if (epoch := stable.epoch_of(p)) is not None}
     return OffsetVector(ends, epochs, topic_ids)

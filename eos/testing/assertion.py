@@ -16,7 +16,7 @@ def assert_exactly_once(
     where: KafkaCluster | Settings,
     *,
     records: int | None = None,
-    deadline_s: float = _DEADLINE_S,
+    timeout_s: float = _DEADLINE_S,
     order: bool | None = None,
 ) -> VerificationReport:
     """Fail unless, for each input partition, committed offset = c ⇔ the output is exactly f(input[0:c]).
@@ -31,7 +31,7 @@ def assert_exactly_once(
         where: the cluster of the test, or the settings that the job ran with (another group, a poison policy).
         records: how many input records must have been processed; default: at least one, because nothing compared
             with nothing is equal, too.
-        deadline_s: seconds for settling and reading.
+        timeout_s: seconds for settling and reading.
         order: False where the job orders its outputs itself (a batch function that returns several batches for one
             topic); see ``eos.verify``.
 
@@ -45,7 +45,7 @@ def assert_exactly_once(
     """
     __tracebackhide__ = True  # pytest shows the test's line
     settings = where.settings(job) if isinstance(where, KafkaCluster) else where
-    report = verify(job, settings, deadline_s=deadline_s, order=order)
+    report = verify(job, settings, timeout_s=timeout_s, order=order)
     if report.differs:
         raise AssertionError(f"job {job.name!r} is not exactly-once:\n{_text(report)}")
     if records is None and not report.records:

@@ -170,7 +170,7 @@ class KafkaCluster:
         return self._groups.get(job.name, job.name)
 
     def produce(
-        self, topic: str, records: Iterable[bytes | OutputRecord], deadline_s: float = _DEADLINE_S
+        self, topic: str, records: Iterable[bytes | OutputRecord], timeout_s: float = _DEADLINE_S
     ) -> int:
         """Produce values (bytes), or whole records, outside of any transaction; returns how many.
 
@@ -186,9 +186,9 @@ class KafkaCluster:
                     raise UsageError(f"produce({topic!r}, …): a record is for {record.topic!r}")
                 yield record
 
-        return produce_plain(self._client(), checked(), timeout_s=deadline_s)
+        return produce_plain(self._client(), checked(), timeout_s=timeout_s)
 
-    def read_committed(self, *names: str, deadline_s: float = _DEADLINE_S) -> list[InputRecord]:
+    def read_committed(self, *names: str, timeout_s: float = _DEADLINE_S) -> list[InputRecord]:
         """All records of topics as a separate read_committed consumer sees them, by partition and offset.
 
         Waits until no transaction is open: the last stable offset has reached the high watermark.
@@ -196,31 +196,31 @@ class KafkaCluster:
         Raises:
             UnavailableError: a transaction stays open until the deadline. The message names the partition.
         """
-        with self._reader(unique("reader"), deadline_s) as reader:
+        with self._reader(unique("reader"), timeout_s) as reader:
             return sorted(reader.records(reader.settled(reader.partitions(names))), key=lambda one: one[:3])
 
     def committed(
-        self, group: str | Declaration, *names: str, deadline_s: float = _DEADLINE_S
+        self, group: str | Declaration, *names: str, timeout_s: float = _DEADLINE_S
     ) -> OffsetVector:
         """The next offset of each input partition, as the group has committed it; those without are left out.
 
         Args:
             group: a group, or a job.
             names: the topics; default: the job's inputs, or for a group every topic.
-            deadline_s: seconds to wait while a transaction on these offsets is pending.
+            timeout_s: seconds to wait while a transaction on these offsets is pending.
         """
         if isinstance(group, str):
             wanted, group_id = list(names) or topics.existing_topics(self._client()), group
         else:
             wanted, group_id = list(names or group.inputs), self.group_of(group)
-        with self._reader(group_id, deadline_s) as reader:
+        with self._reader(group_id, timeout_s) as reader:
             found = reader.committed(reader.partitions(wanted)) if wanted else {}
         return OffsetVector({partition: committed.offset for partition, committed in found.items()})
 
     # -- jobs
 
     def run(
-        self, job: Job, settings: Settings | None = None, *, deadline_s: float = _DEADLINE_S
+        self, job: Job, settings: Settings | None = None, *, timeout_s: float = _DEADLINE_S
     ) -> RunningJob:
         """Run a job until it has processed and committed what its input holds at the beginning.
 
@@ -229,12 +229,12 @@ class KafkaCluster:
             UnavailableError: it has not caught up in time.
         """
         run = RunningJob(job, settings or self.settings(job), until_caught_up=True)
-        run.wait(deadline_s)
+        run.wait(timeout_s)
         return run
 
     @contextmanager
     def running(
-        self, job: Job, settings: Settings | None = None, *, deadline_s: float = _DEADLINE_S
+        self, job: Job, settings: Settings | None = None, *, timeout_s: float = _DEADLINE_S
     ) -> Iterator[RunningJob]:
         """Run a job while the block runs: have accidents meanwhile. Leaving the block stops it in order.
 
@@ -246,9 +246,9 @@ class KafkaCluster:
             yield run
         except BaseException:
             with suppress(EosError):  # the block's own error goes on
-                run.stop(deadline_s)
+                run.stop(timeout_s)
             raise
-        run.stop(deadline_s)
+        run.stop(timeout_s)
 
     # -- accidents
 
@@ -294,8 +294,8 @@ class KafkaCluster:
     def _client(self) -> dict[str, object]:
         return client_config(self.settings())
 
-    def _reader(self, group: str, deadline_s: float) -> LogReader:
-        return LogReader(self.settings(), group, Deadline(deadline_s))
+    def _reader(self, group: str, timeout_s: float) -> LogReader:
+        return LogReader(self.settings(), group, Deadline(timeout_s))
 
 
 def unique(name: str) -> str:

@@ -38,36 +38,36 @@ class RunningJob:
         """How many input records the job knows to be committed; for the proof, look from outside."""
         return sum(event.records_in for event in self.events if isinstance(event, TransactionCommitted))
 
-    def wait_for_records(self, count: int, deadline_s: float = 60.0) -> None:
+    def wait_for_records(self, count: int, timeout_s: float = 60.0) -> None:
         """Wait until so many input records are committed: the moment for an accident in the middle of the work.
 
         Raises:
             EosError: the job's own, if it ended by one.
             UnavailableError: it did not get there in time, or ended before.
         """
-        Deadline(deadline_s).wait_for(lambda: self.committed_records >= count or not self._thread.is_alive())
+        Deadline(timeout_s).wait_for(lambda: self.committed_records >= count or not self._thread.is_alive())
         if self.committed_records < count:
             self._raise_error()
             raise UnavailableError(
                 f"job {self._name!r} has committed {self.committed_records} of {count} records{self._latest()}"
             )
 
-    def stop(self, deadline_s: float = 60.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         """Ask it to end in order, and wait."""
         self._stop.set()
-        self.wait(deadline_s)
+        self.wait(timeout_s)
 
-    def wait(self, deadline_s: float = 60.0) -> None:
+    def wait(self, timeout_s: float = 60.0) -> None:
         """Wait for its end.
 
         Raises:
             EosError: what ended it.
-            UnavailableError: it still runs after ``deadline_s``; it is asked to end then.
+            UnavailableError: it still runs after ``timeout_s``; it is asked to end then.
         """
-        self._thread.join(deadline_s)
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
             self._stop.set()
-            raise UnavailableError(f"job {self._name!r} still runs after {deadline_s:g} s{self._latest()}")
+            raise UnavailableError(f"job {self._name!r} still runs after {timeout_s:g} s{self._latest()}")
         self._raise_error()
 
     def _run(self, job: Job, settings: Settings, until_caught_up: Any) -> None:

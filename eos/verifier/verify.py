@@ -35,7 +35,7 @@ def verify(
     settings: Settings,
     *,
     group: str | None = None,
-    deadline_s: float = _DEADLINE_S,
+    timeout_s: float = _DEADLINE_S,
     on_progress: OnProgress = lambda _stage, _done, _total: None,
     input_from: Mapping[Partition, int] | None = None,
     output_from: Mapping[Partition, int] | None = None,
@@ -62,7 +62,7 @@ def verify(
         job: the job; its transform must be deterministic.
         settings: the settings that the job ran with: group, poison policy, the job's own settings.
         group: the group whose committed offsets count, if not the settings' own.
-        deadline_s: seconds for all of it.
+        timeout_s: seconds for all of it.
         on_progress: called now and then with the stage ("input", "output", "compare"), the offsets passed, and of how many.
         input_from: per input partition, where the group began, if not at 0 (``input.start = "latest"``).
         output_from: per output partition, its end before the group began, if it was not empty.
@@ -86,7 +86,7 @@ def verify(
     >>> report = eos.verify(job, eos.Settings.load("conf/refunds.toml"))  # doctest: +SKIP
     >>> assert report.exactly_once, report.rows()  # doctest: +SKIP
     """
-    deadline = Deadline(deadline_s)
+    deadline = Deadline(timeout_s)
     group = group or settings.group_for(job.name)
     transform = bind(job, settings)
     applied = _Applied(transform, settings.poison.policy)

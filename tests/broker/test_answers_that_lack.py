@@ -198,7 +198,7 @@ def test_partition_without_a_leader_for_a_moment_is_asked_for_again(bootstrap: s
 
     proxy.edit_reply(ApiKey.METADATA, without_leader, times=5, client_id="waiting")
     waiting = Admin({**config, "client.id": "waiting"})
-    found = retry.ask(lambda s: waiting.offsets_at(Mark.HIGH_WATERMARK, [partition], s), within_s=10)
+    found = retry.ask(lambda s: waiting.offsets_at(Mark.HIGH_WATERMARK, [partition], s), timeout_s=10)
     assert found == {partition: 1}
 
     proxy.edit_reply(ApiKey.METADATA, without_leader, times=5, client_id="upstream")

@@ -77,7 +77,7 @@ def test_a_transaction_timeout_above_the_brokers_maximum_is_refused(bootstrap: s
 def test_a_broker_that_is_away_is_unavailable_within_the_deadline(job: Job) -> None:
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=re.escape("127.0.0.1:1 (kafka.bootstrap_servers)")):
-        preflight(job, settings_of("127.0.0.1:1"), deadline_s=1)
+        preflight(job, settings_of("127.0.0.1:1"), timeout_s=1)
     assert time.monotonic() - began < 5
 
 

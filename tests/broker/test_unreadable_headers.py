@@ -67,7 +67,7 @@ class House:
 
     def verified(self, policy: str) -> bool:
         settings = settings_for(self.bootstrap, poison__policy=policy)
-        return verify(self.job, settings, deadline_s=WAIT_S).exactly_once
+        return verify(self.job, settings, timeout_s=WAIT_S).exactly_once
 
     def offset(self) -> int | None:
         return committed_offsets(self.bootstrap, self.job.name, [(self.source, 0)])[self.source, 0][0]
@@ -129,6 +129,6 @@ def test_foreign_output_with_unreadable_headers_is_unexpected_to_the_verificatio
     headers = [(n.encode(), v or b"") for n, v in letter.headers]
     headers[1] = (b"bad\xff", headers[1][1])
     produce_with_names(bootstrap, house.dead, [(letter.value or b"", headers)])
-    report = verify(house.job, settings_for(bootstrap, poison__policy="dead-letter"), deadline_s=WAIT_S)
+    report = verify(house.job, settings_for(bootstrap, poison__policy="dead-letter"), timeout_s=WAIT_S)
     assert not report.exactly_once
     assert report.differences[Difference.UNEXPECTED] == 1

@@ -55,7 +55,7 @@ class House(NamedTuple):
         return settings_for(self.bootstrap, poison__policy=self.policy)
 
     def verified(self, **options: object) -> VerificationReport:
-        return verify(self.job, self.settings(), deadline_s=WAIT_S, **options)  # type: ignore[arg-type] # verify's own
+        return verify(self.job, self.settings(), timeout_s=WAIT_S, **options)  # type: ignore[arg-type] # verify's own
 
     def load(self, count: int, *, poison: bool = False) -> list[InputRecord]:
         records = [

@@ -50,8 +50,8 @@ class House(NamedTuple):
     def settings(self, policy: str = "dead-letter") -> Settings:
         return settings_of(self.bootstrap, group=self.group, poison__policy=policy)
 
-    def verified(self, *, deadline_s: float = WAIT_S, policy: str = "dead-letter", **begins: Mapping[Partition, int]) -> VerificationReport:  # fmt: skip
-        return verify(self.job, self.settings(policy), deadline_s=deadline_s, **begins)  # type: ignore[arg-type] # the two mappings
+    def verified(self, *, timeout_s: float = WAIT_S, policy: str = "dead-letter", **begins: Mapping[Partition, int]) -> VerificationReport:  # fmt: skip
+        return verify(self.job, self.settings(policy), timeout_s=timeout_s, **begins)  # type: ignore[arg-type] # the two mappings
 
     def load(self, count: int) -> list[InputRecord]:
         """Input in two partitions; every seventh record is poison."""
@@ -253,7 +253,7 @@ def test_an_open_transaction_is_not_settled_and_named(house: House) -> None:
     producer.flush(WAIT_S)
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=r"not settled: audit.*\[0\] \(LSO"):
-        house.verified(deadline_s=2)
+        house.verified(timeout_s=2)
     assert time.monotonic() - began < 10
     producer.abort_transaction(WAIT_S)
     assert house.verified().exactly_once
@@ -266,7 +266,7 @@ def test_a_pending_offset_is_waited_for(house: House) -> None:
     producer.begin_transaction()
     house.send_offsets(producer, {0: 2})
     with pytest.raises(UnavailableError, match="committed offsets"):
-        house.verified(deadline_s=2)
+        house.verified(timeout_s=2)
     producer.abort_transaction(WAIT_S)
     assert house.verified().exactly_once
 
@@ -274,7 +274,7 @@ def test_a_pending_offset_is_waited_for(house: House) -> None:
 def test_a_broker_that_is_away_is_unavailable(house: House) -> None:
     away = house._replace(bootstrap="127.0.0.1:1")
     with pytest.raises(UnavailableError):
-        away.verified(deadline_s=1)
+        away.verified(timeout_s=1)
 
 
 def test_a_missing_topic_is_named(house: House) -> None:
@@ -314,12 +314,12 @@ def test_deleted_input_that_was_kept_is_judged_as_before(house: House) -> None:
     for p in range(2):
         delete(house.bootstrap, TopicPartition(house.source, p, 10))
     starts = dict.fromkeys(kept, 10)
-    report = verify(house.job, house.settings(), deadline_s=WAIT_S, input_from=starts, archive=kept)
+    report = verify(house.job, house.settings(), timeout_s=WAIT_S, input_from=starts, archive=kept)
     assert before.exactly_once
     assert report.exactly_once, report
     assert report.records == before.records == 30
     kept[Partition(house.source, 0)].pop()
-    report = verify(house.job, house.settings(), deadline_s=WAIT_S, input_from=starts, archive=kept)
+    report = verify(house.job, house.settings(), timeout_s=WAIT_S, input_from=starts, archive=kept)
     assert report.differences[Difference.UNEXPECTED], "the archive counts"
 
 
@@ -358,7 +358,7 @@ def test_an_offset_beyond_the_input_is_a_problem(house: House) -> None:
 
 def test_another_group_is_asked_about(house: House) -> None:
     house.process(house.load(4))
-    report = verify(house.job, house.settings(), group=unique("other"), deadline_s=WAIT_S)
+    report = verify(house.job, house.settings(), group=unique("other"), timeout_s=WAIT_S)
     assert not report.exactly_once
     assert "right group" in report.problems[0]
 
@@ -415,7 +415,7 @@ def test_progress_is_reported_to_the_end(house: House) -> None:
     def on_progress(stage: str, done: int, total: int) -> None:
         seen[stage] = (done, total)
 
-    verify(house.job, house.settings(), deadline_s=WAIT_S, on_progress=on_progress)
+    verify(house.job, house.settings(), timeout_s=WAIT_S, on_progress=on_progress)
     assert list(seen) == ["input", "output", "compare"]
     assert all(done == total > 0 for done, total in seen.values())
 

@@ -133,7 +133,7 @@ def test_pod_is_stopped_in_the_middle_and_its_replacement_ends_the_job_exactly_o
         wait_for(lambda: _processed(kafka_container) >= loaded, _WAIT_S, second.last_words)
         assert second.stop(_GRACE_S)[0] == 0, second.last_words()
 
-    report = verify(refunds.job, _settings(kafka_container), deadline_s=_WAIT_S)
+    report = verify(refunds.job, _settings(kafka_container), timeout_s=_WAIT_S)
     assert report.exactly_once, report
     assert report.records == loaded
 

@@ -255,18 +255,18 @@ def test_a_job_with_an_output_that_was_not_granted_does_not_start(
 ) -> None:
     job = Job(name="refunds", inputs=[refunds.SETTLEMENTS], outputs=[ungranted], transform=lambda _: [])
     with pytest.raises(ConfigError, match="TOPIC_AUTHORIZATION_FAILED"):
-        preflight(job, cluster.settings("refunds"), deadline_s=ASK_S)
+        preflight(job, cluster.settings("refunds"), timeout_s=ASK_S)
 
 
 def test_preflight_of_the_refunds_job_finds_no_risk_on_three_brokers(cluster: SecuredCluster) -> None:
-    assert preflight(refunds.job, cluster.settings("admin"), deadline_s=ASK_S) == []
+    assert preflight(refunds.job, cluster.settings("admin"), timeout_s=ASK_S) == []
 
 
 def reach(**overrides: object) -> None:
     settings = Settings.load(
         overrides={f"kafka.{name}": value for name, value in overrides.items()}, environ={}
     )
-    preflight(refunds.job, settings, deadline_s=5)
+    preflight(refunds.job, settings, timeout_s=5)
 
 
 @pytest.mark.parametrize("listener", ["scram_servers", "mtls_servers"])

@@ -138,7 +138,7 @@ def _run(at: Broker, *command: str, options: tuple[str, ...]) -> None:
         assert driver.wait(_WAIT_S) == 0, driver.last_words()
     given = {"kafka.bootstrap_servers": at.outside}
     settings = Settings.load(_REPOSITORY / "conf/refunds_batch.toml", given, {})
-    report = verify(refunds.job, settings, deadline_s=_WAIT_S)
+    report = verify(refunds.job, settings, timeout_s=_WAIT_S)
     assert report.exactly_once, report
     assert report.records == len(observer.read_committed(at.outside, refunds.SETTLEMENTS)) >= _RECORDS
 

@@ -96,7 +96,7 @@ def test_offsets_are_told_by_the_client_that_was_there_before_the_leader_changed
     assert list(admin.offsets_at(Mark.HIGH_WATERMARK, partitions, 5).values()) == [1, 2]
     own.kill_broker(BROKER)
     own.restart_broker(BROKER)
-    found = retry.ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, partitions, s), within_s=10)
+    found = retry.ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, partitions, s), timeout_s=10)
     assert list(found.values()) == [1, 2]
     assert Deadline(10).wait_for(told_in_the_background)
     # `_NOENT` if it asked for the topic while this had no leader; it is kept as well.

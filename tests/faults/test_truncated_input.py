@@ -79,7 +79,7 @@ class Truncated:
         self._broker.restart_broker(1)
         admin = Admin({"bootstrap.servers": self._broker.bootstrap_servers})
         retry.ask(
-            lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, [Partition(self._topic, 0)], s), within_s=20
+            lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, [Partition(self._topic, 0)], s), timeout_s=20
         )
 
     def fill(self) -> None:

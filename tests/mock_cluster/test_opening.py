@@ -62,7 +62,7 @@ def test_coordinator_that_is_down_is_awaited(three_brokers: MockCluster, new_sha
 def test_cluster_that_stays_away_is_given_up_at_the_deadline_and_can_be_opened_later(
     three_brokers: MockCluster, new_shard: NewShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Settings, "open_deadline_s", 1.2)
+    monkeypatch.setattr(Settings, "open_timeout_s", 1.2)
     shard = new_shard(on=three_brokers)
     three_brokers.broker_down()
     began = time.monotonic()

@@ -98,7 +98,7 @@ class World:
         self.stored |= offsets
 
     def others_process(self, partition: Partition, count: int, shard: str = "#7") -> None:
-        """Another member, to which the group has dealt the partition, goes on from where the group stands."""
+        """Another member, to which the group has given the partition, goes on from where the group stands."""
         start = self.committed(partition)
         made = [Made(partition.number, offset) for offset in range(start, start + count)]
         self.commit(
@@ -208,8 +208,8 @@ class FakeProducer:
         self._allowed("send_offsets", "open")
         world = self._world
         self._fence("send_offsets")
-        dealt = world.member.dealt if world.member is not None else set()
-        if foreign := offsets.keys() - dealt:
+        assigned = world.member.assigned if world.member is not None else set()
+        if foreign := offsets.keys() - assigned:
             world.violations.append(f"offsets of {sorted(foreign)}, which are not assigned")
         fault, world.next_offsets_meet = world.next_offsets_meet, ""
         if group.opaque != world.generation:  # KIP-447: a member that is gone, or of an older generation
@@ -304,7 +304,7 @@ class FakeConsumer(FakeReader):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.owned: dict[Partition, int] = {}  # next offset to fetch
-        self.dealt: set[Partition] = set()  # what the session has been told of
+        self.assigned: set[Partition] = set()  # what the session has been told of
         self._read: set[Partition] = set()  # those that position() knows
         self._listener: RebalanceListener | None = None
         self.broken: FencedError | None = None
@@ -374,7 +374,7 @@ class FakeConsumer(FakeReader):
         if self.owned.keys() & positions.keys():
             self._world.violations.append(f"assigned again: {sorted(self.owned.keys() & positions.keys())}")
         self.owned |= positions
-        self.dealt |= positions.keys()
+        self.assigned |= positions.keys()
         self._read -= positions.keys()
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
@@ -382,7 +382,7 @@ class FakeConsumer(FakeReader):
             if partition not in self.owned and self.broken is None:
                 self._world.violations.append(f"not assigned: {partition}")
             self.owned.pop(partition, None)
-            self.dealt.discard(partition)
+            self.assigned.discard(partition)
             self._read.discard(partition)
 
     def break_by_fence(self) -> None:
@@ -468,7 +468,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.over = True
         self.rewound = False  # since something was fetched
         self.rival = False
-        self.away: set[Partition] = set()  # dealt to other members
+        self.away: set[Partition] = set()  # assigned to other members
 
     def teardown(self) -> None:
         try:

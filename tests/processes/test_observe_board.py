@@ -359,7 +359,7 @@ def board(clock: Clock) -> Board:
 @pytest.fixture
 def server(board: Board, request: pytest.FixtureRequest) -> Iterator[Server]:
     """With the parameter as the deadline of a request, where there is one."""
-    running = serve(board, ObserveSettings(http_port=0), request_deadline_s=getattr(request, "param", 10.0))
+    running = serve(board, ObserveSettings(http_port=0), request_timeout_s=getattr(request, "param", 10.0))
     assert running is not None
     with running:
         yield running

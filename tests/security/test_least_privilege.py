@@ -55,7 +55,7 @@ def test_with_the_printed_grants_alone_a_job_runs_and_verifies_exactly_once(
     place.run(settings)
 
     place.assert_all_done()
-    report = verify(place.job, place.settings(place.broker.sasl(auditor)), deadline_s=_DEADLINE_S)
+    report = verify(place.job, place.settings(place.broker.sasl(auditor)), timeout_s=_DEADLINE_S)
     assert (report.exactly_once, report.records) == (True, place.records)
     assert place.denials(auditor.principal) == 0
 
@@ -168,7 +168,7 @@ def test_without_one_grant_a_verification_stops_at_once_and_says_which(
     began = Stopwatch()
 
     with pytest.raises(ConfigError) as caught:
-        verify(place.job, place.settings(place.broker.sasl(auditor)), deadline_s=_DEADLINE_S)
+        verify(place.job, place.settings(place.broker.sasl(auditor)), timeout_s=_DEADLINE_S)
 
     assert began.seconds < _PROMPT_S
     for part in (auditor.principal, gone.resource, repr(gone.name), "eos acl show"):

@@ -105,9 +105,9 @@ def test_a_refused_connection_is_told_at_once_with_its_reason_and_fix(
     capfd.readouterr()
 
     for work in (
-        lambda: preflight(place.job, settings, deadline_s=_DEADLINE_S),
+        lambda: preflight(place.job, settings, timeout_s=_DEADLINE_S),
         lambda: place.run(settings),
-        lambda: verify(place.job, settings, deadline_s=_DEADLINE_S),
+        lambda: verify(place.job, settings, timeout_s=_DEADLINE_S),
     ):
         began = Stopwatch()
         with pytest.raises(ConfigError) as caught:
@@ -140,7 +140,7 @@ def test_a_listener_that_speaks_otherwise_is_asked_about(workplace: NewWorkplace
     with pytest.raises(
         UnavailableError, match=rf"is kafka.security_protocol = {protocol} what that listener"
     ):
-        preflight(place.job, place.settings(login), deadline_s=3.0)
+        preflight(place.job, place.settings(login), timeout_s=3.0)
 
 
 def test_transactions_are_seen_by_sasl_and_by_mutual_tls(workplace: NewWorkplace) -> None:

@@ -86,14 +86,14 @@ def test_a_plan_of_another_batch_is_refused(runs: BatchRuns, other: dict[str, An
 
 def meeting(flags: Path, mine: str) -> Any:
     """A transform whose tasks wait, with rows written, until those of the other driver have written some as well."""
-    deadline_s = MEET_S
+    timeout_s = MEET_S
 
     def passed(batches: Iterator[Any]) -> Iterator[Any]:
         for number, batch in enumerate(batches):
             yield batch
             if number == 0:
                 (flags / mine).touch()
-                until = time.monotonic() + deadline_s
+                until = time.monotonic() + timeout_s
                 while len(list(flags.iterdir())) < 2 and time.monotonic() < until:
                     time.sleep(0.1)
 

@@ -43,7 +43,7 @@ def store(
     """Offsets of the first input by partition, as a run in this mode has left them, which knew of so many."""
     source = job.inputs[0]
     at_s = int(time.time() - days_ago * DAY_S)
-    topic_id = TopicIds(settings_for(bootstrap)).of([source], within_s=10)[source]
+    topic_id = TopicIds(settings_for(bootstrap)).of([source], timeout_s=10)[source]
     store_plain(
         bootstrap,
         job,

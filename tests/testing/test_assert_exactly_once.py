@@ -135,6 +135,6 @@ def test_a_job_that_has_processed_another_number_of_records_fails(house: House) 
 def test_an_open_transaction_is_waited_for_and_named(house: House) -> None:
     producer = house.process(commit=False)
     with pytest.raises(UnavailableError):
-        assert_exactly_once(house.job, house.cluster, deadline_s=2)
+        assert_exactly_once(house.job, house.cluster, timeout_s=2)
     producer.commit_transaction(WAIT_S)
     assert_exactly_once(house.job, house.cluster, records=COUNT)

@@ -193,7 +193,7 @@ def test_reading_waits_for_open_transactions_and_names_the_partition_that_stays_
     producer.produce(topic, b"pending")
     producer.flush(30)
     with pytest.raises(UnavailableError, match=rf"{topic}\[0\] \(LSO 0, high watermark 1\)"):
-        cluster.read_committed(topic, deadline_s=5)
+        cluster.read_committed(topic, timeout_s=5)
     producer.abort_transaction(30)
     assert cluster.read_committed(topic) == []
 
@@ -214,7 +214,7 @@ def test_a_job_that_does_not_catch_up_in_time_is_said_to_run_on(cluster: KafkaCl
     cluster.produce(job.inputs[0], [b"x"])
     cluster.pause_broker(1)
     with pytest.raises(UnavailableError, match="'copier' still runs after 1 s"):
-        cluster.run(job, deadline_s=1)
+        cluster.run(job, timeout_s=1)
     cluster.resume_broker(1)
 
 

@@ -62,7 +62,7 @@ def settings() -> eos.Settings:
 
 def verified(job: eos.Job) -> bool:
     report = eos.verify(
-        job, settings(), deadline_s=600.0, input_from={eos.Partition("in", 0): 500}, order=False
+        job, settings(), timeout_s=600.0, input_from={eos.Partition("in", 0): 500}, order=False
     )
     assert_type(report, eos.VerificationReport)
     assert_type(report.rows(), list[tuple[str, str]])
@@ -157,7 +157,7 @@ def own_tests(eos_cluster: KafkaCluster, eos_topic: str, job: eos.Job) -> None:
     eos_cluster.create_topics(job, partitions=3)
     assert_type(eos_cluster.create_topic("other"), str)
     assert_type(eos_cluster.produce(eos_topic, [b"a", eos.OutputRecord(eos_topic, b"b", b"key")]), int)
-    eos_cluster.run(job, eos_cluster.settings(job, {"transaction.interval_ms": 20}), deadline_s=30)
+    eos_cluster.run(job, eos_cluster.settings(job, {"transaction.interval_ms": 20}), timeout_s=30)
     with eos_cluster.running(job) as run:
         assert_type(run, RunningJob)
         run.wait_for_records(10)

@@ -56,9 +56,9 @@ class _Supervisor:
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
     """No broker is asked, and this process keeps its logs."""
 
-    def preflight(job: Job, settings: Settings, *, deadline_s: float, one_machine: bool) -> list[str]:
+    def preflight(job: Job, settings: Settings, *, timeout_s: float, one_machine: bool) -> list[str]:
         assert not one_machine
-        assert deadline_s == 30
+        assert timeout_s == 30
         return [f"{job.name} has one replica"]
 
     standing_in = _Supervisor()
@@ -254,11 +254,11 @@ def test_verify_is_told_of_grown_topics_and_of_the_order(eos: Eos, monkeypatch: 
 
 def test_verify_begins_where_it_is_told(eos: Eos, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _verify_gives(_EXACT, monkeypatch)
-    eos("verify", _JOB, *_APP_DIR, "--input-from", "a.b:1=5", "--output-from", "o:0=7", "--deadline", "9")
+    eos("verify", _JOB, *_APP_DIR, "--input-from", "a.b:1=5", "--output-from", "o:0=7", "--timeout", "9")
     (options,) = calls
     assert options["input_from"] == {Partition("a.b", 1): 5}
     assert options["output_from"] == {Partition("o", 0): 7}
-    assert options["deadline_s"] == 9
+    assert options["timeout_s"] == 9
     assert eos("verify", _JOB, *_APP_DIR, "--input-from", "a.b=5").code == ExitCode.CONFIGURATION
 
 

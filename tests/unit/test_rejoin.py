@@ -96,7 +96,7 @@ def test_silence_ends_as_unavailable(group: Group) -> None:
     group.answer = lambda _: None
     with pytest.raises(UnavailableError, match="'g'"):
         waited_s(member, group)
-    assert group.now_s - 1000 == pytest.approx(SETTINGS.open_deadline_s, abs=1)
+    assert group.now_s - 1000 == pytest.approx(SETTINGS.open_timeout_s, abs=1)
 
 
 def test_fences_that_come_again_and_again_are_a_rival_and_old_ones_are_forgotten(group: Group) -> None:

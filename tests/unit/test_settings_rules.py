@@ -85,12 +85,12 @@ def test_a_combination_that_cannot_work_is_refused_with_its_fix(
 
 def test_deadlines_follow_the_transaction_timeout_unless_set() -> None:
     settings = Settings.load(environ={"EOS_TRANSACTION__TIMEOUT_MS": "20000"})
-    assert settings.transaction.commit_deadline_s == 20.0
-    assert settings.open_deadline_s == 35.0
+    assert settings.transaction.commit_timeout_s == 20.0
+    assert settings.open_timeout_s == 35.0
     own = Settings.load(environ={"EOS_TRANSACTION__COMMIT_DEADLINE_MS": "1500"})
-    assert own.transaction.commit_deadline_s == 1.5
+    assert own.transaction.commit_timeout_s == 1.5
 
 
 def test_waiting_for_a_predecessor_never_costs_the_membership() -> None:
     environ = {"EOS_TRANSACTION__TIMEOUT_MS": "5000", "EOS_OWNERSHIP__MAX_POLL_INTERVAL_MS": "10000"}
-    assert Settings.load(environ=environ).open_deadline_s == 8.0
+    assert Settings.load(environ=environ).open_timeout_s == 8.0

@@ -20,7 +20,7 @@ _CONNECT_S = 5.0
 
 
 class Judge(Protocol):
-    """Whoever decides on requests: the proxy."""
+    """What decides on requests: the proxy."""
 
     def decide(self, connection: int, frame: Frame) -> Rule | None:
         """The rule that acts on this request, if any; logs the request."""

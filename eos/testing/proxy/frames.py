@@ -84,7 +84,7 @@ class Frame:
     """One request as a client sent it, without the length in front.
 
     ``api_key`` is a plain int: clients send requests that ``ApiKey`` does not name. ``client_port``: where its connection
-    comes from, by which the process behind it is found; 0 if nobody said.
+    comes from, by which the process behind it is found; 0 if it is not known.
     """
 
     api_key: int
