@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from enum import Enum
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -55,6 +55,9 @@ _REFUSED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
 _NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
+# Seconds, the most that librdkafka allows. A question for a group whose coordinator is found after the question's timeout ends
+# the process (librdkafka issue 4605; tests/canaries). So it does not time out; only the wait for its answer does.
+_GROUP_TIMEOUT_S = 3_600.0
 _MAX_EVENTS = 100  # that may wait until an answer is missing
 # The clients of dropped admins, until the next one is made. Python's collector may run in the thread in which librdkafka hands
 # over answers, and a client that is destroyed in its own one ends the process (rd_kafka_destroy_app asserts; 3 of 3 with 2.16).
@@ -157,6 +160,7 @@ class Admin:
         self._refused: ConfigError | None = None
         self._access = Access(config)
         self._events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
+        self._late: dict[str, Future[Any]] = {}  # the last question for each group
         _dropped.clear()
         # What goes wrong is raised; the lines that librdkafka would write beside it add nothing. No method of this object as a
         # callback: the two would keep each other, and only the collector would free them.
@@ -327,10 +331,42 @@ class Admin:
             for one in described.members
         ]
 
+    def stable_assignment(self, group: str, timeout_s: float) -> dict[str, frozenset[Partition]]:
+        """By group.instance.id, or else member id, what each member of a group has; empty while the group rebalances.
+
+        Raises as `group_shape` does.
+        """
+        described = self._group(group, timeout_s)
+        if described is None or described.state != ConsumerGroupState.STABLE:
+            return {}
+        return {
+            member.group_instance_id or member.member_id: frozenset(
+                Partition(one.topic, one.partition) for one in member.assignment.topic_partitions
+            )
+            for member in described.members
+        }
+
     def _group(self, group: str, timeout_s: float) -> Any:
-        with self._classified():
-            futures = self._client.describe_consumer_groups([group], request_timeout=timeout_s)
-        return self._answers(futures, timeout_s, absent=_NO_SUCH_GROUP, group=group)[group]
+        deadline = Deadline(timeout_s)
+        with self._classified(group=group):
+            if (
+                group in self._late
+            ):  # its answer may be as old as the question, so it only says that one can be asked
+                wait([self._late[group]], deadline.left_s)
+                if not self._late[group].done():
+                    raise TimeoutError
+            (asked,) = self._client.describe_consumer_groups(
+                [group], request_timeout=_GROUP_TIMEOUT_S
+            ).values()
+            self._late[group] = asked
+            try:
+                described = asked.result(deadline.left_s)
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_SUCH_GROUP:
+                    raise
+                described = None
+        self._event = self._refused = None
+        return described
 
     def _configs(
         self, kind: ResourceType, names: Iterable[str], timeout_s: float
@@ -358,16 +394,12 @@ class Admin:
         *,
         absent: Iterable[int],
         topic: Callable[[T], str] = lambda _: "",
-        group: str = "",
     ) -> dict[T, Any]:
-        """Per key its answer, or None where the error is one of ``absent``.
-
-        ``topic`` (of a key) or ``group`` say what an answer is about, for an error's text.
-        """
+        """Per key its answer, or None where the error is one of ``absent``. ``topic`` (of a key) is for an error's text."""
         deadline = Deadline(timeout_s + _GRACE_S)
         found: dict[T, Any] = {}
         for key, future in futures.items():
-            with self._classified(topic(key), group):
+            with self._classified(topic(key)):
                 try:
                     found[key] = future.result(deadline.left_s)
                 except KafkaException as error:
@@ -398,7 +430,7 @@ class Admin:
             explained = self._explained(error.args[0])
             raise self._access.named(explained, Call.METADATA, topics=topics, group=group) from error
         except TimeoutError as error:
-            raise RetriableError(f"{Call.METADATA}: no answer in time", code="_TIMED_OUT") from error
+            raise self._explained(KafkaError(KafkaError._TIMED_OUT, "no answer in time")) from error
 
     def _explained(self, error: KafkaError) -> EosError:
         if error.code() not in _NO_ANSWER:

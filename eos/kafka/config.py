@@ -40,7 +40,7 @@ QUICKLY: Mapping[str, str | int] = {
 _LOG_LEVEL_INFO = 6  # REQTMOUT lines, which show a resend, are not written at 3
 # org.apache.kafka.common.requests.JoinGroupRequest: an instance id is checked like a topic name.
 _NO_INSTANCE_ID = re.compile(r"[^A-Za-z0-9._-]")
-_MAX_INSTANCE_ID_CHARS = 249
+_MAX_INSTANCE_ID_CHARS = 249 - 5  # what a member adds that joins anew, see eos.session.unowned
 _DIGEST_CHARS = 8  # of what a member reads: two that differ are hardly ever taken for the same
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
+from eos.calls import Call
 from eos.errors import RebalancedError, RetriableError, UnavailableError, UsageError
 from eos.events import (
+    CallRetried,
     LagMeasured,
     Listener,
     Rewound,
@@ -27,6 +30,7 @@ from eos.session.handed_out import FetchedBatch, HandedOut
 from eos.session.input_topics import InputTopics
 from eos.session.stalls import StallWatch
 from eos.session.start_policy import apply_start_policy
+from eos.session.unowned import Unowned
 from eos.settings import Settings
 
 _SEEK_S = 5.0
@@ -74,6 +78,8 @@ class ShardConsumer:
         self._mode = OwnershipMode(settings.ownership.mode)
         self._client: ConsumerClient | None = None
         self._member: dict[str, Any] = {}  # how this member joins
+        self._name: str | None = None  # the one that it joins under at first
+        self._unowned: Unowned | None = None
         self._handed_out = HandedOut()
         # In a fetch, or an exception has left one: the client's positions have moved, and no records were returned.
         self._polling = False
@@ -123,6 +129,9 @@ class ShardConsumer:
             self._assignment.refuse_foreign({p: stored[p] for p in own if p in stored})
             if self._given is None:
                 self._member = consumer_config(self._settings, self._group, self._ordinal, partitions)
+                self._name = self.instance_id
+                if self._name is not None:
+                    self._unowned = Unowned(self._settings, self._group, partitions)
             else:
                 self._client = client
                 self._assignment.take_over(self._given)
@@ -169,6 +178,8 @@ class ShardConsumer:
         client = self._require_client()
         self._assignment.clear_error()
         self._input_topics.check(self._assignment.known_topic_ids())
+        if self._joined_anew():
+            return _NO_RECORDS
         if not self._some_wait:
             self._stalls.look(client, self.resume_positions)
         self._refuse_offline(client)
@@ -369,6 +380,18 @@ class ShardConsumer:
     def _join(self) -> None:
         self._client = ConsumerClient(self._member)
         self._client.subscribe(self._topics, self._assignment)
+
+    def _joined_anew(self) -> bool:
+        """Whether partitions had no owner, and this member has joined under another name to make the group rebalance."""
+        name = self.instance_id
+        if name is None or self._unowned is None or not (without := self._unowned.look(name)):
+            return False
+        text = f"no member of the group {self._group!r} owns {', '.join(map(str, without))}: joining anew, for a rebalance"
+        self._listener(CallRetried(self._shard, Call.CONSUME, 1, text))
+        self.lose_all()
+        self._member["group.instance.id"] = f"{self._name}.{secrets.token_hex(2)}"
+        self.rejoin()
+        return True
 
     def _repair_assignment(self) -> None:
         if self._given is None:

@@ -450,3 +450,33 @@ def test_question_for_topics_inside_a_callback_ends_the_process_at_the_next_call
     )
     assert ended.returncode == -signal.SIGABRT
     assert b"cs != NULL" in ended.stderr
+
+
+ASKS_FOR_A_GROUP = """
+import sys, time, uuid
+from confluent_kafka.admin import AdminClient
+
+for _ in range(10):
+    admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
+    (future,) = admin.describe_consumer_groups([uuid.uuid4().hex], request_timeout=0.3).values()
+    print(future.exception(), flush=True)
+    time.sleep(1)
+"""
+
+
+def test_group_whose_coordinator_is_found_after_the_question_s_timeout_ends_the_process(
+    proxy: HoldProxy,
+) -> None:
+    """librdkafka's issue 4605. eos.kafka.admin gives such a question the longest timeout, and waits for less."""
+    command = [sys.executable, "-c", ASKS_FOR_A_GROUP, proxy.bootstrap_servers]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        for _ in range(10):
+            holds = [proxy.hold(ApiKey.FIND_COORDINATOR) for _ in range(4)]
+            asking.stdout.readline()
+            time.sleep(0.2)
+            for one in holds:
+                one.release()
+            proxy.clear_rules()
+        asking.wait(WAIT_S)
+        assert asking.returncode == -signal.SIGABRT, asking.stderr

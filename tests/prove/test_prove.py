@@ -219,6 +219,7 @@ def test_job_whose_code_misbehaves_in_any_way_stays_exactly_once(jobs: Path, job
     owned = [] if mode == "group" else NAIVE[-4:]
     arguments = ["--seed", "12", "--minutes", "1", "--rate", "300", "--only", "kill,late,error,drop", *owned]
     arguments += ["--input", "eos.prove.misbehaving:with_poison", "--set", "poison.policy=dead-letter"]
+    arguments += ["--set", "ownership.max_poll_interval_ms=10000"]
     ended = prove(jobs, f"eos.prove.misbehaving:{job}", *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(misdeeds(ended)) >= 10

@@ -1,0 +1,63 @@
+"""Unowned: notices input partitions that no member of the group has, and says which member has to join anew.
+
+The cooperative protocol moves partitions in two rounds: in the first the group is stable and they belong to no member,
+and the members that have given them up ask for the second. A *static* member that was killed by then, or that librdkafka
+has let join anew because it had not polled for max.poll.interval.ms, asks for none: it is given its old assignment without a
+rebalance (measured with Apache Kafka 4.2 and librdkafka 2.16). The partitions would then stay without an owner until the
+group rebalances for another reason. A member of another name is a reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from eos.errors import EosError
+from eos.kafka.admin import Admin
+from eos.offsets import Partition
+from eos.settings import Settings
+
+_LOOKS = 3  # in a session timeout: for so long the group has to stand still, as it does not while members come or go
+_CALL_S = 1.0  # the loop runs between two calls
+
+
+class Unowned:
+    """Looks after the partitions that a static member's group should have assigned.
+
+    Args:
+        settings: how to reach the cluster, and the session timeout.
+        group: the group.
+        inputs: every partition that the member knows of.
+    """
+
+    def __init__(self, settings: Settings, group: str, inputs: Iterable[Partition]) -> None:
+        self._settings = settings
+        self._group = group
+        self._inputs = frozenset(inputs)
+        self._every_s = settings.ownership.session_timeout_ms / 1000 / _LOOKS
+        self._look_at = time.monotonic() + self._every_s
+        self._admin: Admin | None = None
+        self._before: object = None
+        self._seen = 0
+
+    def look(self, instance_id: str) -> list[Partition]:
+        """Look if it is time to. Returns the partitions without an owner if this member has to join anew for them.
+
+        Of all members it is the one with the fewest partitions, which wait until its old name's session has timed out.
+        """
+        now = time.monotonic()
+        if now < self._look_at:
+            return []
+        self._look_at = now + self._every_s
+        self._admin = self._admin or Admin.of(self._settings)
+        try:
+            assigned = self._admin.stable_assignment(self._group, _CALL_S)
+        except EosError:  # it is asked again
+            assigned = {}
+        without = sorted(self._inputs.difference(*assigned.values())) if assigned else []
+        self._seen = self._seen + 1 if without and assigned == self._before else 0
+        self._before = assigned
+        if self._seen < _LOOKS or instance_id != min(assigned, key=lambda name: (len(assigned[name]), name)):
+            return []
+        self._seen, self._before = 0, None
+        return without

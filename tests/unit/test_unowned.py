@@ -1,0 +1,81 @@
+"""Partitions that no member owns: who joins anew for them, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from eos.errors import RetriableError
+from eos.offsets import Partition
+from eos.session.unowned import Unowned
+from tests.support.settings import settings_of
+
+ALL = [Partition("in", number) for number in range(4)]
+HALF: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": frozenset()}
+WHOLE: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": frozenset(ALL[:2])}
+
+
+class Group:
+    """What is known of the group, and the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.assigned: Mapping[str, frozenset[Partition]] | None = HALF
+        monkeypatch.setattr("eos.session.unowned.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("eos.session.unowned.Admin.of", lambda _: self)
+        settings = settings_of(
+            **{"kafka.bootstrap_servers": "nowhere:1", "ownership.session_timeout_ms": 6_000}
+        )
+        self.watch = Unowned(settings, "g", ALL)
+
+    def stable_assignment(self, *_: object) -> Mapping[str, frozenset[Partition]]:
+        if self.assigned is None:
+            raise RetriableError("away")
+        return self.assigned
+
+    def looks(self, count: int, name: str = "g-1") -> list[list[Partition]]:
+        found = []
+        for _ in range(count):
+            self.now += 2.0
+            found.append(self.watch.look(name))
+        return found
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Group:
+    return Group(monkeypatch)
+
+
+def test_after_a_session_timeout_the_member_with_the_fewest_partitions_joins_anew(group: Group) -> None:
+    assert group.looks(4) == [[], [], [], ALL[:2]]
+    assert group.looks(3) == [[], [], []], "and then it is given as long again"
+
+
+def test_member_with_more_partitions_goes_on(group: Group) -> None:
+    assert group.looks(10, "g-0") == [[]] * 10
+
+
+def test_of_members_with_equally_many_one_joins_anew(group: Group) -> None:
+    group.assigned = {"g-0": frozenset(ALL[:1]), "g-1": frozenset(ALL[1:2])}
+    assert group.looks(10, "g-1") == [[]] * 10
+    assert ALL[2:] in group.looks(4, "g-0")
+
+
+@pytest.mark.parametrize("then", [WHOLE, {}, None, {"g-0": frozenset(ALL[3:]), "g-1": frozenset()}])
+def test_group_that_moves_or_does_not_answer_is_waited_for(
+    group: Group, then: Mapping[str, frozenset[Partition]] | None
+) -> None:
+    assert group.looks(3) == [[]] * 3
+    group.assigned = then
+    assert group.looks(1) == [[]]
+    group.assigned = HALF
+    assert group.looks(3) == [[]] * 3
+
+
+def test_looks_seldom(group: Group) -> None:
+    group.now += 1.9
+    group.assigned = None  # a question would count as one without an answer, and the first look is due later
+    assert group.watch.look("g-1") == []
+    group.assigned = HALF
+    assert group.looks(4)[3] == ALL[:2]
