@@ -16,6 +16,8 @@ OWN_LOOP = (
     "--run 'exec python docs/examples/own_loop.py \"$EOS_KAFKA__BOOTSTRAP_SERVERS\" originals copies'"
 )
 REFUNDS = "jobs.refunds:job -c conf/refunds.toml"
+SPARK_BATCH = "jobs.refunds_batch:job -c conf/refunds_batch.toml --rate 100"
+SPARK_STREAM = "jobs.refunds_stream:job -c conf/refunds_stream.toml --rate 100"
 _NAIVE = "tests.proof.jobs:copy --set ownership.mode=partition --set ownership.instances=2"
 _STARTS_MIN = 0.4
 # Kills, a zombie that has just produced, commits that are answered as if they were fenced, offsets that cannot be added.
@@ -71,6 +73,11 @@ def _expiries() -> Iterator[Cell]:
 
 def _errors() -> Iterator[Cell]:
     yield from _each((GROUP, PARTITIONS), "--only error", cells=10, seed=11_000, of=20, seconds=6)
+
+
+def _spark() -> Iterator[Cell]:
+    for number, job in enumerate(islice(cycle((SPARK_BATCH, SPARK_BATCH, SPARK_STREAM)), 6)):
+        yield trial(f"{job} --seed {12_000 + number} --faults 17 --only kill", minutes=8)
 
 
 def _mix() -> Iterator[Cell]:
@@ -130,6 +137,13 @@ ROWS = (
         goal=200,
         counts="answers",
         cells=_errors,
+    ),
+    Row(
+        id="A12",
+        title="a task, an executor, the driver of a Spark batch or stream, or its Java machine, gets kill -9",
+        goal=100,
+        counts="kills",
+        cells=_spark,
     ),
     Row(id="A13", title="all of them in one, and input that changes", goal=300, counts="faults", cells=_mix),
 )
