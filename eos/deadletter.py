@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from eos.errors import ProcessDiedError
-from eos.headers import Headers, legible
+from eos.headers import Headers, any_unreadable, legible
 from eos.offsets import Partition
 from eos.records import InputRecord, OutputRecord
 
@@ -67,7 +67,7 @@ def origin_of(headers: Headers) -> Origin | None:
 
 def died_with(letter: InputRecord) -> tuple[Partition, int] | None:
     """The place of a dead letter's input record, if processes died with it; None of other letters."""
-    origin = origin_of(letter.headers)
+    origin = None if any_unreadable([letter.headers]) else origin_of(letter.headers)
     if origin is None or not origin.reason.startswith(f"{ProcessDiedError.__name__}:"):
         return None
     return origin.partition, origin.offset

@@ -37,6 +37,7 @@ from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
+from eos.kafka.librdkafka import constructed
 from eos.kafka.positions import as_partitions, bare, positions_of
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -166,7 +167,7 @@ class Admin:
         # callback: the two would keep each other, and only the collector would free them.
         options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
         try:
-            self._client = AdminClient(options)
+            self._client = constructed(AdminClient, options)
         except KafkaException as error:
             raise refused_options("client", error) from error
 

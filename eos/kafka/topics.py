@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -19,6 +20,9 @@ from eos.offsets import Partition
 from eos.records import OutputRecord
 
 _POLL_S = 0.05
+_ASK_S = 10.0
+_GRACE_S = 1.0  # that an answer may take beyond its question's own timeout, which it then reports itself
+_NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 _NOT_IN_SYNC = {KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 _DeliveryReport = Callable[[KafkaError | None, Message], None]
 
@@ -44,16 +48,13 @@ def create_topics(
         EosError: what the cluster answered.
     """
     deadline = Deadline(timeout_s)
-    client = _client(config)
-    created: list[str] = []
     wanted = [NewTopic(name, count, replicas) for name, count in topics.items()]
-    for name, future in client.create_topics(wanted, request_timeout=timeout_s).items():
-        try:
-            future.result(timeout_s)
-            created.append(name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise classify_consumer(Call.METADATA, error.args[0]) from error
+    answers = _answers(
+        config, lambda client, slice_s: client.create_topics(wanted, request_timeout=slice_s), deadline
+    )
+    _raise_other_than({KafkaError.TOPIC_ALREADY_EXISTS}, answers)
+    created = [name for name, error in answers.items() if error is None]
+    client = _client(config)
     while not _all_led(client, {name: topics[name] if name in created else 1 for name in topics}, deadline):
         if deadline.passed:
             raise UnavailableError(
@@ -71,14 +72,12 @@ def delete_topics(config: Mapping[str, Any], topics: Iterable[str], *, timeout_s
         EosError: what the cluster answered.
     """
     deadline = Deadline(timeout_s)
-    client = _client(config)
     names = set(topics)
-    for future in client.delete_topics(sorted(names), request_timeout=timeout_s).values():
-        try:
-            future.result(timeout_s)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise classify_consumer(Call.METADATA, error.args[0]) from error
+    answers = _answers(
+        config, lambda client, slice_s: client.delete_topics(sorted(names), request_timeout=slice_s), deadline
+    )
+    _raise_other_than({KafkaError.UNKNOWN_TOPIC_OR_PART}, answers)
+    client = _client(config)
     while names & _known(client, deadline).keys():
         if deadline.passed:
             raise UnavailableError(f"{', '.join(sorted(names))}: still there after {timeout_s:.0f} s")
@@ -201,6 +200,35 @@ def produce_plain(
     if undelivered:
         raise UnavailableError(f"{undelivered} of {count} records were not delivered in {timeout_s:g} s")
     return count
+
+
+def _answers(
+    config: Mapping[str, Any],
+    ask: Callable[[AdminClient, float], Mapping[str, Future[Any]]],
+    deadline: Deadline,
+) -> dict[str, KafkaError | None]:
+    """Per name what the cluster answered. Without an answer another client asks: one that has found no controller may never look again."""
+    answers: dict[str, KafkaError | None] = {}
+    while True:
+        client, slice_s = _client(config), max(0.1, min(_ASK_S, deadline.left_s))
+        for name, future in ask(client, slice_s).items():
+            if name in answers and answers[name] is None:
+                continue
+            try:
+                future.result(slice_s + _GRACE_S)
+                answers[name] = None
+            except KafkaException as error:
+                answers[name] = error.args[0]
+            except TimeoutError:
+                answers[name] = KafkaError(KafkaError._TIMED_OUT)
+        if deadline.passed or not any(error and error.code() in _NO_ANSWER for error in answers.values()):
+            return answers
+
+
+def _raise_other_than(expected: Collection[int], answers: Mapping[str, KafkaError | None]) -> None:
+    for error in answers.values():
+        if error is not None and error.code() not in expected:
+            raise classify_consumer(Call.METADATA, error)
 
 
 def _client(config: Mapping[str, Any]) -> AdminClient:

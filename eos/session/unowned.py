@@ -9,16 +9,19 @@ group rebalances for another reason. A member of another name is a reason.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
-from eos.errors import EosError
 from eos.kafka.admin import Admin
 from eos.offsets import Partition
 from eos.settings import Settings
 
 _LOOKS = 3  # in a session timeout: for so long the group has to stand still, as it does not while members come or go
-_CALL_S = 1.0  # the loop runs between two calls
+_CALL_S = 10.0
+
+_Assigned = dict[str, frozenset[Partition]]
 
 
 class Unowned:
@@ -37,27 +40,47 @@ class Unowned:
         self._every_s = settings.ownership.session_timeout_ms / 1000 / _LOOKS
         self._look_at = time.monotonic() + self._every_s
         self._admin: Admin | None = None
-        self._before: object = None
+        self._asked: Future[_Assigned] | None = None
+        self._before: _Assigned = {}
         self._seen = 0
 
     def look(self, instance_id: str) -> list[Partition]:
         """Look if it is time to. Returns the partitions without an owner if this member has to join anew for them.
 
         Of all members it is the one with the fewest partitions, which wait until its old name's session has timed out.
+        Nothing is waited for: it judges the answer to the question of the last look.
         """
         now = time.monotonic()
         if now < self._look_at:
             return []
         self._look_at = now + self._every_s
-        self._admin = self._admin or Admin.of(self._settings)
-        try:
-            assigned = self._admin.stable_assignment(self._group, _CALL_S)
-        except EosError:  # it is asked again
-            assigned = {}
+        asked = self._asked
+        done = asked is not None and asked.done()
+        if asked is None or done:
+            self._asked = in_background(self._ask)
+        assigned = asked.result() if asked and done and asked.exception() is None else {}
         without = sorted(self._inputs.difference(*assigned.values())) if assigned else []
         self._seen = self._seen + 1 if without and assigned == self._before else 0
         self._before = assigned
         if self._seen < _LOOKS or instance_id != min(assigned, key=lambda name: (len(assigned[name]), name)):
             return []
-        self._seen, self._before = 0, None
+        self._seen, self._before = 0, {}
         return without
+
+    def _ask(self) -> _Assigned:
+        self._admin = self._admin or Admin.of(self._settings)
+        return self._admin.stable_assignment(self._group, _CALL_S)
+
+
+def in_background(question: Callable[[], _Assigned]) -> Future[_Assigned]:
+    """Ask in a thread of its own: confluent-kafka's constructors and questions fail half-way when a signal comes into them."""
+    answer: Future[_Assigned] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:  # noqa: BLE001 - it is asked again
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="eos-unowned", daemon=True).start()
+    return answer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 
 import pytest
 
@@ -16,6 +17,15 @@ HALF: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": fr
 WHOLE: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": frozenset(ALL[:2])}
 
 
+def at_once(question: Callable[[], object]) -> Future[object]:
+    answer: Future[object] = Future()
+    try:
+        answer.set_result(question())
+    except RetriableError as error:
+        answer.set_exception(error)
+    return answer
+
+
 class Group:
     """What is known of the group, and the time."""
 
@@ -24,6 +34,7 @@ class Group:
         self.assigned: Mapping[str, frozenset[Partition]] | None = HALF
         monkeypatch.setattr("eos.session.unowned.time.monotonic", lambda: self.now)
         monkeypatch.setattr("eos.session.unowned.Admin.of", lambda _: self)
+        monkeypatch.setattr("eos.session.unowned.in_background", at_once)
         settings = settings_of(
             **{"kafka.bootstrap_servers": "nowhere:1", "ownership.session_timeout_ms": 6_000}
         )
@@ -48,7 +59,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
 
 
 def test_after_a_session_timeout_the_member_with_the_fewest_partitions_joins_anew(group: Group) -> None:
-    assert group.looks(4) == [[], [], [], ALL[:2]]
+    assert group.looks(5) == [[], [], [], [], ALL[:2]]
     assert group.looks(3) == [[], [], []], "and then it is given as long again"
 
 
@@ -59,7 +70,7 @@ def test_member_with_more_partitions_goes_on(group: Group) -> None:
 def test_of_members_with_equally_many_one_joins_anew(group: Group) -> None:
     group.assigned = {"g-0": frozenset(ALL[:1]), "g-1": frozenset(ALL[1:2])}
     assert group.looks(10, "g-1") == [[]] * 10
-    assert ALL[2:] in group.looks(4, "g-0")
+    assert ALL[2:] in group.looks(5, "g-0")
 
 
 @pytest.mark.parametrize("then", [WHOLE, {}, None, {"g-0": frozenset(ALL[3:]), "g-1": frozenset()}])
@@ -70,7 +81,7 @@ def test_group_that_moves_or_does_not_answer_is_waited_for(
     group.assigned = then
     assert group.looks(1) == [[]]
     group.assigned = HALF
-    assert group.looks(3) == [[]] * 3
+    assert group.looks(4) == [[]] * 4
 
 
 def test_looks_seldom(group: Group) -> None:
@@ -78,4 +89,21 @@ def test_looks_seldom(group: Group) -> None:
     group.assigned = None  # a question would count as one without an answer, and the first look is due later
     assert group.watch.look("g-1") == []
     group.assigned = HALF
-    assert group.looks(4)[3] == ALL[:2]
+    assert group.looks(5)[4] == ALL[:2]
+
+
+def test_group_that_is_slow_to_answer_is_asked_once_at_a_time(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Future[object]] = []
+
+    def slowly(_: object) -> Future[object]:
+        asked.append(Future())
+        return asked[-1]
+
+    monkeypatch.setattr("eos.session.unowned.in_background", slowly)
+    assert group.looks(10) == [[]] * 10
+    assert len(asked) == 1
+    asked[0].set_result(HALF)
+    assert group.looks(2) == [[]] * 2
+    assert len(asked) == 2
