@@ -37,7 +37,6 @@ from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
-from eos.kafka.librdkafka import constructed
 from eos.kafka.positions import as_partitions, bare, positions_of
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -62,6 +61,7 @@ _GROUP_TIMEOUT_S = 3_600.0
 _MAX_EVENTS = 100  # that may wait until an answer is missing
 # The clients of dropped admins, until the next one is made. Python's collector may run in the thread in which librdkafka hands
 # over answers, and a client that is destroyed in its own one ends the process (rd_kafka_destroy_app asserts; 3 of 3 with 2.16).
+# Nor in the main thread: its destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
 _dropped: deque[AdminClient] = deque()
 
 
@@ -162,12 +162,13 @@ class Admin:
         self._access = Access(config)
         self._events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
         self._late: dict[str, Future[Any]] = {}  # the last question for each group
-        _dropped.clear()
+        if _dropped:
+            threading.Thread(target=_dropped.clear, name="eos-admin-close", daemon=True).start()
         # What goes wrong is raised; the lines that librdkafka would write beside it add nothing. No method of this object as a
         # callback: the two would keep each other, and only the collector would free them.
         options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
         try:
-            self._client = constructed(AdminClient, options)
+            self._client = AdminClient(options)
         except KafkaException as error:
             raise refused_options("client", error) from error
 

@@ -21,7 +21,7 @@ from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
-from eos.kafka.librdkafka import LogLines, constructed, end_if_forked, require_sound_librdkafka
+from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import as_partitions, bare, epoch_of, metadata_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.offsets import OffsetVector, Partition
@@ -124,7 +124,7 @@ class ConsumerClient:
             "logger": LogLines(),
         }
         try:
-            self._consumer = constructed(Consumer, options | callbacks)
+            self._consumer = Consumer(options | callbacks)
         except KafkaException as error:
             raise refused_options("consumer", error) from error
 

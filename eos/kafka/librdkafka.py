@@ -8,16 +8,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from confluent_kafka import libversion
 
 from eos.errors import ConfigError
 
 Version = tuple[int, int, int]
-Client = TypeVar("Client")
 
 
 class KnownBad(NamedTuple):
@@ -48,20 +46,6 @@ _PART = re.compile(r"\d+", re.ASCII)
 _PAUSE_S = 10.0
 
 _log = logging.getLogger(__name__)
-
-
-def constructed(client: Callable[[dict[str, Any]], Client], options: dict[str, Any]) -> Client:
-    """A client of confluent-kafka. What a signal's handler raises meanwhile is raised here.
-
-    Its constructors look at signals in their middle, and then return a client together with the exception, of which Python makes
-    a SystemError.
-    """
-    try:
-        return client(options)
-    except SystemError as error:
-        if error.__cause__ is None:
-            raise
-        raise error.__cause__ from None
 
 
 def end_if_forked(pid: int) -> None:

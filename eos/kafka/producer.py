@@ -27,7 +27,7 @@ from eos.kafka.classify import classify, classify_delivery, refused_connection, 
 from eos.kafka.config import QUICKLY
 from eos.kafka.consumer import Committed, GroupMetadata
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
-from eos.kafka.librdkafka import constructed, end_if_forked, require_sound_librdkafka
+from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import epoch_or_none
 from eos.offsets import Partition
 from eos.records import fingerprint, not_writable
@@ -89,7 +89,7 @@ class TransactionalClient:
         }
         require_sound_librdkafka()
         try:
-            self._producer = constructed(Producer, options)
+            self._producer = Producer(options)
         except KafkaException as error:
             raise refused_options("producer", error) from error
 
