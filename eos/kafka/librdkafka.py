@@ -113,6 +113,8 @@ class LogLines:
     def log(self, level: int, template: str, *args: object) -> None:
         """One line of librdkafka; args are (facility, client name, text)."""
         facility = str(args[0]) if args else ""
+        if facility == "FATAL":  # raised by the call, with what to do
+            return
         now = time.monotonic()
         if now - self._last.get(facility, -math.inf) < _PAUSE_S:
             self._left_out[facility] = self._left_out.get(facility, 0) + 1

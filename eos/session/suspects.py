@@ -81,6 +81,7 @@ class Suspects:
 
     def taken_over(self, stored: Mapping[Partition, Committed | None]) -> None:
         """Partitions were taken over with these committed offsets."""
+        looked_at: dict[str, list[str]] = {}
         for partition, committed in stored.items() if self._max_deaths else ():
             self._by_partition.pop(partition, None)
             offset = committed.offset if committed is not None else 0
@@ -95,19 +96,17 @@ class Suspects:
                 continue
             self._by_partition[partition] = one
             self.look_on()
+            if one.attempt >= _ALONE:
+                one.alone = FEW_RECORDS
             if one.attempt >= _FEW:
-                how = "a few at a time"
-                if one.attempt >= _ALONE:
-                    one.alone = FEW_RECORDS
-                    how = "one by one"
-                log.warning(
-                    "%s: owners have died with the input behind offset %d, or did not get past it (attempt %d): its records are "
-                    "taken %s for now",
-                    partition,
-                    offset,
-                    one.attempt,
-                    how,
-                )
+                how = "one by one" if one.alone else "a few at a time"
+                looked_at.setdefault(how, []).append(f"{partition} from offset {offset} (attempt {one.attempt})")
+        for how, where in looked_at.items():
+            log.warning(
+                "input that owners have died with, or did not get past: %s. Its records are taken %s for now",
+                ", ".join(where),
+                how,
+            )
         self.look()
 
     def attempt_at(self, partition: Partition, offset: int) -> int:
