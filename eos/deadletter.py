@@ -15,6 +15,7 @@ from eos.records import InputRecord, OutputRecord
 
 _PREFIX = "eos.deadletter."
 ERROR_HEADER = f"{_PREFIX}error"
+_SKIPPED = "SkippedByOperator: "
 _MAX_REASON_CHARS = 500  # an error text may quote the record; a header should stay small
 
 
@@ -65,9 +66,23 @@ def origin_of(headers: Headers) -> Origin | None:
     return Origin(Partition(topic, int(number)), int(offset), reason)
 
 
+def skipped_by_operator(reason: str) -> str:
+    """The reason that stands in the letter of a record that a person has skipped."""
+    return f"{_SKIPPED}{reason}"
+
+
 def died_with(letter: InputRecord) -> tuple[Partition, int] | None:
     """The place of a dead letter's input record, if processes died with it; None of other letters."""
+    return _place_if(letter, f"{ProcessDiedError.__name__}:")
+
+
+def skipped(letter: InputRecord) -> tuple[Partition, int] | None:
+    """The place of a dead letter's input record, if a person has skipped it; None of other letters."""
+    return _place_if(letter, _SKIPPED)
+
+
+def _place_if(letter: InputRecord, reason_begins: str) -> tuple[Partition, int] | None:
     origin = None if any_unreadable([letter.headers]) else origin_of(letter.headers)
-    if origin is None or not origin.reason.startswith(f"{ProcessDiedError.__name__}:"):
+    if origin is None or not origin.reason.startswith(reason_begins):
         return None
     return origin.partition, origin.offset

@@ -19,11 +19,12 @@ from eos.settings import Settings
 from eos.shards import ledger_group, shard_prefix
 
 Resource = Literal["TransactionalId", "Topic", "Group", "Cluster"]
-Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Alter"]
 
 # The brokers' own topics that a transaction is written to: preflight looks at their replication. They exist once they
 # were used.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_ANY = "*"  # Kafka's wildcard, as a literal name
 _CLUSTER = "kafka-cluster"  # Kafka's one name of the resource
 _ADMIN = """\
 : "${BOOTSTRAP:?host:port of a broker}"
@@ -40,6 +41,9 @@ class Purpose(StrEnum):
     PREFLIGHT = "preflight"
     VERIFY = "verify"
     STATUS = "status"
+    # For an operator's commands that change things; eos skip needs what a run needs.
+    OFFSETS = "offsets"
+    TRANSACTIONS = "transactions"
 
 
 class Shape(StrEnum):
@@ -86,6 +90,10 @@ def grants_for(purpose: Purpose, job: Declared, settings: Settings, *, shape: Sh
             return list(_to_verify(job, group))
         case Purpose.STATUS:
             return list(_to_look_on(job, group))
+        case Purpose.OFFSETS:
+            return list(_to_move(job, group))
+        case Purpose.TRANSACTIONS:
+            return list(_to_end(job, group))
 
 
 def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
@@ -136,6 +144,37 @@ def _to_look_on(job: Declared, group: str) -> Iterator[Grant]:
     )
     why = "the state of the job's transactions, and whether one of them holds input back"
     yield Grant("TransactionalId", shard_prefix(job.name, group), True, ("Describe",), why, needed=False)
+
+
+def _to_move(job: Declared, group: str) -> Iterator[Grant]:
+    prefix = shard_prefix(job.name, group)
+    yield Grant("TransactionalId", prefix, True, ("Write", "Describe"), "fence the job's shards, and commit")
+    for topic in sorted(job.inputs):
+        yield Grant(
+            "Topic", topic, False, ("Read", "Describe"), "its offsets, and where its logs begin and end"
+        )
+    for topic in sorted(job.written_topics):
+        yield Grant("Topic", topic, False, ("Describe",), "where the output ends: eos verify begins there")
+    yield Grant(
+        "Group", group, False, ("Read", "Describe"), "input offsets, and members; it never joins the group"
+    )
+
+
+def _to_end(job: Declared, group: str) -> Iterator[Grant]:
+    prefix = shard_prefix(job.name, group)
+    yield Grant(
+        "TransactionalId", prefix, True, ("Write", "Describe"), "list the job's transactions, and end them"
+    )
+    yield Grant("Group", group, False, ("Describe",), "members: whether an owner may live")
+    for topic in sorted({*job.inputs, *job.written_topics}):
+        yield Grant(
+            "Topic", topic, False, ("Read", "Describe"), "transactions abort: what is open in its logs"
+        )
+    why = "transactions abort: whether any coordinator counts a transaction as open"
+    yield Grant("TransactionalId", _ANY, False, ("Describe",), why)
+    yield Grant(
+        "Cluster", _CLUSTER, False, ("Alter",), "transactions abort: the marker (before 3.8: ClusterAction)"
+    )
 
 
 # --- how they are written down ---------------------------------------------------------------------------

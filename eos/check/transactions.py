@@ -1,4 +1,7 @@
-"""Transactions as the brokers see them (KIP-664); the only door to kafka-python, since librdkafka has no such calls."""
+"""Transactions as the brokers see them (KIP-664); the only door to kafka-python, since librdkafka has no such calls.
+
+It only looks, but for one call, which an operator's command makes (`TransactionsView.write_abort_marker`).
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,14 @@ _REASON_S = 1.0
 _MIN_TIMEOUT_MS = 1_000
 # What keeps records from read_committed readers: everything between begin and the last marker.
 _OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+_LOOKING = "Describe on its TransactionalId prefix"
+_NEEDS = {
+    "connect": _LOOKING,
+    "list transactions": _LOOKING,
+    "describe transactions": _LOOKING,
+    "describe producers": "Read on the topic",
+    "abort transaction": "Alter on the Cluster (before Apache Kafka 3.8: ClusterAction)",
+}
 _MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
@@ -56,8 +67,18 @@ class TransactionDescription:
         return None if self.started_ms is None else time.time() - self.started_ms / 1000
 
 
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer whose transaction is open in a partition's log, by the leader of the partition."""
+
+    producer_id: int
+    epoch: int
+    start: int  # the offset of the transaction's first record there
+    last_ms: int  # the time of its last record there, since the epoch
+
+
 class TransactionsView:
-    """A read-only view of the cluster's transactions; use it as a context manager. Needs Apache Kafka 3.0 or newer.
+    """A view of the cluster's transactions; use it as a context manager. Needs Apache Kafka 3.0 or newer.
 
     Listing shows the ids that the principal may describe (ACL Describe on TransactionalId).
 
@@ -133,10 +154,45 @@ class TransactionsView:
             return {name: state for one in wanted for name, state in self.describe([one]).items()}
         return {name: _state(name, described) for name, described in found.items()}
 
+    def open_producers(self, partition: Partition) -> list[OpenProducer]:
+        """The producers whose transactions are open in a partition's log. Needs Read on the topic."""
+        asked = self._theirs(partition)
+        found = self._call("describe producers", lambda client: client.describe_producers([asked]))
+        return [
+            OpenProducer(
+                one.producer_id, one.producer_epoch, one.current_transaction_start_offset, one.last_timestamp
+            )
+            for one in found[asked].active_producers
+            if one.current_transaction_start_offset >= 0
+        ]
+
+    def write_abort_marker(self, partition: Partition, producer: OpenProducer) -> None:
+        """Let the partition's leader end a producer's transaction there as aborted, whatever the coordinator says of it.
+
+        Sent once: a second marker could end the producer's next transaction.
+
+        Raises:
+            UnavailableError: no answer; it may have been written.
+        """
+        spec = self._admin.AbortTransactionSpec(self._theirs(partition), producer.producer_id, producer.epoch)
+        try:
+            self._client.abort_transaction(spec)
+        except (self._errors.KafkaError, OSError) as error:
+            classified = self._classified(error, "abort transaction")
+            if isinstance(classified, ConfigError):
+                raise classified from error
+            raise UnavailableError(f"{classified}. The marker may have been written: look again") from error
+
     def lingering(self, prefix: str = "") -> list[TransactionDescription]:
         """The open transactions of ids with this prefix: of producers at work, or of dead ones until the timeout."""
         states = self.describe(self.transactional_ids(prefix)).values()
         return sorted((one for one in states if one.is_open), key=lambda one: one.transactional_id)
+
+    @staticmethod
+    def _theirs(partition: Partition) -> Any:
+        from kafka.structs import TopicPartition
+
+        return TopicPartition(partition.topic, partition.number)
 
     def _call(self, name: str, call: Callable[[Any], T]) -> T:
         def once(_: float) -> T:
@@ -161,7 +217,7 @@ class TransactionsView:
         if isinstance(error, self._errors.SaslAuthenticationFailedError):
             return ConfigError(f"{text}. Fix: kafka.security_protocol and the credentials")
         if isinstance(error, self._errors.AuthorizationError):
-            return ConfigError(f"{text}. Fix: grant the principal Describe on its TransactionalId prefix")
+            return ConfigError(f"{text}. Fix: grant the principal {_NEEDS[call]}")
         if isinstance(error, self._errors.UnsupportedVersionError | self._errors.IncompatibleBrokerVersion):
             return ConfigError(f"{text}: the brokers are older than Apache Kafka 3.0 (KIP-664)")
         if call != "connect" and getattr(error, "retriable", False):

@@ -30,8 +30,8 @@ def show(
     reference: JobReference,
     config: Config = None,
     purpose: Annotated[
-        Literal["run", "preflight", "verify", "status"],
-        typer.Option("--for", metavar="run|preflight|verify|status", help="What the access is for."),
+        Literal["run", "preflight", "verify", "status", "offsets", "transactions"],
+        typer.Option("--for", metavar="PURPOSE", help="What the access is for (above)."),
     ] = "run",
     principal: Annotated[
         str | None,
@@ -49,7 +49,9 @@ def show(
     For a loop, a SparkJob or a StreamJob. Nothing is asked of a cluster.
     'run' is what it fails without. 'preflight' adds what is looked at before a
     run; without it there are warnings. 'verify' is for `eos verify`, by a
-    principal of its own: it only reads. 'status' is for `eos status`. What begins with a prefix ends in *.
+    principal of its own: it only reads. 'status' is for `eos status`. 'offsets' is for
+    `eos offsets`; `eos skip` needs what 'run' has. 'transactions' is for `eos
+    transactions`. What begins with a prefix ends in *.
 
     Examples:
       eos acl show jobs.refunds:job -c conf/refunds.toml --principal User:refunds

@@ -10,16 +10,18 @@ from eos.cli import (
     acl,
     check,
     config,
+    hanging,
     init,
     local,
     local_spark,
+    offsets,
     prove,
     run,
     shard_id,
     show,
+    skip,
     spark,
     status,
-    transactions,
     verify,
 )
 from eos.cli.ending import Errors
@@ -74,10 +76,11 @@ def _main(
         Errors.with_traceback = True
 
 
-for one in (init, run, status, show, check, verify, prove, shard_id):
+for one in (init, run, status, show, skip, check, verify, prove, shard_id):
     app.add_typer(one.commands)
 for group, name in (
-    (transactions, "transactions"),
+    (offsets, "offsets"),
+    (hanging, "transactions"),
     (spark, "spark"),
     (local, "local"),
     (acl, "acl"),

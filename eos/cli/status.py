@@ -95,12 +95,13 @@ def _row(one: PartitionStatus) -> tuple[str, ...]:
         else f"{one.metadata.app} {one.metadata.shard}"
         if one.metadata
         else "not eos",
-        "" if one.age_s is None else f"{_age(one.age_s)} ago",
+        "" if one.age_s is None else f"{age(one.age_s)} ago",
         one.member or "",
     )
 
 
-def _age(seconds: float) -> str:
+def age(seconds: float) -> str:
+    """A duration in its largest unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -126,6 +126,42 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
         prober.close()
 
 
+def epochs_before(
+    settings: Settings, group: str, positions: Mapping[Partition, int], *, timeout_s: float
+) -> dict[Partition, int]:
+    """The leader epoch of what stands right before each of these positions, where the log still holds it.
+
+    With it a position is refused once the log has been truncated below it (`refuse_truncated`), also one that was chosen and
+    not read up to. What is not found out in ``timeout_s`` is left out: such a position is accepted.
+    """
+    starts = offsets_at(settings, Mark.START, positions)
+    before = {p: offset - 1 for p, offset in positions.items() if starts[p] < offset}
+    found: dict[Partition, int] = {}
+    prober = lone_reader(settings, group, stable=False, options=_PROBE)
+    try:
+        prober.incremental_assign(OffsetVector(before))
+        waiting, deadline = set(before), Deadline(timeout_s)
+        while waiting and not deadline.passed:
+            try:
+                fetched = prober.consume(1, _PROBE_S)
+            except RetriableError:
+                continue
+            reached = waiting & {
+                *fetched.ends,
+                *(Partition(str(m.topic()), int(m.partition() or 0)) for m in fetched.messages),
+            }
+            behind = prober.positions(reached)
+            for partition, offset in behind.items():
+                epoch = behind.epoch_of(partition)
+                if offset == positions[partition] and epoch is not None:
+                    found[partition] = epoch
+            prober.incremental_unassign(reached)
+            waiting -= reached
+    finally:
+        prober.close()
+    return found
+
+
 def committed_offsets(
     reader: ConsumerClient,
     partitions: Iterable[Partition],

@@ -153,8 +153,7 @@ def refuse_expired(
             f"for other partitions of {one.topic}: the offset has expired (offsets.retention.minutes). How far the "
             "partition was processed is not known; reading it from its beginning could write its output twice. Fix: find its "
             "last processed record in the output, or make sure that there is none, and set the offset while no instance "
-            f"runs: kafka-consumer-groups.sh --reset-offsets --execute --group {reader.group_id} "
-            f"--topic {one.topic}:{one.number} --to-offset N (or --to-earliest)"
+            f"runs: eos offsets set JOB --to {one.topic}:{one.number}@N --yes"
         )
 
 

@@ -79,10 +79,8 @@ def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, timeout_s: 
         raise ConfigError(
             f"group {group!r} had members, and this job, which runs with '{mine}', will not be one: Kafka would delete "
             "its offsets 7 days after the last member has left (offsets.retention.minutes), however often they are committed. "
-            "Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs, and compare what the second command "
-            "prints with offsets.csv, because it silently moves an offset whose input was deleted: "
-            f"kafka-consumer-groups.sh --group {group} --all-topics --reset-offsets --to-current --dry-run --export "
-            "> offsets.csv, then --group NEW --reset-offsets --from-file offsets.csv --execute"
+            f"Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs: eos offsets copy JOB --from-group {group} "
+            "--set group=NEW --yes"
         )
     if members:
         raise ConfigError(

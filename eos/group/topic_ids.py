@@ -117,5 +117,5 @@ def refuse_recreated(expected: Iterable[tuple[str, str]], now: Mapping[str, str]
                 f"{topic}: the topic was deleted and created anew (its id was {topic_id}, now it is {ids}). The group's "
                 "offsets belong to the deleted topic; to continue from them would skip records of the new one, so the job stops. "
                 "Fix: decide where to start in the new topic, and set the group's offsets while the job is "
-                f"stopped: kafka-consumer-groups.sh --reset-offsets --execute --topic {topic} --to-earliest (all of it) --group …"
+                f"stopped: eos offsets set JOB --only {topic} --to earliest (all of it) --yes"
             )

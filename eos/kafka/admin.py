@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from enum import Enum
 from typing import Any, NamedTuple, Self, TypeVar
@@ -54,6 +54,7 @@ _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
+_NO_SUCH_RECORD = -1  # the answer to a question for a time
 _NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
 # Seconds, the most that librdkafka allows. A question for a group whose coordinator is found after the question's timeout ends
 # the process (librdkafka issue 4605; tests/canaries). So it does not time out; only the wait for its answer does.
@@ -266,31 +267,57 @@ class Admin:
         wanted = list(partitions)
         if not wanted:
             return OffsetVector()
+        spec, isolation = _SPECS[mark]
+        return positions_of(self._asked(spec, wanted, timeout_s, isolation))
+
+    def offsets_at_time(
+        self, time_ms: int, partitions: Iterable[Partition], timeout_s: float
+    ) -> dict[Partition, int]:
+        """The first committed record of this time or later in each partition; one without such a record is left out.
+
+        Args:
+            time_ms: since the epoch, by the records' timestamps.
+            partitions: where.
+            timeout_s: as in `offsets_at`, and raises as that does.
+        """
+        spec, wanted = OffsetSpec.for_timestamp(time_ms), list(partitions)
+        committed = IsolationLevel.READ_COMMITTED
+        answers = self._asked(spec, wanted, timeout_s, committed, lowest=_NO_SUCH_RECORD)
+        return {partition: at.offset for partition, at in answers.items() if at.offset != _NO_SUCH_RECORD}
+
+    def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
+        """As `offsets_at`, without waiting for the answers."""
+        timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
+        return AskedOffsets(self._ask_offsets(*_SPECS[mark], partitions, timeout_s), self._renew_leaders)
+
+    def _asked(
+        self,
+        spec: OffsetSpec,
+        partitions: Sequence[Partition],
+        timeout_s: float,
+        isolation: IsolationLevel,
+        *,
+        lowest: int = 0,
+    ) -> dict[Partition, Any]:
         timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
         answers = self._answers(
-            self._ask_offsets(mark, wanted, timeout_s),
+            self._ask_offsets(spec, isolation, partitions, timeout_s),
             timeout_s,
             absent=(),
             topic=lambda partition: partition.topic,
         )
         found = dict(zip(as_partitions(answers), answers.values(), strict=True))
         # A question that timed out is answered by -1001, without an error (tests/canaries).
-        if unanswered := [p for p, at in found.items() if at.offset < 0]:
+        if unanswered := [p for p, at in found.items() if at.offset < lowest]:
             raise RetriableError(
                 f"{Call.METADATA}: no answer in time about {unanswered[0]}", code="_TIMED_OUT"
             )
-        return positions_of(found)
-
-    def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
-        """As `offsets_at`, without waiting for the answers."""
-        return AskedOffsets(self._ask_offsets(mark, partitions, timeout_s), self._renew_leaders)
+        return found
 
     def _ask_offsets(
-        self, mark: Mark, partitions: Iterable[Partition], timeout_s: float
+        self, spec: OffsetSpec, isolation: IsolationLevel, partitions: Iterable[Partition], timeout_s: float
     ) -> Mapping[TopicPartition, Future[Any]]:
-        spec, isolation = _SPECS[mark]
         wanted = dict.fromkeys(bare(partitions), spec)
-        timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
         with self._classified():
             return self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
 

@@ -177,7 +177,7 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
         return OffsetGapError(
             f"{text}: the position is no longer in the log, so input was deleted (retention, DeleteRecords) or "
             "truncated before it was processed. Nothing is skipped silently. Fix: decide where to go on, and set the "
-            "group's offsets with kafka-consumer-groups.sh --reset-offsets while the job is stopped",
+            "group's offsets while the job is stopped: eos offsets set JOB --to …",
             code=error.name(),
         )
     if code in _FIXES:

@@ -296,7 +296,11 @@ class ShardProducer:
         topic_ids = self._ids_of({partition.topic for partition in offsets})
         if unknown := offsets.without(owned.stored(offsets)):
             self.take_over(group_id, unknown)
-        refuse_recreated({*offsets.topic_ids.items(), *stored_topic_ids(owned.stored(offsets))}, topic_ids)
+        # Offsets that say themselves which topic they count in replace what is stored, also where that counts in a deleted one.
+        stored_ids = {
+            (t, i) for t, i in stored_topic_ids(owned.stored(offsets)) if not offsets.topic_ids.get(t)
+        }
+        refuse_recreated({*offsets.topic_ids.items(), *stored_ids}, topic_ids)
         started = self._started.setdefault(
             group_id, StartedPartitions(self._settings, group_id, self._known_started)
         )

@@ -211,6 +211,6 @@ class Assignment:
                 raise OffsetGapError(
                     f"{partition}: it is new to the group {self._group!r}, and its log begins at {beginning}: input was deleted "
                     "(retention, DeleteRecords) before it was processed. Nothing is skipped silently. Fix: to go on without it, "
-                    "set the offset while the job is stopped: kafka-consumer-groups.sh --reset-offsets --execute --group "
-                    f"{self._group} --topic {partition.topic}:{partition.number} --to-earliest"
+                    "set the offset while the job is stopped: eos offsets set JOB --to "
+                    f"{partition.topic}:{partition.number}@{beginning} --yes"
                 )

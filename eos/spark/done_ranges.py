@@ -101,8 +101,8 @@ class _DoneShard(ShardDone):
             raise ConflictError(
                 f"{gone[0]}: the group {self.group!r} has no offset there any more; it had {self._starts[gone[0]]} when this "
                 "run was planned. The group was deleted since. Nothing of this shard was written here. Fix: set its offsets, "
-                f"here to {self._starts[gone[0]]} (kafka-consumer-groups.sh --reset-offsets --execute --group {self.group} "
-                f"--topic {gone[0].topic}:{gone[0].number} --to-offset {self._starts[gone[0]]}) and in each other partition to "
+                f"here to {self._starts[gone[0]]} (eos offsets set JOB --to "
+                f"{gone[0].topic}:{gone[0].number}@{self._starts[gone[0]]} --yes) and in each other partition to "
                 "where its output ends, then run again without a plan of before. With --start earliest all output would be "
                 "written again"
             )

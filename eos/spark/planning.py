@@ -171,6 +171,5 @@ def _gap(partition: Partition, committed: int | None, log: str, cause: str) -> O
     begun = "it is new to the group" if committed is None else f"the committed offset is {committed}"
     return OffsetGapError(
         f"{partition}: {begun}, and {log}: input is gone ({cause}). Nothing is skipped "
-        "silently. Fix: decide where to go on, and set the group's offsets with kafka-consumer-groups.sh "
-        "--reset-offsets while no run is at work"
+        "silently. Fix: decide where to go on, and set the group's offsets while no run is at work: eos offsets set JOB --to …"
     )

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from eos.check.held_back import held_back
-from eos.deadletter import died_with
+from eos.deadletter import died_with, skipped
 from eos.deadline import Deadline
-from eos.errors import ProcessDiedError, UnavailableError, reason_of
+from eos.errors import EosError, UnavailableError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.kafka.consumer import Committed
@@ -49,7 +49,8 @@ def verify(
     with the read_committed output. It needs no marks in the records, it only reads, and it does not join the group. The
     job may be stopped, or run without new input; an open transaction on the output is waited for.
 
-    The transform is not called for a record whose dead letter says that processes died with it; a note says how many.
+    The transform is not called for a record whose dead letter says that processes died with it, or that an operator has skipped
+    it; a note says how many.
 
     The report judges what is committed. Input that is not processed yet is in it, too (`VerificationReport.complete`),
     with the transaction that holds it back, if there is one.
@@ -107,9 +108,9 @@ def verify(
             grown_from=grown_from or {},
             order=not why_not,
         ) as comparison:
-            if job.dead_letters and settings.poison.policy == "dead-letter":
+            if job.dead_letters:
                 letters = {p: log for p, log in written.items() if p.topic == job.dead_letters}
-                applied.died_with = {place for one in reader.records(letters) if (place := died_with(one))}
+                applied.trust(reader.records(letters))
             read = reader.records(processed, lambda done, total: on_progress("input", done, total))
             for record in chain(*(archive or {}).values(), read):
                 records[Partition(record.topic, record.partition)] += 1
@@ -196,17 +197,32 @@ class _Applied:
         self._transform, self._policy = transform, policy
         self.failed = 0
         self.examples: list[Example] = []
-        self.died_with: set[tuple[Partition, int]] = set()  # by their dead letters
+        self._died_with: set[tuple[Partition, int]] = set()  # by their dead letters
+        self._skipped: set[tuple[Partition, int]] = set()
+
+    def trust(self, letters: Iterable[InputRecord]) -> None:
+        """Take from these dead letters which records are not to be transformed."""
+        for letter in letters:
+            if self._policy == "dead-letter" and (place := died_with(letter)):
+                self._died_with.add(place)
+            if place := skipped(letter):  # under any policy: a person did it
+                self._skipped.add(place)
 
     def notes(self) -> Iterator[str]:
         """What was taken on trust, in words."""
-        if self.died_with:
-            yield f"{len(self.died_with):,} records were not transformed here: their dead letters say that processes died with them"
+        for places, why in (
+            (self._died_with, "processes died with them"),
+            (self._skipped, "an operator has skipped them (eos skip)"),
+        ):
+            if places:
+                yield f"{len(places):,} records were not transformed here: their dead letters say that {why}"
 
     def to(self, record: InputRecord) -> list[OutputRecord]:
-        if self.died_with and (Partition(record.topic, record.partition), record.offset) in self.died_with:
-            died = ProcessDiedError("", topic=record.topic, partition=record.partition, offset=record.offset)
-            return [self._transform.dead_letter(record, died)]
+        if self._died_with or self._skipped:
+            place = (Partition(record.topic, record.partition), record.offset)
+            if place in self._died_with or place in self._skipped:
+                # The reason is not compared.
+                return [self._transform.dead_letter(record, EosError("its letter says why"))]
         try:
             return self._transform.record(record)
         except OutputRefusedError:

@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eos.errors import ConfigError, FencedError
 from eos.events import PartitionsAssigned, SessionOpened, TransactionCommitted
+from eos.exits import ExitCode
 from eos.offsets import Partition
 from eos.runner.worker import shards_of
+from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -23,9 +25,9 @@ from tests.support.observer import (
     produce_plain,
     unique,
 )
+from tests.support.operated import PARTITION, Operated
 
 if TYPE_CHECKING:
-    from eos.local import LocalKafka
     from eos.settings import Settings
 
 pytestmark = pytest.mark.broker
@@ -137,7 +139,7 @@ def test_offsets_of_the_other_mode_are_refused_until_they_are_adopted(
 
 @pytest.mark.parametrize("adopt", [False, True])
 def test_partition_mode_refuses_a_group_that_had_members_and_goes_on_in_a_copy_of_it(
-    kafka: LocalKafka, bootstrap: str, tmp_path: Path, adopt: bool
+    bootstrap: str, tmp_path: Path, eos: Eos, adopt: bool
 ) -> None:
     """Kafka forgets all offsets of such a group, however young: tests/faults/test_offset_expiry.py shows it.
 
@@ -155,19 +157,10 @@ def test_partition_mode_refuses_a_group_that_had_members_and_goes_on_in_a_copy_o
         run_to_end(job, settings)
 
     group = unique("copy")
-    fix = str(refused.value).partition("kafka-consumer-groups.sh ")[2].replace("NEW", group)
-    export, restore = (part.split() for part in fix.split(", then "))
-    main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    exported = kafka.tool(main, "--bootstrap-server", bootstrap, *export[: export.index(">")])
-    offsets = tmp_path / export[-1]
-    offsets.write_text(exported.stdout)
-    restored = kafka.tool(
-        main,
-        "--bootstrap-server",
-        bootstrap,
-        *(str(offsets) if arg == offsets.name else arg for arg in restore),
-    )
-    assert restored.returncode == 0, restored.stdout + restored.stderr
+    fix = str(refused.value).partition("instance runs: eos ")[2].replace("NEW", group)
+    operated = Operated(eos, tmp_path, bootstrap, job, PARTITION)
+    copied = operated(*fix.split())
+    assert copied.code == ExitCode.DONE, copied.err
     run_to_end(job, settings.model_copy(update={"group": group}))
     assert (
         assert_exactly_once(bootstrap, group, job.inputs, job.outputs, job.expected, timeout_s=60).processed

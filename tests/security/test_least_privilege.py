@@ -12,10 +12,21 @@ import pytest
 from eos.check.grants import Grant, Purpose
 from eos.check.preflight import preflight
 from eos.check.status import status
+from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError
 from eos.exits import ExitCode, exit_code_of
+from eos.kafka.admin import Mark
+from eos.offsets import Partition
+from eos.operate import hanging
+from eos.operate.choosing import chosen
+from eos.operate.offsets import write
+from eos.operate.skip import Skipping
+from eos.operate.target import Target
 from eos.verifier.verify import verify
 from tests.security.conftest import NewWorkplace, Stopwatch
+from tests.support import observer, raw_transactions
+from tests.support.observer import PlainRecord
+from tests.support.raw_transactions import Names, wire
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
 
@@ -70,6 +81,110 @@ def test_with_the_printed_grants_alone_the_status_of_a_job_is_seen(workplace: Ne
     assert [one.lag for one in found.partitions] == [0] * len(found.partitions)
     assert found.transactions
     assert found.unknown == ()  # what it may not see of other ids is denied for each of them, and left out
+
+
+def test_with_the_printed_grants_alone_an_operator_moves_offsets(workplace: NewWorkplace) -> None:
+    place = workplace()
+    operator = place.broker.add_user(f"{place.job.name}-operator", "operator")
+    place.broker.grant(place.user.principal, place.grants())
+    place.broker.grant(operator.principal, place.grants(Purpose.OFFSETS))
+    place.run(place.settings(ownership__static_membership=False))
+    settings = place.settings(place.broker.sasl(operator))
+    target = Target.of(place.job, settings)
+
+    plan = write(settings, target, lambda: chosen(settings, target, Mark.START))
+
+    assert [move.to for move in plan.moves] == [0] * len(plan.moves)
+    assert any(name.endswith(".i.0") for name in plan.fenced)
+    assert plan.verify_from
+    # What it may not see of other ids is denied for each of them, and left out.
+    partitions = [(place.input, number) for number in range(len(plan.moves))]
+    stored = observer.committed_offsets(place.broker.plain, place.job.name, partitions)
+    assert [offset for offset, _ in stored.values()] == [0] * len(plan.moves)
+
+
+@pytest.mark.parametrize("missing", ["TransactionalId", "Topic", "Group"])
+def test_without_one_grant_no_offset_moves_and_the_grant_is_named(
+    workplace: NewWorkplace, missing: str
+) -> None:
+    place = workplace()
+    operator = place.broker.add_user(f"{place.job.name}-operator", "operator")
+    place.broker.grant(place.user.principal, place.grants())
+    grants = place.grants(Purpose.OFFSETS)
+    gone = next(one for one in grants if one.resource == missing)
+    place.broker.grant(operator.principal, [one for one in grants if one is not gone])
+    place.run(place.settings(ownership__static_membership=False))
+    settings = place.settings(place.broker.sasl(operator))
+    target = Target.of(place.job, settings)
+
+    with pytest.raises(ConfigError) as caught:
+        write(settings, target, lambda: chosen(settings, target, Mark.START))
+
+    for part in (operator.principal, gone.resource, f"'{gone.name}"):
+        assert part in str(caught.value)
+    place.assert_all_done()
+
+
+def test_operator_who_may_not_see_the_shards_does_not_overlook_one(workplace: NewWorkplace) -> None:
+    """It may write the id that it commits with, so the brokers list that one and no other to it."""
+    place = workplace()
+    operator = place.broker.add_user(f"{place.job.name}-operator", "operator")
+    place.broker.grant(place.user.principal, place.grants())
+    shard, *rest = place.grants(Purpose.OFFSETS)
+    place.broker.grant(operator.principal, [*rest, replace(shard, name=f"{shard.name}s.")])
+    place.run(place.settings(ownership__static_membership=False))
+    settings = place.settings(place.broker.sasl(operator))
+    target = Target.of(place.job, settings)
+    with pytest.raises(ConfigError, match=rf"Write on TransactionalId '{shard.name}i\.0'"):
+        write(settings, target, lambda: chosen(settings, target, Mark.START))
+    place.assert_all_done()
+
+
+def test_with_the_grants_of_a_run_an_operator_skips_a_record(workplace: NewWorkplace) -> None:
+    place = workplace()
+    place.broker.grant(place.user.principal, place.grants())
+    place.run(place.settings(ownership__static_membership=False))
+    observer.produce_plain(place.broker.plain, place.input, [PlainRecord(b"bad", partition=0)])
+    (last,) = [
+        offset
+        for offset, _ in observer.committed_offsets(
+            place.broker.plain, place.job.name, [(place.input, 0)]
+        ).values()
+    ]
+    assert last is not None
+    record = (Partition(place.input, 0), last)
+    skipping = Skipping(place.settings(), place.job, record, reason="a test", without_letter=True)
+    assert skipping.write().committed == last
+
+
+@pytest.mark.parametrize("sees_all", [True, False])
+def test_with_the_printed_grants_alone_an_operator_ends_transactions(
+    workplace: NewWorkplace, sees_all: bool
+) -> None:
+    """Without Describe on every id the transaction may be open at a coordinator that does not say so."""
+    place = workplace()
+    operator = place.broker.add_user(f"{place.job.name}-operator", "operator")
+    grants = [one for one in place.grants(Purpose.TRANSACTIONS) if sees_all or one.name != "*"]
+    place.broker.grant(operator.principal, grants)
+    shard = f"{place.job.name}.{place.job.name}.i.0"
+    transactional_id = shard if sees_all else observer.unique("foreign")
+    names = Names(transactional_id, place.output, place.job.name, place.input)
+    unverified = "transaction.partition.verification.enable"
+    plain = place.broker.plain
+    with observer.broker_config(plain, unverified, "false"), wire(plain) as connection:
+        who = raw_transactions.opened(plain, connection, names)
+        assert connection.send(raw_transactions.produce(names, who, b"hangs", 0)).error == 0
+    settings = place.settings(place.broker.sasl(operator))
+    output = Partition(place.output, 0)
+    with TransactionsView(settings) as view:
+        if not sees_all:
+            with pytest.raises(ConfigError, match="may not see it, and its last record"):
+                hanging.abort(settings, view, output, 0, discard_committed=False)
+            assert observer.watermarks(plain, place.output)[0] == (0, 1)
+            return
+        hanging.abort(settings, view, output, 0, discard_committed=False)
+    assert observer.lso(plain, place.output)[0] == 2
+    assert place.denials(operator.principal) == 0
 
 
 def test_a_run_by_mutual_tls_needs_the_same_grants(workplace: NewWorkplace) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from confluent_kafka import Producer
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of importlib.resources, which it uses the old way
     from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -133,6 +135,15 @@ def wire(bootstrap: str) -> Iterator[Wire]:
     host, _, port = bootstrap.partition(":")
     with socket.create_connection((host, int(port)), _CALL_S) as connection:
         yield Wire(connection)
+
+
+def opened(bootstrap: str, connection: Wire, names: Names) -> Identity:
+    """A producer's identity; of a fresh broker only a question for a coordinator makes one."""
+    client = Producer({"bootstrap.servers": bootstrap, "transactional.id": names.transactional_id})
+    client.init_transactions(_CALL_S)
+    answer = connection.send(init(names, 60_000))
+    assert answer.error == 0
+    return answer.who
 
 
 def _request(api_key: int, version: int, body: bytes) -> bytes:

@@ -178,6 +178,7 @@ def _binding(kind: Any, principal: str, grant: Grant, operation: str) -> Any:
         "Write": AclOperation.WRITE,
         "Describe": AclOperation.DESCRIBE,
         "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+        "Alter": AclOperation.ALTER,
     }
     pattern = ResourcePatternType.PREFIXED if grant.is_prefix else ResourcePatternType.LITERAL
     return kind(

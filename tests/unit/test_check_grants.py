@@ -76,6 +76,20 @@ def test_verifying_and_looking_first_change_nothing() -> None:
     assert {"Describe"} == {of for resource, *_, of in allowed(grants(Purpose.VERIFY)) if resource == "Group"}
 
 
+def test_moving_offsets_needs_no_more_than_running_does_and_writes_no_records() -> None:
+    moving = allowed(grants(Purpose.OFFSETS))
+    assert moving <= allowed(grants())
+    assert not any(resource == "Topic" and of == "Write" for resource, _, _, of in moving)
+    assert ("Topic", "dead", False, "Describe") in moving  # where eos verify begins from then on
+
+
+def test_ending_transactions_takes_a_look_at_all_of_them() -> None:
+    found = allowed(grants(Purpose.TRANSACTIONS))
+    assert ("TransactionalId", "*", False, "Describe") in found
+    assert ("Cluster", "kafka-cluster", False, "Alter") in found
+    assert not any(resource in ("Topic", "Group") and of == "Write" for resource, _, _, of in found)
+
+
 def test_commands_say_all_and_are_quoted_for_a_shell() -> None:
     lines = as_commands(grants(group="it's"), "User:CN=a b").splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("kafka-acls.sh")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eos.deadletter import dead_letter
+from eos.deadletter import dead_letter, died_with, skipped, skipped_by_operator
+from eos.offsets import Partition
 from eos.records import InputRecord
 
 RECORD = InputRecord("in", 3, 41, b"k", b"\xff", (("h", b"1"), ("h", None)), 1_700_000_000_000)
@@ -50,3 +51,21 @@ def test_letter_of_a_record_whose_time_cannot_be_written_has_the_clients(timesta
     """Else the dead letter would be refused in its turn, and the job stop at each start."""
     letter = dead_letter(InputRecord("in", 0, 0, None, b"v", (), timestamp_ms), "no", topic="dlq")
     assert letter.timestamp_ms is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "by_death", "by_hand"),
+    [
+        ("ValueError: SkippedByOperator: no", False, False),
+        ("ProcessDiedError: 3 processes", True, False),
+        (skipped_by_operator("no amount"), False, True),
+    ],
+)
+def test_letter_says_whether_its_record_was_not_transformed(
+    reason: str, by_death: bool, by_hand: bool
+) -> None:
+    letter = dead_letter(RECORD, reason, topic="dlq")
+    found = InputRecord("dlq", 0, 0, letter.key, b"", letter.headers)
+    place = (Partition("in", 3), 41)
+    assert died_with(found) == (place if by_death else None)
+    assert skipped(found) == (place if by_hand else None)

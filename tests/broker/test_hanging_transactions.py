@@ -1,0 +1,134 @@
+"""`eos transactions abort`: ends what hangs in a partition's log, and nothing that a coordinator counts as open."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from eos.exits import ExitCode
+from tests.conftest import NewTopic
+from tests.support import raw_transactions as raw
+from tests.support.command_line import Eos
+from tests.support.observer import broker_config, lso, produce_plain, read_committed, unique, watermarks
+from tests.support.raw_transactions import Identity, Names, Wire, wire
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120), pytest.mark.xdist_group("unverified")]
+
+
+@pytest.fixture
+def connection(bootstrap: str) -> Iterator[Wire]:
+    """To a broker that takes records of a transaction without asking its coordinator, as before Kafka 3.6."""
+    with (
+        broker_config(bootstrap, "transaction.partition.verification.enable", "false"),
+        wire(bootstrap) as connected,
+    ):
+        yield connected
+
+
+def hang(bootstrap: str, connection: Wire, names: Names) -> Identity:
+    """A record of a transaction that no coordinator knows of: the partition is never added to it."""
+    who = raw.opened(bootstrap, connection, names)
+    assert connection.send(raw.produce(names, who, b"hangs", 0)).error == 0
+    return who
+
+
+def names_for(topic: NewTopic) -> Names:
+    return Names(unique("hanging"), topic("out"), unique("group"), "none")
+
+
+def where(bootstrap: str, names: Names, offset: int = 0) -> list[str]:
+    return [
+        *("--topic", names.out, "--partition", "0", "--offset", str(offset)),
+        *("--set", f"kafka.bootstrap_servers={bootstrap}"),
+    ]
+
+
+def test_transaction_that_hangs_is_aborted_and_readers_go_on(
+    bootstrap: str, connection: Wire, topic: NewTopic, eos: Eos
+) -> None:
+    names = names_for(topic)
+    produce_plain(bootstrap, names.out, [b"before"])
+    who = hang(bootstrap, connection, names)
+    produce_plain(bootstrap, names.out, [b"behind"])
+    assert lso(bootstrap, names.out)[0] == 1
+
+    dry = eos("transactions", "abort", *where(bootstrap, names, 1), "--json")
+    assert dry.code == ExitCode.DONE, dry.err
+    found = json.loads(dry.out)
+    assert (found["producer_id"], found["epoch"], found["id"], found["state"], found["written"]) == (
+        *who,
+        names.transactional_id,
+        "Empty",
+        False,
+    )
+    assert watermarks(bootstrap, names.out)[0] == (0, 3)
+    elsewhere = eos("transactions", "abort", *where(bootstrap, names, 0), "--yes")
+    assert elsewhere.code == ExitCode.CONFIGURATION
+    assert "Those that are began at 1" in elsewhere.err
+
+    ended = eos("transactions", "abort", *where(bootstrap, names, 1), "--yes")
+    assert ended.code == ExitCode.DONE, ended.err
+    assert "an abort marker was written" in ended.out
+    assert [record.value for record in read_committed(bootstrap, names.out)] == [b"before", b"behind"]
+    # Its producer was fenced before: else its next records would begin a transaction that the marker tears.
+    assert connection.send(raw.add_partition(names, who)).error in (47, 90)
+    again = eos("transactions", "abort", *where(bootstrap, names, 1), "--yes")
+    assert (again.code, "no transaction is open that began at offset 1, and no other one" in again.err) == (
+        ExitCode.CONFIGURATION,
+        True,
+    )
+
+
+def test_transaction_that_its_coordinator_counts_as_open_is_refused(
+    bootstrap: str, connection: Wire, topic: NewTopic, eos: Eos
+) -> None:
+    names = names_for(topic)
+    who = raw.opened(bootstrap, connection, names)
+    assert connection.send(raw.add_partition(names, who)).error == 0
+    assert connection.send(raw.produce(names, who, b"kept", 0)).error == 0
+    for yes in ([], ["--yes"], ["--yes", "--discard-committed"]):
+        refused = eos("transactions", "abort", *where(bootstrap, names), *yes)
+        assert refused.code == ExitCode.CONFIGURATION
+        assert "counts as open (Ongoing)" in refused.err
+    assert connection.send(raw.end(names, who, commit=True)).error == 0
+    assert [record.value for record in read_committed(bootstrap, names.out)] == [b"kept"]
+
+
+def test_transaction_that_is_committed_is_aborted_only_by_name(
+    bootstrap: str, connection: Wire, topic: NewTopic, eos: Eos
+) -> None:
+    """As where the brokers left a commit marker out: an abort takes away what was committed."""
+    names = names_for(topic)
+    who = raw.opened(bootstrap, connection, names)
+    other = Names(names.transactional_id, topic("other"), names.group, names.source)
+    assert connection.send(raw.add_partition(other, who)).error == 0
+    assert connection.send(raw.produce(other, who, b"x", 0)).error == 0
+    assert connection.send(raw.end(other, who, commit=True)).error == 0
+    deadline = time.monotonic() + 20
+    while lso(bootstrap, other.out)[0] < 2:  # its marker
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert connection.send(raw.produce(names, who, b"hangs", 0)).error == 0
+
+    refused = eos("transactions", "abort", *where(bootstrap, names), "--yes")
+    assert refused.code == ExitCode.CONFIGURATION
+    assert "and an abort takes its records away" in refused.err
+    assert watermarks(bootstrap, names.out)[0] == (0, 1)
+    dry = eos("transactions", "abort", *where(bootstrap, names))
+    assert (dry.code, "and an abort takes its records away" in dry.out) == (ExitCode.DONE, True)
+    ended = eos("transactions", "abort", *where(bootstrap, names), "--yes", "--discard-committed")
+    assert ended.code == ExitCode.DONE, ended.err
+    assert read_committed(bootstrap, names.out) == []
+
+
+def test_unknown_topic_and_partition_are_named(bootstrap: str, topic: NewTopic, eos: Eos) -> None:
+    names = names_for(topic)
+    for words in (["--topic", "absent", "--partition", "0"], ["--topic", names.out, "--partition", "7"]):
+        refused = eos(
+            "transactions", "abort", *words, "--offset", "0", "--set", f"kafka.bootstrap_servers={bootstrap}"
+        )
+        assert refused.code == ExitCode.CONFIGURATION, refused
+        assert "not exist" in refused.err

@@ -1,0 +1,237 @@
+"""An operator moves offsets, or skips a record, while owners hang, wake up, come back or start: nothing is torn or taken back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eos.check.transactions import TransactionsView
+from eos.errors import FencedError
+from eos.exits import ExitCode
+from eos.kafka.consumer import Committed
+from eos.offsets import OffsetVector, Partition
+from eos.operate import commit as operate_commit
+from eos.operate.commit import Change, commit_in_place
+from eos.operate.target import Target
+from eos.producer.producer import ShardProducer
+from eos.shards import OrdinalShard, PartitionShard, Shard
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy
+from tests.conftest import NewTopic
+from tests.faults.test_zombies_paused import OWNER
+from tests.support.command_line import Eos
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_process
+from tests.support.observer import committed_offsets, produce_plain, read_committed, unique
+from tests.support.operated import MODES, Operated
+from tests.support.processes import running, running_module
+from tests.support.sessions import commit, fill, session_for
+from tests.support.settings import owning, settings_of, shard_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+STEP = 10  # input records per transaction of a zombie
+WAIT_S = 40.0
+
+NewOperated = Callable[..., Operated]
+
+
+@pytest.fixture
+def operated(bootstrap: str, eos: Eos, tmp_path: Path) -> NewOperated:
+    """A maker of jobs of two input partitions, ten records in each."""
+
+    def make(mode: str, **changes: object) -> Operated:
+        job = fault_job(bootstrap, partitions=2)
+        job.load(bootstrap, 20)
+        return Operated(eos, tmp_path, bootstrap, job, {**MODES[mode], **changes})
+
+    return make
+
+
+@pytest.mark.parametrize("where", ["inside a transaction", "suspect between transactions"])
+@pytest.mark.parametrize("mode", ["partition", "group"])
+def test_owner_that_hangs_cannot_commit_over_the_offsets_that_were_set(
+    bootstrap: str, topic: NewTopic, tmp_path: Path, eos: Eos, mode: str, where: str
+) -> None:
+    source, out, group = topic("in"), topic("out"), unique("paused")
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(5 * STEP)])
+    go_on = tmp_path / "go-on"
+    with running(OWNER, bootstrap, mode, group, source, out, where, "60000", str(go_on)) as zombie:
+        zombie.wait_line("ready", WAIT_S)
+        zombie.pause()
+        settings = settings_of(bootstrap, **owning(mode, source))
+        job = FaultJob((source,), out, topic("audit"), topic("dead"), "paused")
+        one = Operated(eos, tmp_path, bootstrap, job, {**MODES[mode], "group": group})
+        to_3 = ("offsets", "set", "JOB", "--to", f"{source}:0@3", "--yes")
+        deadline = time.monotonic() + WAIT_S
+        refusals = []
+        while (ended := one(*to_3)).code != ExitCode.DONE:
+            assert time.monotonic() < deadline, ended.err
+            refusals.append(ended.err)
+            if mode == "partition":  # it may live: a person says that it does not
+                name = shard_of(mode, "paused", group, source).transactional_id
+                assert one("transactions", "end", name, "--yes").code == ExitCode.DONE
+            time.sleep(0.5)
+        expected = "has live members" if mode == "group" else "a transaction is open"
+        assert all(expected in one for one in refusals)
+        assert bool(refusals) == (mode == "group" or where == "inside a transaction")
+        assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3
+
+        zombie.resume()
+        go_on.touch()
+        assert zombie.wait(WAIT_S) == 0
+        assert "committed" not in zombie.lines[zombie.lines.index("ready") + 1 :]
+        assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3
+        assert [int(r.value or b"") for r in read_committed(bootstrap, out)] == list(range(STEP))
+        with session_for(settings, shard_of(mode, "paused", group, source), [source]) as successor:
+            fill(successor, out)
+            commit(successor)
+    assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3 + STEP
+    assert [int(r.value or b"") for r in read_committed(bootstrap, out)] == [
+        *range(STEP),
+        *range(3, 3 + STEP),
+    ]
+
+
+def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    """It is no member of a group, and has nothing open: nobody can see that it lives."""
+    one = operated("partition")
+    with in_process(
+        one.job, bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
+    ) as owner:
+        deadline = time.monotonic() + WAIT_S
+        while one.offsets() != [10, 10]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        ended = one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@7", "--yes")
+        assert ended.code == ExitCode.DONE, ended.err
+        assert one.offsets() == [7, 10]
+        one.job.load(bootstrap, 2, "later ")
+        assert owner.wait(WAIT_S) == ExitCode.FENCED
+    assert one.offsets()[0] == 7
+    one.run()
+    assert one.offsets() == [11, 11]
+    values = [record.value or b"" for record in read_committed(bootstrap, one.job.audit)]
+    assert sorted(v for v in set(values) if values.count(v) > 1) == [b"audit 14", b"audit 16", b"audit 18"]
+    assert len(values) == 22 + 3
+
+
+# With KIP-848 the broker says when a member that is silent is dropped: after 45 s.
+@pytest.mark.parametrize("protocol", ["cooperative", pytest.param("consumer", marks=pytest.mark.slow)])
+def test_member_that_hung_joins_again_and_goes_on_from_the_offsets_that_were_set(
+    bootstrap: str, operated: NewOperated, protocol: str
+) -> None:
+    """The loop: its group has dropped it, so the offsets that it would commit are taken from it, and it asks anew."""
+    silent: dict[str, Any] = {"ownership__session_timeout_ms": 6_000} if protocol == "cooperative" else {}
+    one = operated("group", ownership__protocol=protocol)
+    changes: dict[str, Any] = {
+        "ownership__static_membership": False,
+        "ownership__protocol": protocol,
+        **silent,
+    }
+    with in_process(one.job, bootstrap, **changes) as member:
+        deadline = time.monotonic() + 3 * WAIT_S
+        while one.offsets() != [10, 10]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        member.pause()
+        while one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:1@7", "--yes").code != ExitCode.DONE:
+            assert time.monotonic() < deadline, "the group does not drop it"
+            time.sleep(1)
+        assert one.offsets() == [10, 7]
+        member.resume()
+        one.job.load(bootstrap, 10, "later ")
+        while one.offsets() != [15, 15]:
+            assert time.monotonic() < deadline, member.lines[-5:]
+            time.sleep(0.1)
+        member.terminate()
+        assert member.wait(WAIT_S) == ExitCode.DONE
+    values = [record.value or b"" for record in read_committed(bootstrap, one.job.audit)]
+    assert sorted(v for v in set(values) if values.count(v) > 1) == [b"audit 15", b"audit 17", b"audit 19"]
+    assert len(values) == 30 + 3
+
+
+@pytest.mark.parametrize("edge", list(Edge), ids=lambda edge: edge.value)
+def test_operator_that_dies_in_the_commit_has_set_all_partitions_or_none(
+    bootstrap: str, proxy: HoldProxy, operated: NewOperated, edge: Edge
+) -> None:
+    one = operated("group", transaction__timeout_ms=3_000)
+    one.run()
+    line = one.behind(proxy.bootstrap_servers).line("offsets", "set", "JOB", "--to", "earliest", "--yes")
+    with running_module("eos.cli", *line) as child:
+        proxy.cut(ApiKey.END_TXN, edge, then=lambda _: child.signal(signal.SIGKILL))
+        assert child.wait(WAIT_S) == -signal.SIGKILL
+    assert one.offsets() == ([10, 10] if edge is Edge.REQUEST else [0, 0])
+    assert one("offsets", "set", "JOB", "--to", "latest", "--yes").code == ExitCode.DONE
+    one.run()
+    assert one.job.check(bootstrap).processed == 20
+
+
+def test_operator_that_dies_between_the_fences_and_the_commit_leaves_the_job_as_it_was(
+    bootstrap: str, proxy: HoldProxy, operated: NewOperated
+) -> None:
+    one = operated("partition")
+    one.run()
+    line = one.behind(proxy.bootstrap_servers).line("offsets", "set", "JOB", "--to", "earliest", "--yes")
+    with running_module("eos.cli", *line) as child:
+        proxy.cut(ApiKey.ADD_OFFSETS_TO_TXN, Edge.REQUEST, then=lambda _: child.signal(signal.SIGKILL))
+        assert child.wait(WAIT_S) == -signal.SIGKILL
+    one.job.load(bootstrap, 10, "later ")
+    one.run()
+    assert one.job.check(bootstrap).processed == 30
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "behind it"])
+@pytest.mark.parametrize("mode", list(MODES))
+def test_owner_that_starts_in_between_is_noticed(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str, moment: str
+) -> None:
+    """It has read what was committed before, and would commit behind that."""
+    one = operated(mode)
+    one.run()
+    (source,) = one.job.inputs
+    settings, name = one.settings, one.job.name
+    partition = Partition(source, 1)
+    shard: Shard = OrdinalShard(name, name, 7) if mode == "group" else PartitionShard(name, name, partition)
+
+    def rival() -> None:
+        with ShardProducer(settings, shard):
+            pass
+
+    def change(_stored: Mapping[Partition, Committed]) -> Change:
+        if moment == "before the commit":
+            rival()
+        return Change(OffsetVector({partition: 3}))
+
+    committing = operate_commit._commit
+
+    def and_then(*arguments: object) -> None:
+        committing(*arguments)  # type: ignore[arg-type]
+        rival()
+
+    if moment == "behind it":
+        monkeypatch.setattr(operate_commit, "_commit", and_then)
+    target = Target.of(one.job.job(), settings)
+    with TransactionsView(settings) as view, pytest.raises(FencedError) as fenced:
+        commit_in_place(settings, view, target, [partition], change)
+    assert ("committed, but it may not last" in str(fenced.value)) == (moment == "behind it")
+    assert shard.transactional_id in str(fenced.value)
+    assert one.offsets() == [10, 3 if moment == "behind it" else 10]
+
+
+def test_commit_without_an_answer_is_read_back(
+    bootstrap: str, proxy: HoldProxy, operated: NewOperated
+) -> None:
+    """The connection breaks when the coordinator answers; librdkafka asks again, and the outcome is what is stored."""
+    one = operated("group")
+    one.run()
+    proxy.cut(ApiKey.END_TXN, Edge.REPLY)
+    ended = one.behind(proxy.bootstrap_servers)("offsets", "set", "JOB", "--to", "earliest", "--yes")
+    assert ended.code == ExitCode.DONE, ended.err
+    assert one.offsets() == [0, 0]
