@@ -100,7 +100,9 @@ class Suspects:
                 one.alone = FEW_RECORDS
             if one.attempt >= _FEW:
                 how = "one by one" if one.alone else "a few at a time"
-                looked_at.setdefault(how, []).append(f"{partition} from offset {offset} (attempt {one.attempt})")
+                looked_at.setdefault(how, []).append(
+                    f"{partition} from offset {offset} (attempt {one.attempt})"
+                )
         for how, where in looked_at.items():
             log.warning(
                 "input that owners have died with, or did not get past: %s. Its records are taken %s for now",
