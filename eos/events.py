@@ -189,7 +189,12 @@ class RecordDeadLettered(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopTurned(Event):
-    """The loop is alive: sent once per turn, also when idle or while the cluster is away."""
+    """The loop is alive: sent once per turn, also when idle or while the cluster is away.
+
+    ``open_s``: for how long its oldest transaction has been open, or committing; 0 if there is none.
+    """
+
+    open_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

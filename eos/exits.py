@@ -27,6 +27,10 @@ class ExitCode(IntEnum):
     NOT_EXACTLY_ONCE = 7  # the verification found a difference, or no processed record to compare
 
 
+# As ``extra`` of a log line: this error ends the process, or its parent.
+ENDS = {"ends": True}
+
+
 def exit_code_of(error: BaseException) -> ExitCode:
     """The code for the error that ended a process."""
     for kinds, code in (

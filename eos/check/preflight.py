@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from eos.calls import Call
 from eos.check.grants import INTERNAL_TOPICS
+from eos.check.listener import listener_at
 from eos.check.transactions import TransactionsView
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, UnavailableError
@@ -18,6 +19,9 @@ from eos.retry import resume
 from eos.settings import Settings
 
 T = TypeVar("T")
+
+_FIRST_S = 5.0  # without an answer, until the listener is asked what it speaks
+_LISTENER_S = 4.0
 
 # KIP-447 came with 2.5: offsets that are only read when stable (OffsetFetch 7) and offset commits that carry the
 # member's generation (TxnOffsetCommit 3). librdkafka falls back to older requests without a word, and then a new
@@ -54,12 +58,18 @@ _SAFE_IN_SYNC = 2
 
 
 def preflight(
-    job: Declaration, settings: Settings, *, timeout_s: float = 30.0, one_machine: bool = False
+    job: Declaration,
+    settings: Settings,
+    *,
+    timeout_s: float = 30.0,
+    one_machine: bool = False,
+    create: str = "",
 ) -> list[str]:
     """Refuse to start on a cluster that does not fit; return warnings about one that is less safe than it could be.
 
     It only reads. What the principal may not see (ACL DescribeConfigs) is not checked, and a warning says so.
     Of a cluster on ``one_machine``, to try things out, replicas are not expected: there is no warning of too few.
+    ``create``: the command that makes missing topics there, for the error that names them.
 
     Raises:
         UnavailableError: no broker answered in time.
@@ -73,7 +83,10 @@ def preflight(
     topics = sorted(job.read_topics | job.written_topics)
     shapes = cluster.ask(lambda left: cluster.admin.topics(topics, left, hidden=INTERNAL_TOPICS))
     if missing := [topic for topic in topics if topic not in shapes]:
-        raise ConfigError(_how_to_create(missing, job, settings, shapes, len(brokers)))
+        names = ", ".join(missing)
+        commands = _how_to_create(missing, job, settings, shapes, len(brokers))
+        fix = f"Fix: {create}" if create else f"eos never creates topics. Fix:{commands}"
+        raise ConfigError(f"topics of the job {job.name!r} do not exist: {names}. {fix}")
     if settings.ownership.mode == "partition":
         group = settings.group_for(job.name)
         refuse_members(cluster.admin, group, OwnershipMode.PARTITION, timeout_s=deadline.left_s)
@@ -96,11 +109,33 @@ class _Cluster:
     def brokers(self) -> tuple[int, ...]:
         try:
             # In short slices: librdkafka reports a refused connection at the end of the first one.
+            return resume(
+                Call.METADATA,
+                self.admin.brokers,
+                deadline=Deadline(min(_FIRST_S, self._deadline.left_s)),
+                slice_s=1.0,
+            )
+        except (ConfigError, UnavailableError) as error:
+            self._refuse_wrong_protocol(error)
+            if isinstance(error, ConfigError):
+                raise
+        try:
             return self.ask(self.admin.brokers, slice_s=1.0)
         except UnavailableError as error:
             raise UnavailableError(
                 f"Kafka does not answer at {self._servers} (kafka.bootstrap_servers): {error}. If it is up, is "
                 f"kafka.security_protocol = {self._protocol} what that listener speaks?",
+                code=error.code,
+            ) from error
+
+    def _refuse_wrong_protocol(self, error: EosError) -> None:
+        """Say what the listener speaks, if it is not what is set: a client finds out only that nobody answers it."""
+        server = self._servers.split(",")[0]
+        found = listener_at(server, _LISTENER_S)
+        if found is not None and found.protocol != self._protocol:
+            raise ConfigError(
+                f"kafka.security_protocol = {self._protocol}, and the listener at {server} (kafka.bootstrap_servers) speaks "
+                f"{found}. Fix: kafka.security_protocol = {found.protocol}, with what belongs to it, or another listener's port",
                 code=error.code,
             ) from error
 
@@ -122,9 +157,7 @@ def _how_to_create(
         options += " --command-config client.properties"
     shape = f"--partitions {partitions} " if partitions else ""
     shape += f"--replication-factor {min(_SAFE_REPLICAS, max(1, brokers))}"
-    commands = "".join(f"\n  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing)
-    names = ", ".join(missing)
-    return f"topics of the job {job.name!r} do not exist: {names}. eos never creates topics. Fix:{commands}"
+    return "".join(f"\n  kafka-topics.sh {options} --create --topic {topic} {shape}" for topic in missing)
 
 
 def check_transaction_timeout(timeout_ms: int, limit_ms: int) -> None:

@@ -25,10 +25,12 @@ from eos.cli import (
     verify,
 )
 from eos.cli.ending import Errors
+from eos.cli.meant import Commands
 from eos.cli.texts import exit_codes, help_of
 from eos.exits import ExitCode
 
 app = typer.Typer(
+    cls=Commands,
     rich_markup_mode="rich",
     no_args_is_help=True,
     add_completion=False,

@@ -16,6 +16,7 @@ from eos.cli.options import (
     Local,
     load_declaration,
     load_settings,
+    local_topics,
 )
 from eos.cli.texts import command
 from eos.exits import ExitCode
@@ -46,7 +47,9 @@ def check(
     from eos.settings.binding import HasSettings, own_settings
 
     own_settings(cast("HasSettings", job), settings)
-    warnings = preflight(job, settings, timeout_s=PREFLIGHT_S, one_machine=local)
+    warnings = preflight(
+        job, settings, timeout_s=PREFLIGHT_S, one_machine=local, create=local_topics(reference, local=local)
+    )
     for warning in warnings:
         typer.echo(warning)
     typer.echo(f"{job.name}: the cluster fits" + (f", with {len(warnings)} warning(s)" if warnings else ""))

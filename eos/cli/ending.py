@@ -27,7 +27,15 @@ def end_with(code: ExitCode, message: str = "") -> NoReturn:
     """End the command with this exit code, and say why."""
     if message:
         complain(message)
+        leave(message)
     raise typer.Exit(int(code))
+
+
+def leave(message: str) -> None:
+    """What ends the process, also where Kubernetes shows it."""
+    from eos.observe.termination import note_termination
+
+    note_termination(message)
 
 
 def end_at_signal(number: int, frame: FrameType | None) -> NoReturn:

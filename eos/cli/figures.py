@@ -60,6 +60,7 @@ class Figures:
         self._committed_at: float | None = None
         self._stood_since: float | None = None
         self._total = 0
+        self._measured = False
 
     def read(self) -> tuple[int, int]:
         """(records processed, records that there are to process), the latter as far as it is known."""
@@ -83,6 +84,7 @@ class Figures:
         if lag is not None and lag != self.lag:  # a new measurement
             self._total = processed + lag
         self.lag = lag
+        self._measured = self._measured or lag is not None
         return processed, max(processed, self._total)
 
     def __str__(self) -> str:
@@ -93,7 +95,11 @@ class Figures:
             f"{last.records_in:,} in ({moved.records_in / seconds:,.0f}/s)",
             f"{last.records_out:,} out ({moved.records_out / seconds:,.0f}/s)",
             f"{moved.commits / seconds:,.1f} commits/s",
-            "lag not measured yet" if self.lag is None else f"lag {self.lag:,}",
+            f"lag {self.lag:,}"
+            if self.lag is not None
+            else "lag not known now"
+            if self._measured
+            else "lag not measured yet",
         ]
         if self._committed_at is not None:
             parts.append(f"last commit {self._clock() - self._committed_at:.0f} s ago")

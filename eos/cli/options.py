@@ -48,6 +48,12 @@ Directory = Annotated[
 Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
 
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="observe.log_level = debug: also where an error was raised."),
+]
+
+
 def load_settings(
     config: Path | None,
     assignments: Iterable[str] | None = None,
@@ -106,10 +112,10 @@ def load_declaration(reference: str, app_dir: Path) -> Declaration:
     return load_named(reference, app_dir.absolute(), kind, "job")
 
 
-def check_cluster(job: Declaration, settings: Settings, *, local: bool) -> None:
+def check_cluster(job: Declaration, settings: Settings, *, local: bool, reference: str) -> None:
     """Look whether the cluster fits, before the first transaction, and log what is less safe than it could be.
 
-    ``local``: it is that of ``--local``, to try things out.
+    ``local``: it is that of ``--local``, to try things out. ``reference``: names the job.
 
     Raises:
         EosError: as `preflight`.
@@ -117,8 +123,14 @@ def check_cluster(job: Declaration, settings: Settings, *, local: bool) -> None:
     from eos.check.preflight import preflight
 
     timeout_s = min(PREFLIGHT_S, settings.transaction.timeout_s)
-    for warning in preflight(job, settings, timeout_s=timeout_s, one_machine=local):
+    create = local_topics(reference, local=local)
+    for warning in preflight(job, settings, timeout_s=timeout_s, one_machine=local, create=create):
         log.warning("preflight: %s", warning)
+
+
+def local_topics(reference: str, *, local: bool) -> str:
+    """The command that creates the job's topics with ``--local``; elsewhere eos has none."""
+    return f"eos local topics {reference}" if local else ""
 
 
 def _assigned(assignments: Iterable[str]) -> dict[str, Any]:

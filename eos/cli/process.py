@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from eos.cli.ending import Errors, complain, end_at_signal
+from eos.cli.ending import Errors, complain, end_at_signal, leave
 from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 
@@ -36,10 +36,20 @@ def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
         if Errors.with_traceback:
             traceback.print_exc()
         complain(str(error))
+        _leave(error)
         sys.exit(int(exit_code_of(error)))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except Exception as error:
+        _leave(error)
+        raise
     sys.exit(int(ExitCode.DONE))
+
+
+def _leave(error: Exception) -> None:
+    from eos.observe.quoting import shown_error
+
+    leave(shown_error(error, texts=False))
 
 
 def _answer_sigterm_as_init() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import socket
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +18,7 @@ from eos.cli.options import (
     AppDir,
     Assignments,
     Config,
+    Debug,
     JobReference,
     Local,
     Start,
@@ -54,6 +57,7 @@ def run(
     start: Start = None,
     adopt_offsets: AdoptOffsets = False,
     local: Local = False,
+    debug: Debug = False,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
@@ -81,14 +85,16 @@ def run(
         "workers.count": workers,
         "input.start": start,
         "ownership.adopt_offsets": adopt_offsets or None,
+        "observe.log_level": "debug" if debug else None,
     }
     settings = load_settings(config, assignments, options, local=local)
     configure_logs(settings.observe)
     job = load_job(reference, app_dir)
     bind(job, settings)
-    check_cluster(job, settings, local=local)
+    check_cluster(job, settings, local=local, reference=reference)
     code, caught_up = _supervise(
         reference,
+        job.name,
         app_dir.absolute(),
         settings,
         until_caught_up=until_caught_up,
@@ -96,6 +102,8 @@ def run(
     )
     if until_caught_up and code is ExitCode.UNAVAILABLE:
         _name_what_holds_input_back(job, settings)
+    if code is ExitCode.FENCED:
+        _name_members(job, settings)
     if code is not ExitCode.DONE:
         end_with(
             code, f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})"
@@ -121,8 +129,25 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
         complain(str(one))
 
 
+def _name_members(job: Job, settings: Settings) -> None:
+    """Say who is in the group: one of them may be the other owner."""
+    from eos.kafka.admin import Admin
+
+    group = settings.group_for(job.name)  # with ownership by partition it has no members
+    try:
+        members = Admin.of(settings).members(group, _HELD_BACK_CALL_S)
+    except EosError:
+        return  # what was fenced is said without it
+    if members:
+        complain(
+            f"members of the group {group!r}, of which one may be the other owner (those of this process stay for "
+            f"ownership.session_timeout_ms): {', '.join(map(str, members))}"
+        )
+
+
 def _supervise(
     reference: str,
+    app: str,
     app_dir: Path,
     settings: Settings,
     *,
@@ -138,10 +163,16 @@ def _supervise(
     from eos.runner.worker_process import Plan
 
     at_work = {settings.for_worker(index).ordinal for index in range(settings.workers.count)}
-    board = Board(at_work)
+    about = {
+        "job": reference,
+        "app": app,
+        "group": settings.group_for(app),
+        "host": socket.gethostname(),
+    }
+    board = Board(at_work, about=about)
     server = serve(board, settings.observe)
     if server is not None:
-        log.info("metrics and health: %s", server.url)
+        log.info("metrics and health, and a page to look at: %s", server.url)
     with_line = shows_bars(settings)
     shown = moving(board, with_line=with_line, has_end=until_caught_up, on_held_back=on_held_back)
     with server or nullcontext(), shown as show:
@@ -152,7 +183,10 @@ def _supervise(
             show()
 
         def on_restart(restarted: Restarted) -> None:
-            board.restarted(restarted.ordinal)
+            board.restarted(
+                restarted.ordinal,
+                f"ended by signal {restarted.signal} ({signal.strsignal(restarted.signal)})",
+            )
 
         def on_done(ordinal: int) -> None:
             board.done(ordinal)

@@ -122,7 +122,7 @@ def run(
         )
     own_settings(job, settings)
     jars = _connector(settings)
-    check_cluster(job, settings, local=local)
+    check_cluster(job, settings, local=local, reference=reference)
     with _spark_session(job.name, master, jars, spark_conf) as spark:
         if isinstance(job, SparkJob):
             while every_s is not None:  # each run is in the log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,10 @@ from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.check.status import JobStatus, PartitionStatus
+    from eos.offsets import Partition
 
 _EVERY_S = 2.0
+_MAX_LISTED = 8
 _CLEAR = "\x1b[H\x1b[2J"
 
 commands = typer.Typer()
@@ -70,9 +73,13 @@ def status(
 def _print(name: str, found: JobStatus) -> None:
     typer.echo(f"{name}: group {found.group!r}, {len(found.members)} member(s)")
     print_table(
-        ("partition", "committed", "lag", "held back", "committed by", "when", "read by"),
-        [_row(one) for one in found.partitions],
+        ("partition", "committed", "lag", "held back", "by", "when"),
+        [_row(name, one) for one in found.partitions],
     )
+    for member in found.members:
+        typer.echo(f"{member} reads {_listed(member.partitions) or 'no partition'}")
+    if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
+        typer.echo(f"no member reads {_listed(unread)}")
     for one in found.partitions:
         if one.held_back:
             typer.echo(f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}")
@@ -84,7 +91,13 @@ def _print(name: str, found: JobStatus) -> None:
         typer.echo(text)
 
 
-def _row(one: PartitionStatus) -> tuple[str, ...]:
+def _listed(partitions: Sequence[Partition]) -> str:
+    more = len(partitions) - _MAX_LISTED
+    return ", ".join(map(str, partitions[:_MAX_LISTED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _row(name: str, one: PartitionStatus) -> tuple[str, ...]:
+    # Narrow enough for 80 columns: of another app only, its name is shown too.
     return (
         str(one.partition),
         "none" if one.committed is None else f"{one.committed:,}",
@@ -92,11 +105,12 @@ def _row(one: PartitionStatus) -> tuple[str, ...]:
         f"{one.end - one.lso:,}",
         ""
         if one.committed is None
-        else f"{one.metadata.app} {one.metadata.shard}"
-        if one.metadata
-        else "not eos",
+        else "not eos"
+        if one.metadata is None
+        else one.metadata.shard
+        if one.metadata.app == name
+        else f"{one.metadata.app} {one.metadata.shard}",
         "" if one.age_s is None else f"{age(one.age_s)} ago",
-        one.member or "",
     )
 
 

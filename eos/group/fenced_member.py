@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 
-from eos.errors import FencedError, RetriableError, UnavailableError
+from eos.errors import ONE_OWNER, FencedError, RetriableError, UnavailableError
 from eos.kafka.admin import Admin
 from eos.settings import Settings
 
@@ -86,7 +86,7 @@ class FencedMember:
         self._ask_at = now + _ASK_EVERY_S
         self._admin = self._admin or Admin.of(self._settings)
         try:
-            living = self._admin.instance_ids(self._group, _CALL_S)
+            living = {one.instance_id: one for one in self._admin.members(self._group, _CALL_S)}
         except RetriableError as error:
             # The coordinator may have been paused too, so its session timeout starts anew.
             self._seen_since = None
@@ -101,5 +101,9 @@ class FencedMember:
             return True
         self._seen_since = self._seen_since or now
         if now - self._seen_since > self._settings.ownership.session_timeout_ms / 1000 + _MARGIN_S:
-            raise self._fence
+            raise FencedError(
+                f"{self._fence}. It is at {living[self._instance_id].host}, with the client.id "
+                f"{living[self._instance_id].client_id}. {ONE_OWNER}",
+                code=self._fence.code,
+            ) from self._fence
         return False

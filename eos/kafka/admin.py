@@ -339,10 +339,6 @@ class Admin:
         )
         return GroupShape(members, is_classic)
 
-    def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
-        """The group.instance.ids of a group's static members. Raises as `group_shape` does."""
-        return frozenset(one.instance_id for one in self.members(group, timeout_s) if one.instance_id)
-
     def members(self, group: str, timeout_s: float) -> list[Member]:
         """The members of a group, and the partitions that each has. Raises as `group_shape` does."""
         described = self._group(group, timeout_s)

@@ -1,4 +1,4 @@
-"""Board: what the parent knows of all workers, as Prometheus metrics and as answers to health checks.
+"""Board: what the parent knows of all workers: as Prometheus metrics, as answers to health checks, as the page's status.
 
 A worker that is restarted goes on counting where its predecessor stopped: what a process counted is kept
 per ordinal. Gauges are facts about a living process and go with it. What a killed worker counted after its
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from eos.observe.health import Health, Verdict
+from eos.observe.job_status import JobStatus
 from eos.observe.relay import Snapshot, unpacked
 
 # One call of a turn may wait for the brokers until transaction.timeout.ms (60 s by default) without an event:
@@ -83,6 +85,7 @@ class Board(Collector):
         expected_workers: the ordinals that this parent runs.
         max_silence_s: seconds without a sign of life after which a worker is unhealthy; more than
             transaction.timeout.ms.
+        about: what the page says of the job: its name, its group.
         clock: seconds, monotonic.
     """
 
@@ -91,7 +94,9 @@ class Board(Collector):
         expected_workers: Iterable[int],
         *,
         max_silence_s: float = MAX_SILENCE_S,
+        about: Mapping[str, object] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         ordinals = sorted(expected_workers)
         self.registry = CollectorRegistry()
@@ -99,6 +104,8 @@ class Board(Collector):
         self._lock = threading.Lock()
         self._workers = {ordinal: _Worker() for ordinal in ordinals}
         self._health = Health(ordinals, max_silence_s, clock())
+        self._wall_clock = wall_clock
+        self._status = JobStatus(ordinals, about or {}, max_silence_s, clock())
         self.registry.register(self)
 
     def take(self, ordinal: int, report: bytes) -> None:
@@ -107,6 +114,7 @@ class Board(Collector):
         with self._lock:
             if not self._workers[ordinal].take(snapshot):
                 return
+            self._status.take(ordinal, snapshot, self._clock())
             if not snapshot.ended:  # else the parent says whether anything is expected of the ordinal now
                 self._health.turned(ordinal, self._clock() - snapshot.silent_s)
                 self._health.sessions(
@@ -120,14 +128,16 @@ class Board(Collector):
         """The worker has done all that there was to do: nothing is expected of it any more."""
         with self._lock:
             self._health.finished(ordinal)
+            self._status.done(ordinal)
 
-    def restarted(self, ordinal: int) -> None:
+    def restarted(self, ordinal: int, why: str = "") -> None:
         """The worker's process has ended too early, and another is started under its ordinal."""
         with self._lock:
             worker = self._workers[ordinal]
             worker.restarts += 1
             worker.process_over()
             self._health.killed(ordinal, self._clock())
+            self._status.restarted(ordinal, why, self._clock(), self._wall_clock())
 
     def healthy(self) -> Verdict:
         """Whether every worker's loop turns."""
@@ -138,6 +148,14 @@ class Board(Collector):
         """Whether every worker has its sessions open, and no transform has been at work for long."""
         with self._lock:
             return self._health.ready()
+
+    def status(self) -> dict[str, Any]:
+        """What the page shows, as JSON takes it."""
+        with self._lock:
+            now = self._clock()
+            return self._status.shown(
+                self._health.healthy(now), self._health.ready(), now, self._wall_clock()
+            )
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the families are known when workers have reported them."""

@@ -17,6 +17,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from eos.observe.quoting import Texts, shown_error, shown_traceback
+from eos.observe.termination import TerminationLog, note_termination
 from eos.settings.secrets import hidden
 from eos.settings.tables import ObserveSettings
 
@@ -40,6 +41,7 @@ def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -
         logger_factory=lambda *_: _LineWriter(stream, erase=colors),
         cache_logger_on_first_use=False,
     )
+    TerminationLog.path = settings.termination_log
     automatic = settings.record_errors == "auto" and (terminal or level == logging.DEBUG)
     Texts.shown = settings.record_errors == "show" or automatic
     logging.getLogger("eos").setLevel(level)
@@ -52,7 +54,7 @@ def log_start(librdkafka_version: Callable[[], str], **fields: object) -> None:
     structlog.get_logger().info(
         "started",
         **fields,
-        eos=_version(_DISTRIBUTION),
+        eos=eos_version(),
         confluent_kafka=_version("confluent-kafka"),
         librdkafka=librdkafka_version(),
         python=".".join(map(str, sys.version_info[:3])),
@@ -64,19 +66,27 @@ class FromLogging(logging.Handler):
     """Passes a record of the standard library's logging on."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        arguments = record.args
-        if isinstance(arguments, tuple):
-            arguments = tuple(shown_error(a) if isinstance(a, BaseException) else a for a in arguments)
-        try:
-            message = str(record.msg) % arguments if arguments else str(record.msg)
-        except (TypeError, ValueError):
-            message = str(record.msg)
-        if isinstance(record.msg, BaseException):
-            message = shown_error(record.msg)
+        if getattr(record, "ends", False):
+            note_termination(_said(record, texts=False))
         named = {} if record.name.partition(".")[0] == "eos" else {"logger": record.name}
         # structlog knows no other levels.
         level = min(logging.CRITICAL, max(logging.DEBUG, record.levelno // 10 * 10))
-        structlog.get_logger().log(level, message, exc_info=record.exc_info or None, **named)
+        structlog.get_logger().log(level, _said(record), exc_info=record.exc_info or None, **named)
+
+
+def _said(record: logging.LogRecord, *, texts: bool | None = None) -> str:
+    """Its message. ``texts`` as of shown_error."""
+    if isinstance(record.msg, BaseException):
+        return shown_error(record.msg, texts=texts)
+    arguments = record.args
+    if isinstance(arguments, tuple):
+        arguments = tuple(
+            shown_error(a, texts=texts) if isinstance(a, BaseException) else a for a in arguments
+        )
+    try:
+        return str(record.msg) % arguments if arguments else str(record.msg)
+    except (TypeError, ValueError):
+        return str(record.msg)
 
 
 class _LineWriter:
@@ -128,6 +138,11 @@ def _without_secrets(_logger: WrappedLogger, _method: str, fields: EventDict) ->
 
 def _head_first(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
     return {**{name: fields.pop(name) for name in ("timestamp", "level", "event")}, **fields}
+
+
+def eos_version() -> str:
+    """Of this package."""
+    return _version(_DISTRIBUTION)
 
 
 def _version(distribution: str) -> str:

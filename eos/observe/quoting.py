@@ -12,7 +12,8 @@ from eos.errors import EosError, TransformError
 NOT_SHOWN = "(not shown: it may quote the record)"
 _MAX_CAUSES = 20
 # How an exception is shown: its class, then its text. Words in capitals are librdkafka's log facilities.
-_NAMED = re.compile(r"(?![A-Z0-9_]+:)([A-Za-z_][\w.]*): ")
+_NAMED = re.compile(r"(?![A-Z0-9_]+:)([^\W\d][\w.]*): ")
+_CLASS = re.compile(r"[^\W\d][\w.]*(?=: )")
 
 # Texts of these classes are written in this package or by librdkafka: they hold no record.
 _OWN_TEXTS = frozenset(
@@ -42,28 +43,40 @@ def without_values(text: str) -> str:
     return named[1]
 
 
+def of_error(text: str) -> str:
+    """What `eos.errors.reason_of` wrote, as it may be shown to everybody: a class of user code without its text."""
+    named = _CLASS.match(text)
+    if named is None:
+        return NOT_SHOWN
+    return text if named[0] in _OWN_TEXTS else named[0]
+
+
 def class_only(text: str) -> str:
     """The class of an error that comes from user code for certain; nothing of it if it does not name one."""
     named = _NAMED.match(text)
     return named[1] if named else NOT_SHOWN
 
 
-def shown_error(error: BaseException) -> str:
-    """An exception as it may be logged; for a record's, the coordinates under which it can be looked up."""
+def shown_error(error: BaseException, *, texts: bool | None = None) -> str:
+    """An exception as it may be logged; for a record's, the coordinates under which it can be looked up.
+
+    ``texts``: whether the texts of user code's exceptions are shown; by default as in this process's logs.
+    """
+    texts = Texts.shown if texts is None else texts
     name = type(error).__name__
     if isinstance(error, TransformError):
         cause = error.__cause__
         raised = f" {type(cause).__name__}{_place(cause)}" if cause else ""
         text = (
             f": {cause}"
-            if Texts.shown
+            if texts
             else " (its text may quote the record, so it is not shown: observe.record_errors)"
         )
         return (
             f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{raised}{text}. "
             "Fix: the transform, or poison.policy = 'dead-letter' or 'skip'"
         )
-    return f"{name}: {error}" if isinstance(error, EosError) or Texts.shown else name
+    return f"{name}: {error}" if isinstance(error, EosError) or texts else name
 
 
 def _place(error: BaseException) -> str:

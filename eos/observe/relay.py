@@ -25,6 +25,7 @@ from prometheus_client import Metric
 
 from eos.events import Event, SessionClosed, ShardsOwned, TransformAtWork
 from eos.observe.metrics import MetricsListener
+from eos.observe.worker_state import State, WorkerState
 
 INTERVAL_S = 1.0
 _CLOSE_WAIT_S = 2.0  # for the last report: a parent that does not read must not hold up the worker's end
@@ -40,6 +41,7 @@ class Snapshot(NamedTuple):
     at_work: str  # what a transform has been at work on for long, and for how long; "" if none is
     ended: bool  # whether it is the last one: the process ends by itself
     families: tuple[Metric, ...]
+    state: State | None = None  # for the job's page
 
 
 class Relay:
@@ -70,12 +72,12 @@ class Relay:
         self.metrics = metrics or MetricsListener()
         self._connection = connection
         self._expected_sessions = expected_sessions
+        self._state = WorkerState(clock=clock)
         self._process = f"{os.getpid()}-{time.time_ns()}"
         self._interval_s = interval_s
         self._clock = clock
         self._owned: frozenset[str] | None = None  # not known yet
         self._last_sign: dict[str, float] = {}  # by shard
-        self._at_work: dict[str, tuple[str, float]] = {}  # by shard: the records, and since when
         self._idle_since = clock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send_all, name=f"eos-relay-{ordinal}", daemon=True)
@@ -84,10 +86,8 @@ class Relay:
 
     def __call__(self, event: Event) -> None:
         now = self._clock()
+        self._state(event)
         if isinstance(event, TransformAtWork):  # no sign of life: another thread has looked
-            self._at_work[event.shard] = (event.records, now - event.seconds)
-            if not event.seconds:
-                del self._at_work[event.shard]
             return
         if isinstance(event, ShardsOwned):
             self._own(frozenset(event.transactional_ids), now)
@@ -115,17 +115,18 @@ class Relay:
         self._thread.join(_CLOSE_WAIT_S)
 
     def snapshot(self, *, ended: bool = False) -> Snapshot:
-        """What would be reported now."""
+        """What is to be reported now; events are in one report only."""
         last_sign = self._last_sign.copy()  # in one step: the loop goes on beside this thread
-        at_work = self._at_work.copy().values()
+        state = self._state.state()
         return Snapshot(
             process=self._process,
             silent_s=self._clock() - min(last_sign.values(), default=self._idle_since),
             sessions_open=len(self.metrics.open_sessions),
             sessions_expected=max(self._expected_sessions, len(last_sign)),
-            at_work="; ".join(f"{records} for {self._clock() - since:.0f} s" for records, since in at_work),
+            at_work="; ".join(f"{one.records} for {one.seconds:.0f} s" for one in state.at_work),
             ended=ended,
             families=tuple(self.metrics.registry.collect()),
+            state=state,
         )
 
     def _send_all(self) -> None:

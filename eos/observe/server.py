@@ -1,4 +1,4 @@
-"""Server: the parent's one HTTP port, with /metrics, /healthz and /readyz."""
+"""Server: the parent's one HTTP port: a page for people, its figures as JSON, /metrics, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -16,13 +17,23 @@ import structlog
 from prometheus_client.exposition import choose_encoder
 
 from eos.errors import ConfigError
+from eos.observe import page
 from eos.observe.board import Board
 from eos.observe.health import Verdict
 from eos.settings.tables import ObserveSettings
 
 REQUEST_DEADLINE_S = 10.0
+_PATHS = ["/", "/status.json", "/metrics", "/healthz", "/readyz"]
 _POLL_S = 0.1
 _STOP_WAIT_S = 5.0
+
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class Server:
@@ -137,12 +148,21 @@ class _Handler(BaseHTTPRequestHandler):
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, content_type, encode(self.server.board.registry))
+            case "/":
+                self._answer(
+                    HTTPStatus.OK,
+                    "text/html; charset=utf-8",
+                    page.html(),
+                    {"Content-Security-Policy": page.policy()},
+                )
+            case "/status.json":
+                self._json(HTTPStatus.OK, self.server.board.status())
             case "/healthz":
                 self._verdict(self.server.board.healthy())
             case "/readyz":
                 self._verdict(self.server.board.ready())
             case _:
-                self._json(HTTPStatus.NOT_FOUND, {"ok": False, "paths": ["/metrics", "/healthz", "/readyz"]})
+                self._json(HTTPStatus.NOT_FOUND, {"ok": False, "paths": _PATHS})
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -159,11 +179,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _json(self, status: HTTPStatus, body: object) -> None:
         self._answer(status, "application/json", json.dumps(body).encode() + b"\n")
 
-    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+    def _answer(
+        self, status: HTTPStatus, content_type: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
+        for name, value in (_HEADERS | dict(headers or {})).items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

@@ -16,6 +16,11 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 
+_SET_FROM_OUTSIDE = (
+    "another program has set it (kafka-consumer-groups.sh --reset-offsets?) while the job ran. Fix: stop the job before its "
+    "offsets are set; the next start goes on from what is stored now"
+)
+
 
 class Outcome(StrEnum):
     """The result of the last transaction."""
@@ -205,8 +210,14 @@ class OwnedOffsets:
         moved: Partition | None = None
         for partition in foreign:
             if not self._of_another_member(stored_now.get(partition)):
-                difference = self._difference(partition, stored_now.get(partition))
-                raise FencedError(f"{difference}: another owner has taken the partition over. {ONE_OWNER}")
+                stored = stored_now.get(partition)
+                by_eos = stored is None or _parsed(stored) is not None
+                why = (
+                    f"another owner has taken the partition over. {ONE_OWNER}"
+                    if by_eos
+                    else _SET_FROM_OUTSIDE
+                )
+                raise FencedError(f"{self._difference(partition, stored)}: {why}")
             moved = partition
         if moved is not None:
             difference = self._difference(moved, stored_now.get(moved))

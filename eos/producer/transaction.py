@@ -129,6 +129,11 @@ class Transaction:
         return error is self._raised
 
     @property
+    def open_s(self) -> float:
+        """Seconds since it was begun."""
+        return time.monotonic() - self._begun_at
+
+    @property
     def offsets(self) -> OffsetVector:
         """The input offsets added so far."""
         return self._offsets if self._offsets is not None else OffsetVector()

@@ -108,7 +108,7 @@ class Loop:
     def _turn(self) -> None:
         """One fetch and what follows from it."""
         session = self._session
-        self._listener(LoopTurned(self._shard))
+        self._listener(LoopTurned(self._shard, session.open_s))
         # Before the next records: one that stops the job at each start must not let the offsets before it grow old.
         session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
         if not (session.committing and self._far_ahead()):

@@ -18,7 +18,8 @@ from multiprocessing.context import SpawnProcess
 from typing import NamedTuple
 
 from eos.deadline import Deadline
-from eos.exits import ExitCode
+from eos.exits import ENDS, ExitCode
+from eos.runner.killed import fix_of
 from eos.runner.transform_clock import NOT_RUNNING
 from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals, work
 
@@ -219,6 +220,7 @@ def _meaning(worker: _Worker, status: int) -> ExitCode:
             "there, or return",
             worker.ordinal,
             status,
+            extra=ENDS,
         )
         return ExitCode.UNEXPECTED
     if ending is None:
@@ -240,7 +242,17 @@ def _replace(worker: _Worker, ended_by: int, on_restart: Callable[[Restarted], N
     ran_s = time.monotonic() - worker.started_at
     worker.restarts = 1 if ran_s >= _STABLE_S else worker.restarts + 1
     if worker.restarts > limits.max_restarts:
-        log.error("worker %d %s %d times in a row: giving up", worker.ordinal, what, worker.restarts)
+        log.error(
+            "worker %d %s %d times in a row: giving up (the last time by signal %d, %s; workers.max_restarts = %d). Fix: %s",
+            worker.ordinal,
+            what,
+            worker.restarts,
+            ended_by,
+            signal.strsignal(ended_by),
+            limits.max_restarts,
+            fix_of(ended_by),
+            extra=ENDS,
+        )
         return ExitCode.UNEXPECTED
     # The first restart is at once: the shard is free, and its partitions wait.
     pause_s = min(_MAX_PAUSE_S, limits.restart_backoff_ms / 1000 * (2 ** (worker.restarts - 1) - 1))
@@ -284,7 +296,9 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
         if deadline.passed:
             if any(worker.ending is None for worker in running):
                 log.error(
-                    "workers did not end within shutdown.grace_ms: killed; the next start settles what is open"
+                    "workers did not end within shutdown.grace_ms: killed; the next start settles what is open. Fix: a longer "
+                    "one, or a transform that takes less long",
+                    extra=ENDS,
                 )
                 in_order = ExitCode.UNEXPECTED
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import time
 from collections.abc import Iterable, Sequence
 
 from eos import retry
@@ -24,6 +25,8 @@ from eos.settings.binding import bind
 from eos.shards import OrdinalShard, PartitionShard, Shard, shard_prefix
 
 _METADATA_S = 15.0
+_OUTPUTS_S = 3.0
+_OUTPUTS_AGAIN_S = 0.3
 _LOOK_EVERY_S = 30.0  # after added input partitions
 _LOOK_S = 5.0
 
@@ -68,6 +71,21 @@ def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
         deadline=Deadline(_METADATA_S),
         slice_s=1.0,
     )
+
+
+def _require_outputs(job: Job, settings: Settings) -> None:
+    """Refuse a missing output topic: librdkafka looks for one for 30 s, with the transaction open."""
+    admin, deadline = Admin.of(settings), Deadline(_OUTPUTS_S)
+    while job.written_topics:
+        try:
+            retry.ask(lambda slice_s: admin.partitions(job.written_topics, slice_s), timeout_s=_METADATA_S)
+        except ConfigError:
+            # One that was created a moment ago is not known to every broker yet.
+            if deadline.passed:
+                raise
+            time.sleep(_OUTPUTS_AGAIN_S)
+        else:
+            return
 
 
 class _AddedPartitions:
@@ -145,8 +163,9 @@ def run(
     """
     stop = stop or threading.Event()
     transform = bind(job, settings)
-    # An unreachable cluster or a missing topic is an error before an owner is fenced.
+    # An unreachable cluster or a missing topic is an error before an owner is fenced, and before a transaction is open.
     existing = _partitions_of(job, settings)
+    _require_outputs(job, settings)
     shards = _owned(job, settings, existing)
 
     at_work = AtWork(listener)

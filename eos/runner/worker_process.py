@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from eos.errors import EosError, TransformError
 from eos.events import Event, Listener, SessionOpened
-from eos.exits import ExitCode, exit_code_of
+from eos.exits import ENDS, ExitCode, exit_code_of
 from eos.job import Job
 from eos.references import load_named
 from eos.runner.transform_clock import TRANSFORM_CLOCK
@@ -91,14 +91,18 @@ def work(
             code = exit_code_of(error)
             if isinstance(error, TransformError) and error.__cause__ is not None:
                 log.warning("the transform raised", exc_info=error.__cause__)
-            log.error("%s", error)  # noqa: TRY400 - the message says what to do; the trace says where in eos
+            log.error("%s", error, extra=ENDS)  # noqa: TRY400 - the message says what to do; the trace says where in eos
             log.debug("where it was raised", exc_info=True)
         except SystemExit as error:
             code = ExitCode.UNEXPECTED
-            log.error("the job's code called sys.exit(%r). Fix: raise an exception, or return", error.code)  # noqa: TRY400
-        except BaseException:
+            log.error(  # noqa: TRY400
+                "the job's code called sys.exit(%r). Fix: raise an exception, or return",
+                error.code,
+                extra=ENDS,
+            )
+        except BaseException as error:
             code = ExitCode.UNEXPECTED
-            log.exception("unexpected error")
+            log.exception("unexpected error: %s", error, extra=ENDS)  # noqa: TRY401 - for where no trace is shown
     with suppress(OSError):  # the parent is gone
         lifeline.send(Ending(code, stop.asked_by))
     sys.stdout.flush()

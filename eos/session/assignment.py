@@ -21,6 +21,7 @@ from eos.group.topic_ids import refuse_recreated, stored_topic_ids
 from eos.kafka.admin import Mark
 from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
 from eos.offsets import OffsetVector, Partition
+from eos.session.deleted_input import naming_what_is_gone
 from eos.session.handed_out import HandedOut
 from eos.session.input_topics import InputTopics
 from eos.settings import Settings
@@ -141,7 +142,10 @@ class Assignment:
         positions = stored_positions(committed).merged(
             OffsetVector(dict.fromkeys(new, 0), topic_ids=topic_ids)
         )
-        refuse_truncated(self._settings, self._group, positions, timeout_s=self._settings.open_timeout_s)
+        try:
+            refuse_truncated(self._settings, self._group, positions, timeout_s=self._settings.open_timeout_s)
+        except OffsetGapError as error:
+            raise naming_what_is_gone(error, self._settings, positions) from error
         self._handed_out.own(positions)
         if self._hooks is not None:
             self._hooks.on_assigned(stored)

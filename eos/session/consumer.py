@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 from eos.calls import Call
-from eos.errors import RebalancedError, RetriableError, UnavailableError, UsageError
+from eos.errors import OffsetGapError, RebalancedError, RetriableError, UnavailableError, UsageError
 from eos.events import (
     CallRetried,
     LagMeasured,
@@ -26,6 +26,7 @@ from eos.kafka.consumer import ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
 from eos.session.assignment import Assignment, RebalanceHooks
+from eos.session.deleted_input import naming_what_is_gone
 from eos.session.handed_out import FetchedBatch, HandedOut
 from eos.session.input_topics import InputTopics
 from eos.session.stalls import StallWatch
@@ -190,6 +191,8 @@ class ShardConsumer:
                 self._repair_assignment()
             self._polling = True
             fetched = client.consume(max_records, timeout_s, linger_s)
+        except OffsetGapError as error:
+            raise naming_what_is_gone(error, self._settings, self.resume_positions) from error
         except RetriableError as error:
             if error.code in _NO_TOPIC:
                 self._input_topics.ask_soon()

@@ -85,6 +85,13 @@ class PipelinedSession(Session):
         """Whether nothing is staged, open or in flight."""
         return not (self._staged or self._committing or self._transaction)
 
+    @property
+    def open_s(self) -> float:
+        """For how many seconds the oldest transaction has been open, or committing; 0 if there is none."""
+        committing = self._committing
+        transaction = committing[0] if committing else self._transaction
+        return 0.0 if transaction is None else transaction.open_s
+
     # --- the loop's steps ----------------------------------------------------------------------------
 
     def fetch(

@@ -348,7 +348,9 @@ class ObserveSettings(Table):
     """What operators see."""
 
     http_host: str = Field(
-        default="127.0.0.1", min_length=1, description="address of /metrics, /healthz and /readyz"
+        default="127.0.0.1",
+        min_length=1,
+        description="address of the job's page, /metrics, /healthz and /readyz",
     )
     http_port: int | None = Field(
         default=None,
@@ -361,6 +363,10 @@ class ObserveSettings(Table):
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         default="info", description="'debug', 'info', 'warning' or 'error'"
+    )
+    termination_log: Path | None = Field(
+        default=Path("/dev/termination-log"),
+        description="where the error that ends a process also goes, if that file is there (Kubernetes shows it)",
     )
     record_errors: Annotated[Literal["auto", "show", "hide"], BeforeValidator(_lower)] = Field(
         default="auto",

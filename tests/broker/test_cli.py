@@ -5,6 +5,7 @@ The command runs from a script like the one that pip writes, in a directory that
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -264,6 +265,22 @@ def test_a_poison_record_stops_the_job_and_is_named(eos: Eos, workplace: Workpla
     assert letter.value == value
 
 
+def test_the_one_whose_ordinal_runs_twice_says_who_is_in_the_group(eos: Eos, workplace: Workplace) -> None:
+    workplace.load(20)
+    with eos("run", _JOB, "--start", "earliest") as first:
+        workplace.wait_committed(20)
+        with eos("run", _JOB) as second:
+            second.wait_line("session opened", _END_S)
+            workplace.load(200, first=20)
+            shown = _ends_with(first, ExitCode.FENCED)
+            workplace.wait_committed(220)
+            second.terminate()
+            _ends_with(second, ExitCode.DONE)
+    assert f"members of the group '{workplace.group}', of which one may be the other owner" in shown
+    assert "@ 127.0.0.1" in shown
+    workplace.assert_exact(220)
+
+
 def test_the_one_who_was_replaced_exits_as_fenced(eos: Eos, workplace: Workplace) -> None:
     owned = _by_partition(0, 1, topic=workplace.topic)
     workplace.load(20)
@@ -355,8 +372,13 @@ def test_one_port_of_the_parent_serves_metrics_and_health(eos: Eos, workplace: W
             assert time.monotonic() < deadline, text
             time.sleep(0.2)
             text = urllib.request.urlopen(f"http://{url}/metrics", timeout=5).read().decode()
-        for path in ("healthz", "readyz"):
+        for path in ("healthz", "readyz", ""):
             assert urllib.request.urlopen(f"http://{url}/{path}", timeout=5).status == 200
+        status = json.loads(urllib.request.urlopen(f"http://{url}/status.json", timeout=5).read())
+        assert status["app"] == "copying"
+        assert [(one["state"], one["restarts"]) for one in status["workers"]] == [("running", 0)]
+        assert len(status["partitions"]) == _PARTITIONS
+        assert sum(one["committed"] for one in status["partitions"]) == workplace.committed()
         child.terminate()
         _ends_with(child, ExitCode.DONE)
 

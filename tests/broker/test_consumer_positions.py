@@ -129,7 +129,9 @@ def test_input_deleted_before_it_was_processed_is_an_error_and_nothing_is_skippe
     delete_before(bootstrap, source, 15)
 
     for _ in range(2):
-        with pytest.raises(OffsetGapError, match=rf"{source}.*no longer in the log"):
+        with pytest.raises(
+            OffsetGapError, match=rf"{source}.*the first that is left is 15: up to 5 records are gone"
+        ):
             run_to_end(job, settings_for(bootstrap))
 
     assert offset_of(bootstrap, job) == 10

@@ -12,9 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, UnavailableError
+from eos.events import Event
 from eos.job import Job
 from eos.kafka.admin import Admin
 from eos.offsets import Partition
+from eos.runner.worker import run
 from tests.conftest import NewTopic
 from tests.support.observer import broker_config, create_topics, unique
 from tests.support.settings import settings_of
@@ -49,6 +51,14 @@ def test_missing_topics_come_with_the_commands_that_create_them(bootstrap: str, 
         ) in str(caught.value)
 
 
+def test_missing_topics_of_a_local_kafka_come_with_the_one_command_that_creates_them(
+    bootstrap: str, job: Job
+) -> None:
+    incomplete = Job(name="j", inputs=job.inputs, outputs=[unique("missing")], transform=lambda _: [])
+    with pytest.raises(ConfigError, match=r"Fix: eos local topics jobs\.shout:job$"):
+        preflight(incomplete, settings_of(bootstrap), create="eos local topics jobs.shout:job")
+
+
 def test_a_missing_dead_letter_topic_is_named(bootstrap: str, job: Job) -> None:
     dead = unique("dead")
     incomplete = Job(
@@ -56,6 +66,20 @@ def test_a_missing_dead_letter_topic_is_named(bootstrap: str, job: Job) -> None:
     )
     with pytest.raises(ConfigError, match=dead):
         preflight(incomplete, settings_of(bootstrap))
+
+
+def test_eos_run_which_has_no_preflight_names_a_missing_output_before_it_opens_anything(
+    bootstrap: str, job: Job
+) -> None:
+    """librdkafka looks for a topic for 30 s, with the transaction open."""
+    missing = unique("missing")
+    incomplete = Job(name=unique("job"), inputs=job.inputs, outputs=[missing], transform=lambda _: [])
+    opened: list[Event] = []
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=f"'{missing}' does not exist. Fix: create it"):
+        run(incomplete, settings_of(bootstrap, input__start="earliest"), listener=opened.append)
+    assert time.monotonic() - began < 20
+    assert opened == []
 
 
 def test_asking_for_a_topic_does_not_create_it(bootstrap: str, job: Job) -> None:

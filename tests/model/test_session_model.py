@@ -30,7 +30,7 @@ from eos.errors import (
 )
 from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.admin import GroupShape, Mark, TopicShape
+from eos.kafka.admin import GroupShape, Mark, Member, TopicShape
 from eos.kafka.consumer import Committed, Fetched, GroupMetadata, RebalanceListener
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity
@@ -153,8 +153,8 @@ class World:
     def stable_assignment(self, *_: object) -> dict[str, frozenset[Partition]]:
         return {}  # partitions without an owner: tests/unit/test_unowned.py
 
-    def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
-        return self.living
+    def members(self, group: str, timeout_s: float) -> list[Member]:
+        return [Member("client", name, "host", ()) for name in self.living]
 
     def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
         return dict.fromkeys(names, TopicShape(len(PARTITIONS), 1, "id"))

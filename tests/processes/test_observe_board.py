@@ -263,7 +263,8 @@ def test_a_report_of_many_shards_fits_into_a_pipe(relay: Callable[..., Relay]) -
     for number in range(500):
         shard = f"refunds.refunds.p.settlements.{number}"
         worker(SessionOpened(shard, 0.1))
-        worker(TransactionCommitted(shard, number, 7 * number, OffsetVector(), 0.001 * number, 0.02))
+        offsets = OffsetVector({Partition("settlements", number): 977 * number})
+        worker(TransactionCommitted(shard, number, 7 * number, offsets, 0.001 * number, 0.02))
         worker(LoopTurned(shard))
         worker(LagMeasured(shard, {Partition("settlements", number): 31 * number}, {}))
     assert len(packed(worker.snapshot())) < 64 * 1024
@@ -414,8 +415,30 @@ def test_healthz_and_readyz_say_what_is_missing(
     assert get(f"{server.url}/healthz")[0] == 200
 
 
+def test_the_page_comes_with_a_policy_that_lets_nothing_else_in(server: Server) -> None:
+    with urllib.request.urlopen(server.url, timeout=10) as answer:  # noqa: S310 - loopback
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.read().startswith(b"<!doctype html>")
+
+
+def test_the_status_is_json_with_what_the_workers_reported(
+    server: Server, board: Board, relay: Callable[..., Relay]
+) -> None:
+    board.take(0, reported(relay(), SessionOpened(SHARD, 0.1), COMMITTED, CallRetried(SHARD, "init", 1, "x")))
+    status, content_type, body = get(f"{server.url}/status.json")
+    assert (status, content_type) == (200, "application/json")
+    shown = json.loads(body)
+    assert shown["version"] == 1
+    assert shown["healthy"] == {"ok": True, "missing": []}
+    assert [(one["state"], one["pid"]) for one in shown["workers"]] == [("running", os.getpid())]
+    assert [one["kind"] for one in shown["events"]] == ["init retried", "session opened"]
+
+
 def test_other_paths_and_methods(server: Server) -> None:
-    assert get(f"{server.url}/")[0] == 404
+    status, _, body = get(f"{server.url}/nothing")
+    assert (status, json.loads(body)["paths"][:2]) == (404, ["/", "/status.json"])
     assert get(f"{server.url}/metricsx")[0] == 404
     assert get(f"{server.url}/healthz", method="POST")[0] == 501
     assert get(f"{server.url}/healthz", method="HEAD") == (200, "application/json", "")

@@ -130,17 +130,42 @@ def test_a_producer_alone_is_told_too(workplace: NewWorkplace) -> None:
     assert began.seconds < _PROMPT_S
 
 
-@pytest.mark.parametrize("protocol", ["PLAINTEXT", pytest.param("SSL", marks=pytest.mark.slow)])
-def test_a_listener_that_speaks_otherwise_is_asked_about(workplace: NewWorkplace, protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "spoken"),
+    [
+        ("PLAINTEXT", "SASL_SSL"),
+        ("SASL_PLAINTEXT", "PLAINTEXT"),
+        ("SASL_SSL", "PLAINTEXT"),
+        pytest.param("SSL", "SASL_SSL", marks=pytest.mark.slow),
+        pytest.param("SSL", "PLAINTEXT", marks=pytest.mark.slow),
+        pytest.param("SASL_PLAINTEXT", "SASL_SSL", marks=pytest.mark.slow),
+    ],
+)
+def test_a_listener_that_speaks_otherwise_is_named_with_what_it_speaks(
+    workplace: NewWorkplace, protocol: str, spoken: str
+) -> None:
     place = workplace(records=1)
-    login = {"kafka.bootstrap_servers": place.broker.cluster.servers_at(SASL)}
-    login |= {"kafka.security_protocol": protocol}
-    if protocol == "SSL":
-        login |= {"kafka.ssl_ca_file": str(place.broker.authority.certificate)}
+    login = place.broker.sasl(place.user) if protocol.startswith("SASL") else {}
+    login |= (
+        {"kafka.ssl_ca_file": str(place.broker.authority.certificate)} if protocol.endswith("SSL") else {}
+    )
+    if not protocol.endswith("SSL"):
+        login.pop("kafka.ssl_ca_file", None)
+    servers = place.broker.cluster.servers_at(SASL) if spoken == "SASL_SSL" else place.broker.plain
+    login |= {"kafka.bootstrap_servers": servers, "kafka.security_protocol": protocol}
+    began = Stopwatch()
     with pytest.raises(
-        UnavailableError, match=rf"is kafka.security_protocol = {protocol} what that listener"
+        ConfigError,
+        match=rf"^kafka.security_protocol = {protocol}, and the listener .* speaks {spoken}[. ].*Fix: ",
     ):
-        preflight(place.job, place.settings(login), timeout_s=3.0)
+        preflight(place.job, place.settings(login), timeout_s=_DEADLINE_S)
+    assert began.seconds < _PROMPT_S
+
+
+def test_a_listener_where_nobody_is_is_not_guessed_at(workplace: NewWorkplace) -> None:
+    place = workplace(records=1)
+    with pytest.raises(UnavailableError, match=r"is kafka.security_protocol = PLAINTEXT what that listener"):
+        preflight(place.job, place.settings({"kafka.bootstrap_servers": "127.0.0.1:1"}), timeout_s=3.0)
 
 
 def test_transactions_are_seen_by_sasl_and_by_mutual_tls(workplace: NewWorkplace) -> None:

@@ -56,8 +56,11 @@ class _Supervisor:
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
     """No broker is asked, and this process keeps its logs."""
 
-    def preflight(job: Job, settings: Settings, *, timeout_s: float, one_machine: bool) -> list[str]:
+    def preflight(
+        job: Job, settings: Settings, *, timeout_s: float, one_machine: bool, create: str
+    ) -> list[str]:
         assert not one_machine
+        assert create == ""
         assert timeout_s == 30
         return [f"{job.name} has one replica"]
 
@@ -147,6 +150,18 @@ def test_run_starts_no_worker_for_a_wrong_job_or_setting(
 
 def test_run_takes_the_jobs_own_settings(eos: Eos, supervisor: _Supervisor) -> None:
     assert eos("run", _LIMITED, *_APP_DIR, "--set", "job.most=3").code == ExitCode.DONE
+
+
+def test_debug_of_run_is_the_log_level_of_the_parent_and_its_workers(
+    eos: Eos, supervisor: _Supervisor
+) -> None:
+    assert eos("run", _JOB, *_APP_DIR, "--debug").code == ExitCode.DONE
+    assert supervisor.plan is not None
+    assert supervisor.plan.settings.observe.log_level == "debug"
+    ended = eos("run", "tests.support.nowhere:job", *_APP_DIR, "--debug")
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "Traceback (most recent call last)" in ended.err
+    assert "Traceback" not in eos("run", "tests.support.nowhere:job", *_APP_DIR).err
 
 
 _INPUT = Partition("t", 0)

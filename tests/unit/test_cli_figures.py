@@ -55,3 +55,16 @@ def test_rates_are_of_the_last_seconds_and_the_sum_is_of_all() -> None:
     figures.read()
     assert str(figures) == "5,000 in (0/s), 10,000 out (0/s), 0.0 commits/s, lag 0, last commit 25 s ago"
     assert figures.summary() == "5,000 records in, 10,000 out, in 1 transactions and 45.0 s (111 records/s)"
+
+
+def test_a_lag_that_was_known_and_is_not_now_is_not_said_to_be_unmeasured() -> None:
+    board = Board([0])
+    figures = Figures(board)
+    figures.read()
+    assert "lag not measured yet" in str(figures)
+    board.take(0, _report(0, processed=10, lag=5))
+    figures.read()
+    assert "lag 5" in str(figures)
+    board.restarted(0)  # and with the process its gauges go
+    figures.read()
+    assert "lag not known now" in str(figures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,33 @@ def test_a_mistyped_command_line_exits_with_the_code_of_a_wrong_setting(
     ended = eos(*arguments)
     assert ended.code == ExitCode.CONFIGURATION
     assert "Error" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("start", "'eos run MODULE:NAME' (a job), or 'eos local start'"),
+        ("jobs.refunds:job", "'eos run jobs.refunds:job'"),
+        ("lag", "'eos status MODULE:NAME'"),
+        ("stauts", "'status'"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_one_that_was_meant(eos: Eos, name: str, meant: str) -> None:
+    ended = eos(name)
+    assert ended.code == ExitCode.CONFIGURATION
+    said = " ".join(ended.err.replace("│", " ").split())
+    assert f"No such command '{name}'. Did you mean {meant}" in said
+
+
+def test_every_command_that_is_proposed_exists(eos: Eos) -> None:
+    from eos.cli.meant import _MEANT
+
+    proposed = {
+        found for text in _MEANT.values() for found in re.findall(r"'eos ([a-z ]+?)(?= [A-Z]|')", text)
+    }
+    assert len(proposed) > 5
+    for command in proposed:
+        assert eos(*command.split(), "--help").code == ExitCode.DONE
 
 
 def test_the_version_is_printed(eos: Eos) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.fenced_member import FENCED_MEMBER, FencedMember
+from eos.kafka.admin import Member
 from tests.support.settings import settings_of
 
 NAME = "g-0"
@@ -27,12 +28,12 @@ class Group:
     def monotonic(self) -> float:
         return self.now_s
 
-    def instance_ids(self, group: str, timeout_s: float) -> frozenset[str]:
+    def members(self, group: str, timeout_s: float) -> list[Member]:
         self.asked += 1
         living = self.answer(self.now_s - 1000.0)
         if living is None:
             raise RetriableError("no answer")
-        return living
+        return [Member("a-client", name, "10.0.0.7", ()) for name in living]
 
 
 @pytest.fixture
@@ -74,8 +75,11 @@ def test_who_stays_longer_than_a_session_is_a_rival(group: Group) -> None:
     member = FencedMember(SETTINGS, "g", NAME)
     member.note_fence(FENCE)
     group.answer = lambda _: frozenset({NAME})
-    with pytest.raises(FencedError, match="fenced"):
+    with pytest.raises(
+        FencedError, match=r"fenced.*It is at 10\.0\.0\.7, with the client\.id a-client\. Fix"
+    ) as caught:
         waited_s(member, group)
+    assert caught.value.code == FENCE.code
     assert 15 <= group.now_s - 1000 < 17
     assert member.pending
 

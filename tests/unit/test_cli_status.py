@@ -1,0 +1,41 @@
+"""`eos status` fits a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eos.check.status import JobStatus, PartitionStatus
+from eos.cli.status import _print
+from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.admin import Member
+from eos.offsets import Partition
+
+TOPIC = "settlements-europe"
+
+
+def _partition(number: int, member: str | None) -> PartitionStatus:
+    metadata = OffsetMetadata(
+        OwnershipMode.GROUP, "#0", app="refunds", at_s=int(time.time()) - 3, owner="1f2e3d"
+    )
+    return PartitionStatus(
+        Partition(TOPIC, number), 1_234_567_890, metadata, 1_234_600_000, 1_234_600_000, "", member
+    )
+
+
+def test_each_partition_has_one_line_of_eighty_columns_and_each_member_one_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    member = Member("rdkafka", "refunds-production-3f9a1c-0", "10.24.117.203", (Partition(TOPIC, 10),))
+    found = JobStatus("refunds", (member,), (_partition(10, str(member)), _partition(11, None)), ())
+    _print("refunds", found)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for number in (10, 11):
+        [row] = [line.split() for line in lines if line.strip().startswith(f"{TOPIC}[{number}]")]
+        assert row[:5] == [f"{TOPIC}[{number}]", "1,234,567,890", "32,110", "0", "#0"]
+        assert row[-2:] == ["s", "ago"]
+    assert f"refunds-production-3f9a1c-0 @ 10.24.117.203 reads {TOPIC}[10]" in lines
+    assert f"no member reads {TOPIC}[11]" in lines
