@@ -129,17 +129,19 @@ def elect_preferred_leaders(config: Mapping[str, Any], *, timeout_s: float = 30.
     """Let each partition, Kafka's own too, be led by the first of its replicas; returns how many leaders have moved.
 
     Raises:
+        UnavailableError: no answer in ``timeout_s``.
         EosError: what the cluster answered.
     """
     deadline, moved = Deadline(timeout_s), 0
     client = _client(config)
     while True:
         try:
-            elected = client.elect_leaders(ElectionType.PREFERRED, request_timeout=timeout_s).result(
-                timeout_s
-            )
+            # Without its own timeout: confluent-kafka takes none by keyword (a comma is missing in its list; tests/canaries).
+            elected = client.elect_leaders(ElectionType.PREFERRED).result(timeout_s)
         except KafkaException as error:
             raise classify_consumer(Call.METADATA, error.args[0]) from error
+        except TimeoutError as error:
+            raise UnavailableError(f"leaders were not elected in {timeout_s:g} s") from error
         moved += sum(1 for failed in elected.values() if failed is None)
         # A replica that is still catching up cannot lead yet.
         waiting = [one for one in elected.values() if one and one.args[0].code() in _NOT_IN_SYNC]

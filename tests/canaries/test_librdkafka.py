@@ -18,7 +18,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # the package only lacks __all__
 
 from eos.testing.proxy.frames import ApiKey
@@ -480,3 +488,11 @@ def test_group_whose_coordinator_is_found_after_the_question_s_timeout_ends_the_
             proxy.clear_rules()
         asking.wait(WAIT_S)
         assert asking.returncode == -signal.SIGABRT, asking.stderr
+
+
+def test_election_of_leaders_takes_no_timeout(bootstrap: str) -> None:
+    """Two names of its parameters are one string. eos.kafka.topics calls it without."""
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    with pytest.raises(SystemError):
+        client.elect_leaders(ElectionType.PREFERRED, request_timeout=WAIT_S)
+    assert isinstance(client.elect_leaders(ElectionType.PREFERRED).result(WAIT_S), dict)
