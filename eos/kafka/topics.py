@@ -144,7 +144,7 @@ def elect_preferred_leaders(config: Mapping[str, Any], *, timeout_s: float = 30.
             raise UnavailableError(f"leaders were not elected in {timeout_s:g} s") from error
         moved += sum(1 for failed in elected.values() if failed is None)
         # A replica that is still catching up cannot lead yet.
-        waiting = [one for one in elected.values() if one and one.args[0].code() in _NOT_IN_SYNC]
+        waiting = [one for one in elected.values() if one and one.code() in _NOT_IN_SYNC]
         if not waiting or deadline.passed:
             return moved
         time.sleep(_POLL_S)

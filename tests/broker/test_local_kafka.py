@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from eos.deadline import Deadline
 from eos.errors import ConfigError, UsageError
 from eos.kafka import brokers
+from eos.kafka.topics import elect_preferred_leaders
 from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
@@ -287,6 +288,9 @@ def test_three_brokers_lose_one_and_no_record(three: LocalKafka, topic: str) -> 
     assert _leader(three, topic) != leader
     assert _values(three, topic, 2) == ["a", "b"]
     three.restart_broker(leader)
+    assert elect_preferred_leaders(_client(three)) >= 1
+    Deadline(30).wait_for(lambda: _leader(three, topic) == leader)
+    assert _leader(three, topic) == leader
     pids = _pids(three)
     assert len(set(pids)) == 3
     three.stop()
