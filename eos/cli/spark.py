@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.ending import complain, end_at_signal
+from eos.cli.ending import complain
 from eos.cli.options import (
     AdoptOffsets,
     AppDir,
@@ -24,13 +20,13 @@ from eos.cli.options import (
     load_settings,
     pairs,
 )
+from eos.cli.spark_run import print_results, run_batch, run_every, run_stream, spark_session
 from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.settings import Settings
-    from eos.spark.batch import BatchResult
     from eos.spark.job import SparkJob
     from eos.spark.stream_job import StreamJob
 
@@ -46,6 +42,8 @@ _MaxRecords = Annotated[
     int | None,
     typer.Option("--max-records", metavar="N", help="Offsets of a partition that a run takes at most."),
 ]
+
+_MASTER = "local[*,4]"
 
 
 @command(commands, *(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE))
@@ -70,7 +68,7 @@ def run(
     ] = None,
     master: Annotated[
         str, typer.Option(metavar="URL", help=r"local\[threads,tries], or spark://host:port.")
-    ] = "local[*,4]",
+    ] = _MASTER,
     conf: Annotated[
         list[str] | None,
         typer.Option("--conf", metavar="KEY=VALUE", help="One setting of Spark; may be repeated."),
@@ -84,10 +82,11 @@ def run(
     A batch plans offset ranges from the group's committed offsets to the last
     stable offset, and returns when all of them are committed. Run it again for
     what came since; --until-caught-up does so until all that is below the last
-    stable offsets of now is done, and --every goes on in the same session until it
-    is stopped. A query goes on from its --checkpoint until it is stopped, or has
-    caught up. Ctrl-C or SIGTERM ends either at once; the next run goes on where
-    it stood.
+    stable offsets of now is done, and --every goes on in the same session: a stream
+    of batches whose place is in Kafka alone. A query goes on from its --checkpoint
+    until it is stopped, or has caught up. Ctrl-C or SIGTERM ends either at once, but
+    with --every the first SIGTERM lets the run at work end before; the next run goes
+    on where it stood.
 
     The driver is this process. With the default master so are the tasks:
     local\[*,4] is a thread per core, and four tries for a task. Jars of Spark's
@@ -123,15 +122,14 @@ def run(
     own_settings(job, settings)
     jars = _connector(settings)
     check_cluster(job, settings, local=local, reference=reference)
-    with _spark_session(job.name, master, jars, spark_conf) as spark:
+    with spark_session(job.name, master, jars, spark_conf) as spark:
         if isinstance(job, SparkJob):
-            while every_s is not None:  # each run is in the log
-                _run(job, spark, settings, until_caught_up=False)
-                settings = settings.once_started()
-                time.sleep(every_s)
-            _print(_run(job, spark, settings, until_caught_up=until_caught_up))
+            if every_s is None:
+                print_results(run_batch(job, spark, settings, until_caught_up=until_caught_up))
+            else:
+                run_every(every_s, job, spark, settings)
         else:
-            _stream(job, spark, settings, checkpoint or "", until_caught_up=until_caught_up)
+            run_stream(job, spark, settings, checkpoint or "", until_caught_up=until_caught_up)
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, ExitCode.OFFSET_GAP)
@@ -142,29 +140,45 @@ def plan(
     start: Start = None,
     adopt_offsets: AdoptOffsets = False,
     max_records_per_partition: _MaxRecords = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Also print whether the rows are shuffled, and by what. It starts Spark."
+        ),
+    ] = False,
     local: Local = False,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
     """Print what a run would read now: an offset range per input partition.
 
-    It commits nothing, applies no start policy, and needs no Java.
+    It commits nothing and applies no start policy. Only --explain needs Java: it
+    plans the job's transform on Spark, without reading a record, and says whether
+    each partition's rows are written by the task that reads them.
 
-    Example:
+    Examples:
       eos spark plan jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
+      eos spark plan jobs.refunds_batch:job --explain
     """
     options = _options(start, adopt_offsets, max_records_per_partition)
     settings = load_settings(config, assignments, options, local=local)
     job = _load(reference, app_dir)
     from eos.spark.job import SparkJob, preview
+    from eos.spark.job import explain as explain_job
+    from eos.spark.session import interruptible
 
     if not isinstance(job, SparkJob):
         raise ConfigError(
             f"{reference} is a query, whose plan is in its checkpoint; `plan` is for a SparkJob"
         )
 
+    jars = _connector(settings) if explain else []
     head, *rows, foot = preview(job, settings).table()
     print_table(head, rows, foot=foot, figures=True)
+    if explain:
+        with spark_session(job.name, _MASTER, jars, {}) as spark:
+            placement = interruptible(spark, lambda: explain_job(job, spark, settings))
+        typer.echo(f"rows: {placement}")
 
 
 @command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
@@ -212,75 +226,3 @@ def _options(start: str | None, adopt_offsets: bool, max_records: int | None) ->
         "ownership.adopt_offsets": adopt_offsets or None,
         "spark.max_records_per_partition": max_records,
     }
-
-
-def _run(job: SparkJob, spark: Any, settings: Settings, *, until_caught_up: bool) -> list[BatchResult]:
-    from eos.cli.progress import polled_bar, quiet, shows_bars
-    from eos.observe import LogListener, configure_logs
-    from eos.spark.job import run_job, run_until_caught_up
-    from eos.spark.session import interruptible, tasks_done
-
-    listener, with_bar = LogListener(), shows_bars(settings)
-
-    def work() -> list[BatchResult]:
-        if until_caught_up:
-            return list(run_until_caught_up(job, spark, settings, listener=listener))
-        return [run_job(job, spark, settings, listener=listener)]
-
-    with polled_bar(job.name, "tasks", lambda: tasks_done(spark)) if with_bar else nullcontext():
-        if with_bar:  # to the bar's own stderr, which writes above it
-            configure_logs(quiet(settings).observe)
-        return interruptible(spark, work)
-
-
-def _stream(
-    job: StreamJob, spark: Any, settings: Settings, checkpoint: str, *, until_caught_up: bool
-) -> None:
-    from eos.observe import LogListener
-    from eos.spark.session import interruptible
-    from eos.spark.stream_job import start_stream
-
-    def work() -> None:
-        run = start_stream(
-            job,
-            spark,
-            settings,
-            checkpoint=str(Path(checkpoint).absolute()) if "://" not in checkpoint else checkpoint,
-            available_now=until_caught_up,
-            listener=LogListener(),
-        )
-        run.wait()
-        run.sink.refresh()
-
-    interruptible(spark, work)
-
-
-@contextmanager
-def _spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str, str]) -> Iterator[Any]:
-    """A session, stopped at the end of the block, and with it every task. SIGTERM ends the block like Ctrl-C does."""
-    from eos.spark.session import build_session
-    from eos.spark.session_end import stopping
-
-    before = signal.signal(signal.SIGTERM, end_at_signal)
-    try:
-        spark = build_session(f"eos {name}", master, jars, conf)
-        with stopping(spark):
-            yield spark
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _print(results: Sequence[BatchResult]) -> None:
-    from eos.spark.report import ShardState
-
-    states = (ShardState.COMMITTED, ShardState.EMPTY, ShardState.SKIPPED)
-    head = ("run", "partitions", *map(str, states), "records out", "seconds")
-    rows = [
-        (
-            *(str(number), str(len(result.plan))),
-            *(str(result.count(state)) for state in states),
-            *(str(result.records_out), f"{result.seconds:.1f}"),
-        )
-        for number, result in enumerate(results, start=1)
-    ]
-    print_table(head, rows, figures=True)

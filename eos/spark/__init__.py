@@ -14,24 +14,28 @@ if TYPE_CHECKING:
     from eos.spark.batch import BatchResult, ExactlyOnceBatch
     from eos.spark.job import SparkJob, SparkRun, main, run_job
     from eos.spark.ledger import LedgerChangedError, LedgerError
+    from eos.spark.placing import Placement
     from eos.spark.plan import InputPlan, OffsetRange
     from eos.spark.report import ShardResult, ShardState
     from eos.spark.session import build_session, check_session
     from eos.spark.source import read_snapshot, read_stream
     from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
-    from eos.spark.stream_job import StreamJob, StreamRun, start_stream
+    from eos.spark.stream_job import StreamJob, start_stream
+    from eos.spark.stream_writer import StreamRun, StreamWriter, write_stream
     from eos.spark.transform import records_transform
 
 _NAMES = {
     "batch": "BatchResult ExactlyOnceBatch",
     "job": "SparkJob SparkRun main run_job",
     "ledger": "LedgerChangedError LedgerError",
+    "placing": "Placement",
     "plan": "InputPlan OffsetRange",
     "report": "ShardResult ShardState",
     "session": "build_session check_session",
     "source": "read_snapshot read_stream",
     "stream": "ExactlyOnceSink exactly_once_sink",
-    "stream_job": "StreamJob StreamRun start_stream",
+    "stream_job": "StreamJob start_stream",
+    "stream_writer": "StreamRun StreamWriter write_stream",
     "transform": "records_transform",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
@@ -44,12 +48,14 @@ __all__ = [
     "LedgerChangedError",
     "LedgerError",
     "OffsetRange",
+    "Placement",
     "ShardResult",
     "ShardState",
     "SparkJob",
     "SparkRun",
     "StreamJob",
     "StreamRun",
+    "StreamWriter",
     "build_session",
     "check_session",
     "exactly_once_sink",
@@ -59,6 +65,7 @@ __all__ = [
     "records_transform",
     "run_job",
     "start_stream",
+    "write_stream",
 ]
 
 

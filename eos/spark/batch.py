@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 
 from eos.errors import EosError, FencedError, OffsetGapError, UsageError
 from eos.events import Listener, ProducerOpened, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.job import check_topics
+from eos.kafka.admin import Mark
 from eos.settings import Settings
+from eos.spark.again import again, stopped_by_sigterm
 from eos.spark.declared import FrameTransform
-from eos.spark.done_ranges import WHOLE_INPUT, DoneRanges
-from eos.spark.endmarks import END, can_mark_in_place, known_shard, mark_by_shuffle, mark_in_place
+from eos.spark.done_ranges import DoneRanges
+from eos.spark.executor_check import require_fit_executor
 from eos.spark.failures import from_spark, input_gone
-from eos.spark.operators import row_wise
+from eos.spark.input_logs import InputLogs
 from eos.spark.origin import as_input, require_own_input
 from eos.spark.output import OutputColumns, require_once
-from eos.spark.plan import Commit, InputPlan
+from eos.spark.placing import Placement, place, placement_of
+from eos.spark.plan import Commit, InputPlan, OffsetRange
 from eos.spark.planning import plan_input, refuse_gone
 from eos.spark.report import Reports, ShardResult, ShardState, reports_of, results_of
 from eos.spark.session import warn_of_session
 from eos.spark.shards_apart import require_shards_apart
 from eos.spark.source import SHARD, read_input
+from eos.spark.steps import run_name, step
 from eos.spark.writer import Writing
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A run that is over: everything in its plan is committed."""
+    """A run that is over: everything in its plan is committed.
+
+    Attributes:
+        plan: what it has read.
+        shards: what became of each transaction: one per input partition that had something new, or one for all of them.
+        seconds: how long it took, from the call on.
+        placement: where the rows were written, in place or behind a shuffle; None if there was nothing new.
+    """
 
     plan: InputPlan
     shards: tuple[ShardResult, ...]
     seconds: float
+    placement: Placement | None = None
 
     @property
     def records_out(self) -> int:
@@ -95,9 +107,27 @@ class ExactlyOnceBatch:
         So it comes before a run, not beside one: it takes over the shards whose offsets it commits. See
         `eos.spark.planning.plan_input` for what it raises.
         """
+        # Before the group gets its first offsets.
+        require_fit_executor(self._spark, self._settings, self._outputs, self._name)
         return plan_input(
             self._settings, self._inputs, app=self._name, commit=commit, listener=self._listener
         )
+
+    def explain(self, transform: FrameTransform, *, commit: Commit = "partition") -> Placement:
+        """Where a run would write its rows now: in the tasks that read them, or behind a shuffle, and because of what.
+
+        Nothing is read and nothing is committed; what a run refuses by Spark's plan is refused here too. Without new input it
+        is said of all of the input's partitions. The arguments are those of :meth:`run`.
+
+        Raises:
+            EosError: as :meth:`run`, before its tasks begin.
+        """
+        _check_unit(commit)
+        plan = plan_input(self._settings, self._inputs, app=self._name, commit=commit, preview=True)
+        if not plan.ranges:
+            at = InputLogs(self._settings).at(Mark.LAST_STABLE, plan.partitions)
+            plan = replace(plan, ranges=tuple(OffsetRange(p, at[p], at[p]) for p in plan.partitions))
+        return placement_of(*self._frame(transform, plan), plan, self._settings)
 
     def run(
         self, transform: FrameTransform, *, commit: Commit = "partition", plan: InputPlan | None = None
@@ -123,28 +153,57 @@ class ExactlyOnceBatch:
             EosError: see each class for what to do; shards that are committed stay so, and the next run goes on.
         """
         began = time.monotonic()
-        if commit not in ("partition", "batch"):
-            raise UsageError(f"commit={commit!r}: it is 'partition' or 'batch'")
+        _check_unit(commit)
         if plan is None:
             plan = self.plan(commit)
         plan.refuse_other(self._name, self._settings.group_for(self._name), self._inputs, commit)
         if not plan.ranges:
             return BatchResult(plan, (), time.monotonic() - began)
+        require_fit_executor(self._spark, self._settings, self._outputs, self._name)
         refuse_gone(self._settings, plan)
-        source = as_input(read_input(self._spark, self._settings, plan))
-        frame = transform(source)
-        columns = self._columns(frame, commit)
-        require_own_input(frame, source)
-        if commit == "partition":
-            require_shards_apart(frame, source, topics=len(self._inputs))
         done = DoneRanges.of(self._settings, plan)
-        reports = self._write(frame, source, plan, columns, done)
+        reports, placement = self._write(*self._frame(transform, plan), plan, done)
         for number, one in reports:
             if one.open_seconds:
                 self._listener(ProducerOpened(done.shard(number).transactional_id, one.open_seconds))
         results = results_of(reports, done, self._listener)
         self._require_committed(plan)
-        return BatchResult(plan, tuple(results), time.monotonic() - began)
+        return BatchResult(plan, tuple(results), time.monotonic() - began, placement)
+
+    def run_every(
+        self,
+        seconds: float,
+        transform: FrameTransform,
+        *,
+        commit: Commit = "partition",
+        on_result: Callable[[BatchResult], object] = lambda _: None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Run again and again: a stream of batches whose place in the input is in Kafka alone, without a checkpoint.
+
+        It returns when it is asked to stop: by SIGTERM, if this is the main thread, or by the event. The run at work is
+        finished first, and no other one begins. A second SIGTERM does what it did before the call. An error ends it; each run
+        that was committed stays so.
+
+        Args:
+            seconds: from the end of a run to the beginning of the next one.
+            transform: as of :meth:`run`; called once per run that has something to read.
+            commit: as of :meth:`run`.
+            on_result: called with each run's result, also of those that found nothing new.
+            stop: set it to end the runs, from another thread for example.
+
+        Raises:
+            UsageError: seconds is negative.
+            EosError: as :meth:`run`.
+        """
+
+        def run() -> None:
+            result = self.run(transform, commit=commit)
+            self._settings = self._settings.once_started()
+            on_result(result)
+
+        with stopped_by_sigterm(stop or threading.Event()) as asked:
+            again(seconds, run, asked)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -167,41 +226,31 @@ class ExactlyOnceBatch:
                 )
         return OutputColumns.of(frame, self._outputs)
 
+    def _frame(
+        self, transform: FrameTransform, plan: InputPlan
+    ) -> tuple[DataFrame, DataFrame, OutputColumns]:
+        """What the transform makes of the plan's input, once it is shown that it may be written; and that input."""
+        source = as_input(read_input(self._spark, self._settings, plan))
+        frame = transform(source)
+        columns = self._columns(frame, plan.commit)
+        require_own_input(frame, source)
+        if plan.commit == "partition":
+            require_shards_apart(frame, source, topics=len(self._inputs))
+        return frame, source, columns
+
     def _write(
-        self, frame: DataFrame, source: DataFrame, plan: InputPlan, columns: OutputColumns, done: DoneRanges
-    ) -> Reports:
+        self, frame: DataFrame, source: DataFrame, columns: OutputColumns, plan: InputPlan, done: DoneRanges
+    ) -> tuple[Reports, Placement]:
         try:
-            rows, shards_by_task = self._marked(frame, source, plan, columns)
-            return reports_of(rows, Writing(self._settings, columns, done, shards_by_task))
+            placed = place(frame, source, columns, plan, self._settings)
+            writing = Writing(self._settings, columns, done, placed.shards_by_task)
+            run = run_name(self._spark, self._name)
+            with step(self._spark, run, f"write {len(plan)} partitions, {placed.placement}"):
+                return reports_of(placed.rows, writing), placed.placement
         except EosError:
             raise
         except Exception as error:
             raise self._explained(error, plan) from error
-
-    def _marked(
-        self, frame: DataFrame, source: DataFrame, plan: InputPlan, columns: OutputColumns
-    ) -> tuple[DataFrame, tuple[int, ...] | None]:
-        """The rows to write, every shard's in one task and followed by its end marks; and whose the tasks are, if known."""
-
-        def of(shard: Column) -> DataFrame:
-            return columns.select(frame.withColumn(SHARD, shard.cast("int")), SHARD).withColumn(
-                END, F.lit(False)
-            )
-
-        if plan.commit == "batch":
-            return mark_by_shuffle(self._spark, of(F.lit(WHOLE_INPUT)), [WHOLE_INPUT], tasks=1), None
-        rows = of(F.col(SHARD))
-        in_place = row_wise(rows, source, plan) if can_mark_in_place(self._spark) else None
-        if in_place is not None:
-            marked = mark_in_place(self._spark, in_place.java_rdd, rows.schema, in_place.shards)
-            return marked, in_place.shards
-        shards = [plan.shard_of(one.partition) for one in plan]
-        tasks = min(
-            self._settings.spark.write_tasks or self._spark.sparkContext.defaultParallelism, len(shards)
-        )
-        return mark_by_shuffle(
-            self._spark, rows.withColumn(SHARD, known_shard(shards)), shards, tasks=tasks
-        ), None
 
     def _require_committed(self, plan: InputPlan) -> None:
         """Nothing is reported done before every range is seen committed.
@@ -233,3 +282,8 @@ class ExactlyOnceBatch:
         except EosError as unknown:
             explained.add_note(f"whether the input is still in the log could not be asked: {unknown}")
         return explained
+
+
+def _check_unit(commit: Commit) -> None:
+    if commit not in ("partition", "batch"):
+        raise UsageError(f"commit={commit!r}: it is 'partition' or 'batch'")

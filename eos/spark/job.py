@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from eos.job import Job, checked_topics
 from eos.offsets import OffsetVector
 from eos.settings import Settings
 from eos.settings.binding import own_settings
+from eos.spark.again import again, stopped_by_sigterm
 from eos.spark.batch import BatchResult, ExactlyOnceBatch
 from eos.spark.declared import Declared
+from eos.spark.placing import Placement
 from eos.spark.plan import Commit, InputPlan
 from eos.spark.planning import plan_input
 from eos.spark.script import parser, run_submitted
@@ -126,6 +129,19 @@ def run_job(
     return batch.run(lambda frame: job.transformed(frame, run), commit=job.commit, plan=plan)
 
 
+def explain(job: SparkJob, spark: SparkSession, settings: Settings) -> Placement:
+    """Where a run of a job would write its rows now; reads and commits nothing. See `ExactlyOnceBatch.explain`.
+
+    Raises:
+        ConfigError: a setting is wrong, or the session is one that a run cannot keep its promise in.
+        EosError: see `ExactlyOnceBatch.explain`.
+    """
+    own = own_settings(job, settings)
+    batch = ExactlyOnceBatch(spark, settings, name=job.name, inputs=job.inputs, outputs=job.outputs)
+    run = SparkRun(spark, own, preview(job, settings), settings, job)
+    return batch.explain(lambda frame: job.transformed(frame, run), commit=job.commit)
+
+
 def run_until_caught_up(
     job: SparkJob, spark: SparkSession, settings: Settings, *, listener: Listener = ignore_event
 ) -> Iterator[BatchResult]:
@@ -183,11 +199,21 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
         return settings
 
     def work(spark: SparkSession, settings: Settings) -> None:
-        given = (job, spark, settings)
-        again = options.until_caught_up
-        runs = run_until_caught_up(*given, listener=_logged) if again else [run_job(*given, listener=_logged)]
-        for result in runs:
-            log.info("run done: %s", summary(result))
+        if options.until_caught_up:
+            for result in run_until_caught_up(job, spark, settings, listener=_logged):
+                log.info("run done: %s", summary(result))
+            return
+
+        def run() -> None:
+            nonlocal settings
+            log.info("run done: %s", summary(run_job(job, spark, settings, listener=_logged)))
+            settings = settings.once_started()
+
+        if options.every is None:
+            run()
+            return
+        with stopped_by_sigterm(threading.Event()) as stop:
+            again(options.every, run, stop)
 
     run_submitted(job.name, load, work)
 
@@ -196,7 +222,8 @@ def summary(result: BatchResult) -> str:
     """A run in one line."""
     states = Counter(shard.state for shard in result.shards)
     transactions = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing new"
-    return f"{transactions}; {result.records_out} records written; {result.seconds:.1f} s"
+    rows = f"; {result.placement}" if result.placement else ""
+    return f"{transactions}; {result.records_out} records written{rows}; {result.seconds:.1f} s"
 
 
 def _parsed(job: SparkJob, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -209,7 +236,9 @@ def _parsed(job: SparkJob, arguments: Sequence[str] | None) -> argparse.Namespac
     options.add_argument(
         "--max-records", type=int, metavar="N", help="of a partition, that a run takes at most"
     )
-    options.add_argument("--until-caught-up", action="store_true", help="run until all present input is done")
+    how = options.add_mutually_exclusive_group()
+    how.add_argument("--until-caught-up", action="store_true", help="run until all present input is done")
+    how.add_argument("--every", type=float, metavar="SECONDS", help="run again so long after each run")
     return options.parse_args(arguments)
 
 

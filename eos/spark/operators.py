@@ -47,6 +47,9 @@ _ROW_WISE = frozenset(
         "MapInPandasExec",
     }
 )
+_ADAPTIVE = "AdaptiveSparkPlanExec"
+_SCAN_KIND = "RowDataSourceScanExec"
+_SCAN = "Scan"  # its own name in the UI has every offset in it
 
 
 class RowWise(NamedTuple):
@@ -56,8 +59,14 @@ class RowWise(NamedTuple):
     shards: tuple[int, ...]
 
 
-def row_wise(frame: DataFrame, source: DataFrame, plan: InputPlan) -> RowWise | None:
-    """How ``frame`` runs, if it is made row by row from ``source``; None if it is not, or that cannot be known.
+class Moved(NamedTuple):
+    """A DataFrame whose rows may leave their task: the name of the operator that is why."""
+
+    operator: str
+
+
+def row_wise(frame: DataFrame, source: DataFrame, plan: InputPlan) -> RowWise | Moved:
+    """How ``frame`` runs, if it is made row by row from ``source``; if it is not, or that cannot be known, what moves rows.
 
     Args:
         frame: what the transform returned, or a projection of it.
@@ -67,29 +76,45 @@ def row_wise(frame: DataFrame, source: DataFrame, plan: InputPlan) -> RowWise | 
     Raises:
         UnclassifiedError: Spark would read other ranges than planned.
     """
-    relation = _kafka_relation(source)
-    execution = frame._jdf.queryExecution()  # noqa: SLF001 - PySpark shows no plan objects
-    if relation is None or not _keeps_rows(execution.executedPlan(), relation):
-        return None
-    rdd = execution.toRdd()
+    if operator := moved_by(frame, source):
+        return Moved(operator)
+    rdd = frame._jdf.queryExecution().toRdd()  # noqa: SLF001 - PySpark shows no plan objects
     found = _ranges_by_task(rdd)
     if found is None:
-        return None
+        return Moved(_SCAN)
     _require_planned(found, plan)
     return RowWise(rdd, tuple(plan.shard_of(one.partition) for one in found))
+
+
+def moved_by(frame: DataFrame, source: DataFrame) -> str:
+    """The operator of the physical plan that may take rows out of their task, as Spark's UI names it; "" if none does.
+
+    It is the one nearest to the output. Arguments as of `row_wise`.
+    """
+    relation = _kafka_relation(source)
+    if relation is None:
+        return _SCAN
+    return _moving(frame._jdf.queryExecution().executedPlan(), relation)  # noqa: SLF001 - PySpark shows no plan objects
 
 
 # --- inside ----------------------------------------------------------------------------------------------
 
 
-def _keeps_rows(node: Any, relation: Any) -> bool:
-    """Whether each operator down to the scan is known, and the scan is the input itself and no other topic."""
+def _moving(node: Any, relation: Any) -> str:
+    """The first operator on the way down that is not known, or a scan of anything but the input itself."""
     while children := items(node.children()):
         if len(children) > 1 or kind_of(node) not in _ROW_WISE:
-            return False
+            return _name_of(node, relation)
         [node] = children
     scanned = _relation_of(node)
-    return scanned is not None and bool(scanned.equals(relation))
+    return "" if scanned is not None and scanned.equals(relation) else _name_of(node, relation)
+
+
+def _name_of(node: Any, relation: Any) -> str:
+    """What the UI calls an operator. An adaptive plan is a leaf around the plan as it was before its exchanges."""
+    if kind_of(node) == _ADAPTIVE:
+        return _moving(node.inputPlan(), relation) or "Subquery"
+    return _SCAN if kind_of(node) == _SCAN_KIND else str(node.nodeName())
 
 
 def _kafka_relation(frame: DataFrame) -> Any | None:
@@ -108,7 +133,7 @@ def _leaves(node: Any) -> Iterable[Any]:
 
 def _relation_of(node: Any) -> Any | None:
     """The Kafka relation that a leaf of a physical plan scans; None for any other node."""
-    if kind_of(node) != "RowDataSourceScanExec":
+    if kind_of(node) != _SCAN_KIND:
         return None
     relation = node.relation()
     return relation if relation.getClass().getName() == _KAFKA_RELATION else None

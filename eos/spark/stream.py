@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -14,6 +15,7 @@ from eos.job import checked_topics
 from eos.offsets import OffsetVector
 from eos.settings import Settings
 from eos.spark.checkpoint import RunningQuery, running_query
+from eos.spark.executor_check import require_fit_executor
 from eos.spark.failures import InputGoneError
 from eos.spark.ledger import BatchPlan
 from eos.spark.ledger_driver import LedgerDriver
@@ -21,7 +23,10 @@ from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.origin import require_running_batch
 from eos.spark.output import OutputColumns
+from eos.spark.progress import Stopwatch, progress_of
+from eos.spark.report import ShardResult
 from eos.spark.session import warn_of_session
+from eos.spark.steps import step
 from eos.spark.stream_input import checked_input, planned_offsets
 from eos.spark.stream_write import write_batch
 
@@ -103,6 +108,13 @@ class ExactlyOnceSink:
 
     Attributes:
         failure: what the last batch that failed failed of. Spark keeps only its text.
+        lastProgress: the last batch that this sink has written, in the form of Spark's StreamingQueryProgress; None before
+            the first one. Its keys: ``id`` and ``runId`` of the query, ``name`` of the sink, ``timestamp`` (ISO 8601, UTC)
+            when the batch came to the sink, ``batchId``, ``durationMs`` (milliseconds of the steps ``ledger``, ``input``,
+            ``write``, and of all as ``triggerExecution``), ``sources`` (per input topic that the sink knows its
+            ``description`` and ``endOffset``: per partition the offset behind the batch), and ``sink`` with its
+            ``description``, ``numOutputRows`` (records that this call wrote) and ``transactions`` (how many were
+            ``committed``, ``empty``: without records, ``skipped``: written before).
     """
 
     def __init__(self, ledger: LedgerDriver, outputs: Sequence[str], listener: Listener) -> None:
@@ -110,6 +122,7 @@ class ExactlyOnceSink:
         self._outputs = outputs
         self._listener = listener
         self._checked = False
+        self.lastProgress: dict[str, Any] | None = None  # spelt as Spark's own
         self.failure: EosError | None = None
         self._one_at_a_time = threading.Lock()
         self._idle: threading.Timer | None = None
@@ -173,19 +186,35 @@ class ExactlyOnceSink:
             )
 
     def _run(self, frame: DataFrame, batch: int, query: RunningQuery) -> BatchPlan:
-        columns = OutputColumns.of(frame, self._outputs)
+        name, columns = self._store.app, OutputColumns.of(frame, self._outputs)
         if not self._checked:
             self._check(frame)
             self._checked = True
+        watch = Stopwatch()
         plan = self._begun(batch, query)
+        watch.lap("ledger")
         try:
             marks = self._marks(plan, query)
+            watch.lap("input")
+            results: list[ShardResult] = []
             if plan.entries or not plan.unchecked:
-                write_batch(self._ledger, plan, frame, columns, marks, listener=self._listener)
+                with step(frame.sparkSession, f"batch {batch} of {name}", f"write {plan.shards} shards"):
+                    results = write_batch(self._ledger, plan, frame, columns, marks, listener=self._listener)
+            watch.lap("write")
         except OffsetGapError as error:
             what = str(error).partition(" Fix:")[0]
             fix = PAST_DELETED if isinstance(error, InputGoneError) else _way_out(plan, self._store)
             raise OffsetGapError(f"{self._store}: {what} {fix}") from error
+        self.lastProgress = progress_of(
+            query=query.id,
+            run=query.run,
+            name=name,
+            batch=batch,
+            watch=watch,
+            ends=marks,
+            results=results,
+            ledger=str(self._store),
+        )
         return plan
 
     @property
@@ -193,11 +222,12 @@ class ExactlyOnceSink:
         return self._ledger.store
 
     def _check(self, frame: DataFrame) -> None:
-        """The session, and that the outputs exist."""
+        """The session, that the outputs exist, and an executor."""
         store = self._store
         warn_of_session(frame.sparkSession, store.settings)
         with store.reader(0, stable=False) as reader:
             reader.partitions_of(self._outputs, store.settings.open_timeout_s)
+        require_fit_executor(frame.sparkSession, store.settings, self._outputs, store.app)
 
     def _marks(self, plan: BatchPlan, query: RunningQuery) -> OffsetVector:
         """Where the batch ends, in topics and logs that are those of the batch before; unless a person accepts others."""

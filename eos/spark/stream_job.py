@@ -5,23 +5,18 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from eos.errors import OffsetGapError, UnclassifiedError
 from eos.events import BatchResumed, Event, LedgerSharded, Listener, TransactionCommitted, ignore_event
 from eos.job import Job
 from eos.settings import Settings
 from eos.settings.binding import own_settings
 from eos.spark.declared import Declared
-from eos.spark.failures import input_gone
 from eos.spark.script import parser, run_submitted
 from eos.spark.source import read_stream
-from eos.spark.stream import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream_writer import StreamRun, write_stream
 
 log = logging.getLogger("eos.spark")
 
@@ -51,30 +46,6 @@ class StreamJob(Declared[Settings]):
             name: of the query; not the loop's, because both may run, each under its group.
         """
         return cls._applying(job, name, lambda settings: settings)
-
-
-@dataclass(frozen=True)
-class StreamRun:
-    """A query that runs, and its sink."""
-
-    query: StreamingQuery
-    sink: ExactlyOnceSink
-
-    def wait(self) -> None:
-        """Wait until the query ends: when it has caught up, was stopped, or failed.
-
-        Raises:
-            EosError: what it failed of.
-        """
-        try:
-            self.query.awaitTermination()
-        except StreamingQueryException as error:
-            if self.sink.failure is not None:
-                raise self.sink.failure from error
-            if gone := input_gone(error):  # found while the batch was planned, before the sink is called
-                raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
-            first = str(error).strip().splitlines()[0]
-            raise UnclassifiedError(f"the query failed: {first}. Spark's log has the whole of it") from error
 
 
 def start_stream(
@@ -107,9 +78,6 @@ def start_stream(
             is wrong with the session comes from `StreamRun.wait`.
     """
     own_settings(job, settings)
-    sink = exactly_once_sink(
-        settings, name=job.name, outputs=job.outputs, inputs=job.inputs, adopt=adopt, listener=listener
-    )
     records = read_stream(
         spark,
         settings,
@@ -118,11 +86,16 @@ def start_stream(
         max_offsets_per_batch=max_offsets_per_batch,
         skip_deleted=skip_deleted,
     )
-    writer = job.transformed(records, settings).writeStream.foreachBatch(sink)
-    writer = writer.queryName(job.name).option("checkpointLocation", checkpoint)
-    if available_now:
-        writer = writer.trigger(availableNow=True)
-    return StreamRun(writer.start(), sink)
+    writer = write_stream(
+        job.transformed(records, settings),
+        settings,
+        name=job.name,
+        inputs=job.inputs,
+        outputs=job.outputs,
+        adopt=adopt,
+        listener=listener,
+    )
+    return writer.start(checkpoint, available_now=available_now)
 
 
 def main(job: StreamJob, arguments: Sequence[str] | None = None) -> NoReturn:

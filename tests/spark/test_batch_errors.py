@@ -166,9 +166,9 @@ def test_executors_without_a_package_are_told_how_it_gets_there(
     ) as child:
         said = child.wait_line("failed ", WAIT_S)
         assert child.wait(WAIT_S) == 1
-    assert f"the Python of the tasks has no module {missing!r}" in said
-    assert "docs/SPARK.md, 'Shipping dependencies to executors'" in said
-    assert (runs.records(), runs.committed()) == ([], [0])
+    assert f"no {missing} there (No module named '{missing}')" in said
+    assert "docs/SPARK.md#shipping-dependencies-to-executors" in said
+    assert (runs.records(), runs.committed()) == ([], [None])
 
 
 @pytest.mark.parametrize("moves", [False, True])

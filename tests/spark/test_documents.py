@@ -23,8 +23,9 @@ from eos.spark import build_session
 spark = build_session("page", "local[2,4]", [Path(jar) for jar in {jars!r}], {{"spark.sql.shuffle.partitions": "2"}})
 """
 CAUGHT_UP = """
-query.processAllAvailable()
-query.stop()
+run.query.processAllAvailable()
+run.query.stop()
+assert run.sink.lastProgress["sink"]["numOutputRows"] == 20, run.sink.lastProgress
 """
 FAN_OUT = """
 for write in (write_together, write_apart):
@@ -44,6 +45,7 @@ def test_the_cells_of_the_pages_write_each_record_once(connector_jars: list[Path
         SESSION.format(jars=[str(jar) for jar in connector_jars]),
         blocks("README.md")["On Spark"],
         PAGE["A batch"],
+        PAGE["Batches one after another"],
         PAGE["A stream"],
         CAUGHT_UP,
         PAGE["A stream (2)"],

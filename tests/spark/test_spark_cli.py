@@ -97,6 +97,8 @@ def test_plan_is_shown_then_run_in_steps_until_caught_up_and_exact(
         shown = ended(child, ExitCode.DONE)
     assert row(shown, f"{source}[1]") == [f"{source}[1]", "0", "60", "60"]
     assert row(shown, "3")[-1] == "180"
+    with eos("spark", "plan", f"{_JOBS}:copying", "--start", "earliest", "--explain") as child:
+        assert "rows: in place, 3 tasks" in ended(child, ExitCode.DONE)
     groups = observer.committed_offsets(bootstrap, source, [(source, p) for p in range(_PARTITIONS)])
     assert {offset for offset, _ in groups.values()} == {None}  # a plan commits nothing
 
@@ -138,8 +140,22 @@ def test_batch_runs_again_in_its_session_until_it_is_stopped(eos: Eos, bootstrap
         child.wait_line(r"input planned.*\[10, 30\)", _END_S)
         child.wait_line("input planned.*nothing new", _END_S, after=len(child.lines))
         child.signal(signal.SIGTERM)
-        ended(child, 143)
+        ended(child, ExitCode.DONE)
     assert_exact(bootstrap, source, 90)
+
+
+@pytest.mark.slow
+def test_run_at_work_ends_before_a_batch_that_runs_again_is_stopped(
+    eos: Eos, bootstrap: str, source: str
+) -> None:
+    produce(bootstrap, source, 30)
+    command = ("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest", "--every", "0")
+    with eos(*command, TEST_SECONDS_PER_TASK="3") as child:
+        child.wait_line("input planned", _END_S)
+        child.signal(signal.SIGTERM)
+        shown = ended(child, ExitCode.DONE)
+    assert shown.count("input planned") == 1
+    assert_exact(bootstrap, source, 30)
 
 
 @pytest.mark.slow

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+
+from tests.support.documents import REPOSITORY
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
@@ -13,6 +17,14 @@ def test_every_public_name_is_there() -> None:
     for name in eos.spark.__all__:
         assert getattr(eos.spark, name).__name__ == name
     assert sorted(eos.spark.__all__) == sorted(eos.spark._HOMES)
+
+
+def test_every_public_name_has_a_row_in_the_documentation() -> None:
+    page = (REPOSITORY / "docs/SPARK.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \|", page.partition("## The names of")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    assert sorted(rows) == sorted(eos.spark.__all__)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

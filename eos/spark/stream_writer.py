@@ -1,0 +1,126 @@
+"""write_stream: a streaming DataFrame, its exactly-once sink and its checkpoint as one query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from eos.errors import OffsetGapError, UnclassifiedError, UsageError
+from eos.events import Listener, ignore_event
+from eos.settings import Settings
+from eos.spark.failures import input_gone
+from eos.spark.stream import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """A query that runs, and its sink."""
+
+    query: StreamingQuery
+    sink: ExactlyOnceSink
+
+    def wait(self) -> None:
+        """Wait until the query ends: when it has caught up, was stopped, or failed.
+
+        Raises:
+            EosError: what it failed of.
+        """
+        try:
+            self.query.awaitTermination()
+        except StreamingQueryException as error:
+            if self.sink.failure is not None:
+                raise self.sink.failure from error
+            if gone := input_gone(error):  # found while the batch was planned, before the sink is called
+                raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
+            first = str(error).strip().splitlines()[0]
+            raise UnclassifiedError(f"the query failed: {first}. Spark's log has the whole of it") from error
+
+
+class StreamWriter:
+    """A streaming DataFrame and its sink, before they are started; made by `write_stream`.
+
+    Attributes:
+        sink: the `ExactlyOnceSink` that each batch is given to.
+    """
+
+    def __init__(self, frame: DataFrame, sink: ExactlyOnceSink, name: str) -> None:
+        self._frame = frame
+        self._name = name
+        self.sink = sink
+
+    def start(
+        self, checkpoint: str, *, available_now: bool = False, processing_time: str | None = None
+    ) -> StreamRun:
+        """Start the query, from its checkpoint if there is one.
+
+        It is ``frame.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", checkpoint).start()``.
+
+        Args:
+            checkpoint: where the query keeps its place; one directory per query, never shared, copied or restored, and the
+                one that `read_stream` was given.
+            available_now: end when all input that is there now is processed.
+            processing_time: begin a batch so often, ``"10 seconds"`` for example; each as soon as the one before has ended
+                if not given.
+
+        Raises:
+            UsageError: both are given.
+        """
+        if available_now and processing_time is not None:
+            raise UsageError(
+                "available_now=True and processing_time: a query ends, or goes on so often. Fix: one of them"
+            )
+        writer = self._frame.writeStream.foreachBatch(self.sink).queryName(self._name)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif processing_time is not None:
+            writer = writer.trigger(processingTime=processing_time)
+        return StreamRun(writer.start(), self.sink)
+
+
+def write_stream(
+    frame: DataFrame,
+    settings: Settings,
+    *,
+    name: str,
+    outputs: Sequence[str],
+    inputs: Sequence[str] | None = None,
+    shards: int | None = None,
+    adopt: str | None = None,
+    listener: Listener = ignore_event,
+) -> StreamWriter:
+    """A streaming DataFrame to be written exactly once; ``.start(checkpoint)`` starts the query.
+
+    >>> run = write_stream(frame, settings, name="copies", inputs=["in"], outputs=["out"]).start("…")  # doctest: +SKIP
+    >>> run.wait()                                                                                     # doctest: +SKIP
+
+    It is the short way for a query that writes its batches whole: the sink is that of `exactly_once_sink`, whose arguments
+    these are. A function of your own for ``foreachBatch`` (a fan-out, for example) calls such a sink itself.
+
+    Args:
+        frame: of `read_stream`, transformed; its rows have the columns of :mod:`eos.spark.output`.
+        settings: see `exactly_once_sink`, as are the others.
+        name: of the sink, and of the query in Spark's UI.
+        outputs: the topics that may be written.
+        inputs: the topics that the query reads on the cluster that it writes to.
+        shards: transactions that a batch is divided into.
+        adopt: what a refusal said to pass.
+        listener: called with each event.
+
+    Raises:
+        ConfigError: a setting, name or topic is wrong.
+        UsageError: the frame is no streaming one, or outputs is empty, or one string.
+    """
+    if not frame.isStreaming:
+        raise UsageError(
+            "write_stream was given a DataFrame that is no stream. Fix: one that is made of read_stream(…); a batch is written by "
+            "ExactlyOnceBatch"
+        )
+    sink = exactly_once_sink(
+        settings, name=name, outputs=outputs, inputs=inputs, shards=shards, adopt=adopt, listener=listener
+    )
+    return StreamWriter(frame, sink, name)

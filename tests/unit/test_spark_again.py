@@ -1,0 +1,89 @@
+"""Runs one after another: SIGTERM lets the one at work end, and no other one begins."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+from eos.errors import UsageError
+from eos.spark.again import again, stopped_by_sigterm
+
+
+class Ended(BaseException):
+    """What the handler before raises."""
+
+
+@pytest.fixture
+def before() -> Iterator[None]:
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended
+
+    was = signal.signal(signal.SIGTERM, end)
+    yield
+    signal.signal(signal.SIGTERM, was)
+
+
+@pytest.mark.usefixtures("before")
+def test_the_run_at_work_ends_and_no_other_one_begins() -> None:
+    runs: list[str] = []
+
+    def run() -> None:
+        runs.append("begun")
+        if len(runs) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        runs.append("ended")
+
+    with stopped_by_sigterm(threading.Event()) as stop:
+        again(0, run, stop)
+    assert runs == ["begun", "ended"] * 2
+    with pytest.raises(Ended):  # the handler before is back
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("before")
+def test_a_second_signal_does_what_it_did_before() -> None:
+    def run() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    with stopped_by_sigterm(threading.Event()) as stop, pytest.raises(Ended):
+        again(0, run, stop)
+
+
+@pytest.mark.usefixtures("before")
+def test_a_signal_between_two_runs_ends_the_wait() -> None:
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGTERM]).start()
+    began = time.monotonic()
+    with stopped_by_sigterm(threading.Event()) as stop:
+        again(60, lambda: None, stop)
+    assert time.monotonic() - began < 10
+
+
+def test_elsewhere_than_in_the_main_thread_the_event_ends_it() -> None:
+    stop = threading.Event()
+    runs: list[str] = []
+
+    def run() -> None:
+        runs.append("ended")
+        stop.set()
+
+    def work() -> None:
+        with stopped_by_sigterm(stop) as asked:
+            again(0, run, asked)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert len(runs) == 1
+
+
+def test_a_time_that_is_negative_is_refused() -> None:
+    with pytest.raises(UsageError, match="seconds=-1"):
+        again(-1, lambda: None, threading.Event())
