@@ -242,9 +242,10 @@ class ExactlyOnceBatch:
         self, frame: DataFrame, source: DataFrame, columns: OutputColumns, plan: InputPlan, done: DoneRanges
     ) -> tuple[Reports, Placement]:
         try:
-            placed = place(frame, source, columns, plan, self._settings)
-            writing = Writing(self._settings, columns, done, placed.shards_by_task)
             run = run_name(self._spark, self._name)
+            with step(self._spark, run, "plan"):
+                placed = place(frame, source, columns, plan, self._settings)
+            writing = Writing(self._settings, columns, done, placed.shards_by_task)
             with step(self._spark, run, f"write {len(plan)} partitions, {placed.placement}"):
                 return reports_of(placed.rows, writing), placed.placement
         except EosError:

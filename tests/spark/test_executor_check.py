@@ -153,6 +153,7 @@ def test_an_executor_that_does_not_reach_the_brokers_is_refused_if_the_driver_do
     assert "docs/SPARK.md#what-an-executor-needs" in message
 
 
+@pytest.mark.slow
 def test_a_cluster_that_nobody_reaches_is_out_of_reach_and_no_difference(runs: BatchRuns) -> None:
     runs.overrides |= {
         "kafka.bootstrap_servers": f"127.0.0.1:{free_port()}",

@@ -242,6 +242,24 @@ def test_script_that_is_submitted_ends_with_the_same_codes(
     assert_exact(bootstrap, source, 30)
 
 
+@pytest.mark.slow
+def test_submitted_batches_that_are_stopped_by_their_java_machine_are_exact(
+    bootstrap: str, source: str, connector_jars: list[Path]
+) -> None:
+    """The process that gets the signal is not Python's."""
+    produce(bootstrap, source, 30)
+    env = {"TEST_INPUT": source, "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap, "EOS_GROUP": source}
+    script = _REPOSITORY / "tests" / "support" / "jobs_for_spark_cli.py"
+    submit = ["--master", "local[2,4]", "--driver-memory", "1g", "--jars", ",".join(map(str, connector_jars))]
+    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+    with running_submit(env, *submit, str(script), "--start", "earliest", "--every", "0.5") as child:
+        child.wait_line("run done: 3 committed; 30 records written; in place, 3 tasks", _END_S)
+        child.wait_line("run done: nothing new", _END_S)
+        child.signal(signal.SIGTERM)
+        assert child.wait(_END_S) != ExitCode.CONFIGURATION, "\n".join(child.lines)
+    assert_exact(bootstrap, source, 30)
+
+
 @contextmanager
 def running_submit(env: dict[str, str], *arguments: str) -> Iterator[Child]:
     """`spark-submit` of the installed PySpark, its Python this one."""

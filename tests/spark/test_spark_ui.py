@@ -74,6 +74,24 @@ def test_each_step_of_a_batch_is_named(
     assert context.getLocalProperty("spark.job.description") is None
 
 
+def test_the_sql_tab_counts_records_and_transactions(spark: SparkSession, bootstrap: str) -> None:
+    runs = BatchRuns(spark, bootstrap, partitions=2)
+    runs.fill(10)
+    runs.run(copied)
+    store: Any = spark._jsparkSession.sharedState().statusStore()
+    listed = store.executionsList()
+    found = [listed.apply(place) for place in range(listed.size())]
+    [run] = [one for one in found if f"run 1 of {runs.name}: write" in one.description()]
+    shown = store.executionMetrics(run.executionId())
+    nodes = store.planGraph(run.executionId()).allNodes()
+    rows = {}
+    for node in map(nodes.apply, range(nodes.size())):
+        for metric in map(node.metrics().apply, range(node.metrics().size())):
+            if metric.name() == "number of output rows":
+                rows[node.name()] = shown.get(metric.accumulatorId()).get()
+    assert rows == {"MapInArrow": "2", "Scan ExistingRDD": str(10 + 2 * 2)}
+
+
 def test_the_group_of_a_caller_stays_and_its_description_comes_back(
     spark: SparkSession, bootstrap: str, jobs: Callable[[str], list[tuple[str, str]]], context: Any
 ) -> None:

@@ -13,7 +13,10 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from pyspark import cloudpickle
 
+from eos.errors import ConfigError, RetriableError, UnavailableError
+from eos.spark import executor_check
 from eos.spark.executor_check import _looker, differences
+from tests.support.settings import settings_of
 
 HERE = {"Python": "3.11.2", "eos": "0.1.0", "pyarrow": "26.0.1", "confluent_kafka": "2.16.0"}
 
@@ -32,6 +35,18 @@ HERE = {"Python": "3.11.2", "eos": "0.1.0", "pyarrow": "26.0.1", "confluent_kafk
 )
 def test_what_differs_is_named_with_both_versions(there: dict[str, str], said: list[str]) -> None:
     assert differences({**HERE, **there}, HERE) == said
+
+
+def test_what_the_driver_does_not_reach_either_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(*_: object) -> None:
+        raise UnavailableError("no broker answered")
+
+    settings = settings_of("a:1")
+    monkeypatch.setattr(executor_check, "reach", lambda *_: None)
+    with pytest.raises(ConfigError, match="does not reach Kafka, and the driver does: none there"):
+        executor_check._require_alike(settings, ["out"], "worker-7", RetriableError("none there"))
+    monkeypatch.setattr(executor_check, "reach", reach)
+    executor_check._require_alike(settings, ["out"], "worker-7", RetriableError("none there"))
 
 
 def test_the_task_looks_without_eos(tmp_path: Path) -> None:
