@@ -46,9 +46,7 @@ class _Package(NamedTuple):
 _PACKAGES = (
     _Package("eos", "eos-kafka", 3),  # what travels is made of its classes
     _Package("pyarrow", "pyarrow", 1),
-    _Package(
-        "confluent_kafka", "confluent-kafka", 0
-    ),  # eos works with every one that it can be installed with
+    _Package("confluent_kafka", "confluent-kafka", 0),  # each that it can be installed with
 )
 _PYTHON = "Python"
 
@@ -79,14 +77,29 @@ def require_fit_executor(spark: SparkSession, settings: Settings, outputs: Seque
         if asked in _fit:
             return
         with step(spark, job, "look what an executor has"):
-            host, there, kafka = _asked(spark, settings, outputs)
+            host, there, unreached = _asked(spark, settings, outputs)
         if different := differences(there, _looker()()):
             raise ConfigError(
                 f"an executor ({host}) does not fit the driver: {'; '.join(different)}. {_NOTHING}. Fix: one environment for "
                 f"both: {SHIPPING}"
             )
-        if kafka:
-            _require_alike(settings, outputs, host, decoded(kafka))
+        if unreached:
+            try:
+                reach(settings, outputs)
+            except EosError as own:
+                log.warning("an executor (%s) does not reach Kafka, and nor does the driver: %s", host, own)
+                return
+            with step(spark, job, "look whether an executor reaches Kafka by now"):
+                host, _, unreached = _asked(spark, settings, outputs)
+        if (
+            unreached
+        ):  # twice, and the driver in between: a broker that was away for a moment is no difference
+            error = decoded(unreached)
+            raise ConfigError(
+                f"an executor ({host}) does not reach Kafka, and the driver does: {error}. {_NOTHING}. Fix: its network, "
+                f"names and files: {NEEDS}",
+                code=error.code,
+            ) from error
         _fit.append(asked)
 
 
@@ -103,20 +116,6 @@ def differences(there: Found, here: Found) -> list[str]:
 
 
 # --- inside ----------------------------------------------------------------------------------------------
-
-
-def _require_alike(settings: Settings, outputs: Sequence[str], host: str, error: EosError) -> None:
-    """Refuse an executor that does not reach the brokers, unless the driver does not reach them either."""
-    try:
-        reach(settings, outputs)
-    except EosError as own:
-        log.warning("an executor (%s) does not reach Kafka, and nor does the driver: %s", host, own)
-        return
-    raise ConfigError(
-        f"an executor ({host}) does not reach Kafka, and the driver does: {error}. {_NOTHING}. Fix: its network, names and "
-        f"files: {NEEDS}",
-        code=error.code,
-    ) from error
 
 
 def _asked(spark: SparkSession, settings: Settings, outputs: Sequence[str]) -> tuple[str, Found, str]:

@@ -135,7 +135,9 @@ def test_a_python_that_executors_do_not_have_is_named(
     assert "it has no './environment/bin/python', by which its Python is to be started" in refusal(runs)
 
 
-@pytest.mark.parametrize("unheard", [ApiKey.METADATA, ApiKey.LIST_OFFSETS])
+@pytest.mark.parametrize(
+    "unheard", [pytest.param(ApiKey.METADATA, marks=pytest.mark.slow), ApiKey.LIST_OFFSETS]
+)
 def test_an_executor_that_does_not_reach_the_brokers_is_refused_if_the_driver_does(
     runs: BatchRuns, proxy: HoldProxy, unheard: ApiKey
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +18,13 @@ from pyspark import cloudpickle
 from eos.errors import ConfigError, RetriableError, UnavailableError
 from eos.spark import executor_check
 from eos.spark.executor_check import _looker, differences
+from eos.spark.failures import encoded
 from tests.support.settings import settings_of
+
+
+def nullcontext_of(*_: object) -> AbstractContextManager[None]:
+    return nullcontext()
+
 
 HERE = {"Python": "3.11.2", "eos": "0.1.0", "pyarrow": "26.0.1", "confluent_kafka": "2.16.0"}
 
@@ -37,16 +45,43 @@ def test_what_differs_is_named_with_both_versions(there: dict[str, str], said: l
     assert differences({**HERE, **there}, HERE) == said
 
 
-def test_what_the_driver_does_not_reach_either_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reach(*_: object) -> None:
-        raise UnavailableError("no broker answered")
+@pytest.mark.parametrize(
+    ("answers", "driver_reaches", "asked", "refused"),
+    [
+        (["", "never asked for"], True, 1, False),
+        (["no broker", ""], True, 2, False),  # one that was away for a moment
+        (["no broker", "still none"], True, 2, True),
+        (["no broker", "never asked for"], False, 1, False),  # the run says it itself
+    ],
+)
+def test_brokers_that_only_the_driver_reaches_are_a_difference(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], driver_reaches: bool, asked: int, refused: bool
+) -> None:
+    def ask(*_: object) -> tuple[str, dict[str, str], str]:
+        said.append(answers[len(said)])
+        return "worker-7", _looker()(), encoded(RetriableError(said[-1])) if said[-1] else ""
 
-    settings = settings_of("a:1")
-    monkeypatch.setattr(executor_check, "reach", lambda *_: None)
-    with pytest.raises(ConfigError, match="does not reach Kafka, and the driver does: none there"):
-        executor_check._require_alike(settings, ["out"], "worker-7", RetriableError("none there"))
-    monkeypatch.setattr(executor_check, "reach", reach)
-    executor_check._require_alike(settings, ["out"], "worker-7", RetriableError("none there"))
+    def reach(*_: object) -> None:
+        if not driver_reaches:
+            raise UnavailableError("none here")
+
+    said: list[str] = []
+    fit: list[object] = []
+    for name, stand_in in {"_asked": ask, "reach": reach, "_fit": fit, "step": nullcontext_of}.items():
+        monkeypatch.setattr(executor_check, name, stand_in)
+    spark = Mock()
+
+    def check() -> None:
+        executor_check.require_fit_executor(spark, settings_of("a:1"), ["out"], "job")
+
+    if refused:
+        with pytest.raises(
+            ConfigError, match=r"\(worker-7\) does not reach Kafka, and the driver does: still none"
+        ):
+            check()
+    else:
+        check()
+    assert (len(said), len(fit)) == (asked, int(driver_reaches and not refused))
 
 
 def test_the_task_looks_without_eos(tmp_path: Path) -> None:
