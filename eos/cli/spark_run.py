@@ -9,6 +9,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from eos.cli.ending import end_at_signal
 from eos.cli.texts import print_table
 
@@ -91,21 +93,19 @@ def spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str, 
 
 
 def print_results(results: Sequence[BatchResult]) -> None:
-    """Print what became of each run."""
+    """Print what became of each run, and where the last one with input wrote its rows."""
     from eos.spark.report import ShardState
 
     states = (ShardState.COMMITTED, ShardState.EMPTY, ShardState.SKIPPED)
-    head = ("run", "partitions", *map(str, states), "records out", "seconds", "shuffled by")
+    head = ("run", "partitions", *map(str, states), "records out", "seconds")
     rows = [
         (
             *(str(number), str(len(result.plan))),
             *(str(result.count(state)) for state in states),
-            *(
-                str(result.records_out),
-                f"{result.seconds:.1f}",
-                (result.placement.moved_by if result.placement else "") or "-",
-            ),
+            *(str(result.records_out), f"{result.seconds:.1f}"),
         )
         for number, result in enumerate(results, start=1)
     ]
     print_table(head, rows, figures=True)
+    if placements := [result.placement for result in results if result.placement is not None]:
+        typer.echo(f"rows: {placements[-1]}")

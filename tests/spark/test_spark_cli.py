@@ -117,6 +117,7 @@ def test_plan_is_shown_then_run_in_steps_until_caught_up_and_exact(
 
     assert row(shown, "1")[:6] == ["1", "3", "3", "0", "0", "180"]
     assert row(shown, "2")[:6] == ["2", "3", "3", "0", "0", "120"]
+    assert "rows: in place, 3 tasks" in shown
     assert "input planned" in shown
     assert not [line for line in child.lines if " spark " in line]  # none of Spark's own lines
     assert_exact(bootstrap, source, 300)
