@@ -204,6 +204,7 @@ def test_signal_cancels_what_runs_and_is_not_held_up_by_it() -> None:
         while not (session.cancelled or ended.wait(0.05)):
             pass
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -211,5 +212,6 @@ def test_signal_cancels_what_runs_and_is_not_held_up_by_it() -> None:
     finally:
         ended.set()
         timer.join()
+        signal.signal(signal.SIGINT, before)
     assert session.cancelled
     assert time.monotonic() - began < 5
