@@ -271,7 +271,9 @@ def reach(**overrides: object) -> None:
 
 @pytest.mark.parametrize("listener", ["scram_servers", "mtls_servers"])
 def test_plain_text_is_not_answered(cluster: SecuredCluster, listener: str) -> None:
-    with pytest.raises((UnavailableError, ConfigError)):  # which names what the listener speaks, where it says so
+    with pytest.raises(
+        (UnavailableError, ConfigError)
+    ):  # which names what the listener speaks, where it says so
         reach(bootstrap_servers=getattr(cluster, listener))
 
 
