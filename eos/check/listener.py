@@ -8,11 +8,11 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
+from eos.check.transactions import kafka_python
 from eos.deadline import Deadline
 
 # The first request that may come over any connection. It authenticates nobody and says no more than a mechanism's name.
-_SASL_HANDSHAKE = 17
-_NO_MECHANISM = b"eos-asks"
+_NO_MECHANISM = "eos-asks"
 _ILLEGAL_SASL_STATE = 34  # the listener has no SASL
 _UNSUPPORTED_MECHANISM = 33  # it has, and names those that it knows
 _MAX_ANSWER_BYTES = 10_000
@@ -30,8 +30,10 @@ class Listener(NamedTuple):
 
 def listener_at(server: str, timeout_s: float) -> Listener | None:
     """Ask ``host:port``, at most twice; None where it cannot be found out (nobody is there, a client certificate is needed)."""
+    errors, _ = kafka_python()
     for encrypted in (True, False):
-        with suppress(OSError, ValueError, struct.error):
+        # ValueError, IndexError, struct.error: of kafka-python, for bytes that are no answer of Kafka.
+        with suppress(OSError, ValueError, IndexError, struct.error, errors.KafkaError):
             deadline = Deadline(timeout_s / 2)
             with _connected(server, deadline, encrypted=encrypted) as connection:
                 error, mechanisms = _handshake(connection, deadline)
@@ -60,31 +62,16 @@ def _connected(server: str, deadline: Deadline, *, encrypted: bool) -> socket.so
 
 
 def _handshake(connection: socket.socket, deadline: Deadline) -> tuple[int, tuple[str, ...]]:
-    request = struct.pack(">hhih", _SASL_HANDSHAKE, 1, 0, -1) + _string(_NO_MECHANISM)
-    connection.sendall(struct.pack(">i", len(request)) + request)
-    (size,) = struct.unpack(">i", _received(connection, 4, deadline))
-    if not 0 < size <= _MAX_ANSWER_BYTES:
-        raise ValueError("not an answer of Kafka")
-    answer = _received(connection, size, deadline)
-    _, error, count = struct.unpack_from(">ihi", answer)
-    mechanisms, at = [], 10
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", answer, at)
-        mechanisms.append(answer[at + 2 : at + 2 + length].decode())
-        at += 2 + length
-    return error, tuple(sorted(mechanisms))
+    kafka_python()
+    from kafka.protocol.parser import KafkaProtocol
+    from kafka.protocol.sasl import SaslHandshakeRequest
 
-
-def _string(text: bytes) -> bytes:
-    return struct.pack(">h", len(text)) + text
-
-
-def _received(connection: socket.socket, size: int, deadline: Deadline) -> bytes:
-    received = b""
-    while len(received) < size:
+    protocol = KafkaProtocol(client_id="eos", receive_message_max_bytes=_MAX_ANSWER_BYTES)
+    protocol.send_request(SaslHandshakeRequest(mechanism=_NO_MECHANISM, version=1))
+    connection.sendall(protocol.send_bytes())
+    while True:
         connection.settimeout(max(0.01, deadline.left_s))
-        part = connection.recv(size - len(received))
-        if not part:
+        if not (part := connection.recv(_MAX_ANSWER_BYTES)):
             raise ValueError("the connection has ended")
-        received += part
-    return received
+        for _, answer in protocol.receive_bytes(part):
+            return answer.error_code, tuple(sorted(answer.mechanisms))

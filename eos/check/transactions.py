@@ -96,7 +96,7 @@ class TransactionsView:
         self._settings = settings
         self._servers = settings.kafka.bootstrap_servers
         self._timeout_s = timeout_s
-        self._errors, self._admin = _kafka_python()
+        self._errors, self._admin = kafka_python()
         self._client = self._connected()
 
     def _connected(self) -> Any:
@@ -240,7 +240,7 @@ class _UnknownIdError(EosError):
     """No coordinator knows the transactional.id."""
 
 
-def _kafka_python() -> tuple[Any, Any]:
+def kafka_python() -> tuple[Any, Any]:
     """kafka-python's errors and admin client: imported when needed, since that takes a while."""
     with warnings.catch_warnings():
         # Of importlib.resources, which it uses the old way.

@@ -49,7 +49,7 @@ def handshake(error: int, *mechanisms: str) -> Callable[[bytes], bytes]:
         if request[:1] == b"\x16":
             return b""
         assert struct.unpack_from(">hh", request, 4) == (17, 1)
-        body = struct.pack(">ihi", 0, error, len(mechanisms))
+        body = request[8:12] + struct.pack(">hi", error, len(mechanisms))
         for name in mechanisms:
             body += struct.pack(">h", len(name)) + name.encode()
         return struct.pack(">i", len(body)) + body
