@@ -286,7 +286,8 @@ class PipelinedSession(Session):
     def _withdraw(self) -> None:
         """The session ends in order: that it has taken input up was no attempt."""
         said = self._suspects.withdraw(self._consumer.assignment)
-        if not said or self._producer.given_up():
+        # After a fetch that an exception has left, partitions may be another's already.
+        if not said or self._producer.given_up() or self._consumer.rewind_due:
             return
         self._drop()
         self._abort(UsageError("the session was closed"))

@@ -899,6 +899,19 @@ def test_offsets_that_are_due_wait_for_the_fetch_that_tells_which_partitions_are
     assert not machine.session._consumer.assignment
 
 
+def test_session_that_is_closed_behind_an_interrupted_rebalance_takes_no_attempt_back() -> None:
+    """The callback was left before it could say anything, so the partitions are another's; their offsets would go back."""
+    walk = _LongWalks()
+    walk.first_session()
+    walk.fetch_and_stage(count=2, late=False)
+    walk.produce()
+    walk.partitions_are_revoked(partitions=[PARTITIONS[0]])
+    walk.fetch_and_stage(count=1, late=False)
+    walk.partitions_are_revoked(partitions=list(PARTITIONS[:2]))
+    walk.fetch_is_interrupted(count=1, where="callback")
+    walk.teardown()
+
+
 def test_member_that_joins_again_reads_nothing_that_only_its_last_membership_was_assigned(
     machine: SessionMachine,
 ) -> None:
