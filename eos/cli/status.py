@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +13,10 @@ from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, lo
 from eos.cli.texts import command, print_table
 from eos.cli.transactions import plain
 from eos.exits import ExitCode
+from eos.listing import listed
 
 if TYPE_CHECKING:
     from eos.check.status import JobStatus, PartitionStatus
-    from eos.offsets import Partition
 
 _EVERY_S = 2.0
 _MAX_LISTED = 8
@@ -77,9 +76,9 @@ def _print(name: str, found: JobStatus) -> None:
         [_row(name, one) for one in found.partitions],
     )
     for member in found.members:
-        typer.echo(f"{member} reads {_listed(member.partitions) or 'no partition'}")
+        typer.echo(f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}")
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
-        typer.echo(f"no member reads {_listed(unread)}")
+        typer.echo(f"no member reads {listed(unread, _MAX_LISTED)}")
     for one in found.partitions:
         if one.held_back:
             typer.echo(f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}")
@@ -89,11 +88,6 @@ def _print(name: str, found: JobStatus) -> None:
             typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
     for text in found.unknown:
         typer.echo(text)
-
-
-def _listed(partitions: Sequence[Partition]) -> str:
-    more = len(partitions) - _MAX_LISTED
-    return ", ".join(map(str, partitions[:_MAX_LISTED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _row(name: str, one: PartitionStatus) -> tuple[str, ...]:

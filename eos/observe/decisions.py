@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import structlog
@@ -15,6 +14,7 @@ import structlog
 from eos import events
 from eos.errors import ConfigError
 from eos.events import Event
+from eos.listing import listed
 from eos.observe.quoting import Texts, class_only, without_values
 from eos.offsets import Partition
 from eos.shards import OrdinalShard, parse_transactional_id
@@ -105,7 +105,10 @@ class LogListener:
         def write(event: Any) -> None:
             self._remember(event.shard, event.positions)
             fields = {name: getattr(event, name) for name in names}
-            positions = _listed(f"{partition} at {offset}" for partition, offset in event.positions.items())
+            positions = listed(
+                (f"{partition} at {offset}" for partition, offset in event.positions.items()),
+                _MAX_PARTITIONS_SHOWN,
+            )
             self._write(level, what, event, **fields, positions=positions)
 
         return write
@@ -132,7 +135,7 @@ class LogListener:
                 event,
                 records_in=event.records_in,
                 records_out=event.records_out,
-                ranges=_listed(ranges),
+                ranges=listed(ranges, _MAX_PARTITIONS_SHOWN),
                 seconds=event.seconds,
                 commit_seconds=event.commit_seconds,
             )
@@ -180,10 +183,12 @@ class LogListener:
         for partition in event.partitions:
             known.pop(partition, None)
         level, what = ("warning", "partitions lost") if event.lost else ("info", "partitions revoked")
-        self._write(level, what, event, partitions=_listed(map(str, event.partitions)))
+        self._write(level, what, event, partitions=listed(event.partitions, _MAX_PARTITIONS_SHOWN))
 
     def _planned(self, event: events.InputPlanned) -> None:
-        ranges = _listed(f"{p} [{start}, {event.ends[p]})" for p, start in event.positions.items())
+        ranges = listed(
+            (f"{p} [{start}, {event.ends[p]})" for p, start in event.positions.items()), _MAX_PARTITIONS_SHOWN
+        )
         self._write(
             "info",
             "input planned",
@@ -269,10 +274,3 @@ def _shard_name(transactional_id: str) -> str:
     except ConfigError:
         return transactional_id
     return f"worker {shard.ordinal}" if isinstance(shard, OrdinalShard) else str(shard)
-
-
-def _listed(items: Iterable[str]) -> str:
-    rest = iter(items)
-    shown = list(islice(rest, _MAX_PARTITIONS_SHOWN))
-    more = sum(1 for _ in rest)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

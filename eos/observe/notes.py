@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from eos import events
 from eos.events import Event
+from eos.listing import listed
 from eos.observe.quoting import NOT_SHOWN, class_only, of_error
 from eos.settings.secrets import hidden
 
@@ -97,13 +97,6 @@ def _at_work(event: events.TransformAtWork) -> tuple[str, str, str]:
     return "warning", "transform at work", f"for long on {event.records}"
 
 
-def _listed(partitions: Iterable[object]) -> str:
-    rest = iter(partitions)
-    shown = [str(one) for one in islice(rest, _MAX_PARTITIONS)]
-    more = sum(1 for _ in rest)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
 NOTED: Mapping[type[Event], Callable[[Any], tuple[str, str, str] | None]] = {
     events.SessionOpened: lambda _: ("info", "session opened", ""),
     events.SessionClosed: _closed,
@@ -115,17 +108,17 @@ NOTED: Mapping[type[Event], Callable[[Any], tuple[str, str, str] | None]] = {
     events.Fenced: lambda event: ("error", "fenced", event.reason),
     events.CallRetried: lambda event: ("warning", f"{event.call} retried", event.error),
     events.PartitionsAssigned: lambda event: (
-        ("info", "assigned", _listed(event.positions)) if event.positions else None
+        ("info", "assigned", listed(event.positions, _MAX_PARTITIONS)) if event.positions else None
     ),
     events.PartitionsRevoked: lambda event: (
         "warning" if event.lost else "info",
         "lost" if event.lost else "revoked",
-        _listed(event.partitions),
+        listed(event.partitions, _MAX_PARTITIONS),
     ),
     events.StartPolicyApplied: lambda event: (
         "info",
         "started",
-        f"{event.policy}: {_listed(event.positions)}",
+        f"{event.policy}: {listed(event.positions, _MAX_PARTITIONS)}",
     ),
     events.RecordDeadLettered: _dead_lettered,
     events.PartitionStalled: _stalled,

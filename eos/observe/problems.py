@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from eos.listing import listed
+
 _NO_COMMIT_S = 60.0
 _OPEN_S = 30.0
 _HELD_BACK_S = 30.0
@@ -175,6 +177,4 @@ def _events(status: Status) -> _Found:
 
 
 def _named(partitions: Iterable[Mapping[str, Any]]) -> str:
-    names = [f"{p['topic']}[{p['partition']}]" for p in partitions]
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed((f"{p['topic']}[{p['partition']}]" for p in partitions), _MAX_NAMED)

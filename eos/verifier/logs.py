@@ -12,6 +12,7 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.admin import Admin, Mark, TopicShape
 from eos.kafka.consumer import Committed, lone_reader
+from eos.listing import listed
 from eos.offsets import OffsetVector, Partition, next_offset
 from eos.records import InputBatch, InputRecord
 from eos.settings import Settings
@@ -124,7 +125,7 @@ class LogReader:
         self._consumer.incremental_assign(OffsetVector(reached))
         while unread:
             if self._deadline.passed:
-                raise UnavailableError(f"not read to the end before the deadline: {_named(map(str, unread))}")
+                raise UnavailableError(f"not read to the end before the deadline: {listed(unread, _NAMED)}")
             fetched = self._consumer.consume(_BATCH_RECORDS, _POLL_S)
             for record in InputBatch(fetched.messages):
                 partition = Partition(record.topic, record.partition)
@@ -150,13 +151,7 @@ class LogReader:
 def _unsettled(lsos: Mapping[Partition, int], ends: Mapping[Partition, int]) -> UnavailableError:
     return UnavailableError(
         "the output is not settled: "
-        + _named(f"{p} (LSO {lso}, high watermark {ends[p]})" for p, lso in lsos.items())
+        + listed((f"{p} (LSO {lso}, high watermark {ends[p]})" for p, lso in lsos.items()), _NAMED)
         + ". A transaction is open there: its producer is at work, or it died and the coordinator ends the "
         "transaction after transaction.timeout.ms. One that outlives that hangs: see docs/RUNBOOK.md, 'The LSO is stuck'"
     )
-
-
-def _named(partitions: Iterable[str]) -> str:
-    names = list(partitions)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

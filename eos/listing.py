@@ -1,0 +1,14 @@
+"""Lists in messages: the first few by name, the rest by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+
+def listed(items: Iterable[object], most: int) -> str:
+    """``a, b and 7 more``."""
+    rest = iter(items)
+    shown = ", ".join(map(str, islice(rest, most)))
+    more = sum(1 for _ in rest)
+    return f"{shown} and {more} more" if more else shown
