@@ -1,4 +1,4 @@
-"""Transactions as the brokers see them (KIP-664); the only door to kafka-python, since librdkafka has no such calls.
+"""Transactions as the brokers see them (KIP-664); by kafka-python, since librdkafka has no such calls.
 
 It only looks, but for one call, which an operator's command makes (`TransactionsView.write_abort_marker`).
 """

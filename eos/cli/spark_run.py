@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -43,15 +42,14 @@ def run_batch(job: SparkJob, spark: Any, settings: Settings, *, until_caught_up:
 
 def run_every(seconds: float, job: SparkJob, spark: Any, settings: Settings) -> None:
     """Run a job again and again until SIGTERM; the run at work then ends first."""
-    from eos.spark.again import again, stopped_by_sigterm
+    from eos.spark.again import again
 
     def run() -> None:  # each one is in the log
         nonlocal settings
         run_batch(job, spark, settings, until_caught_up=False)
         settings = settings.once_started()
 
-    with stopped_by_sigterm(threading.Event()) as stop:
-        again(seconds, run, stop)
+    again(seconds, run)
 
 
 def run_stream(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from eos.settings import Settings
     from eos.shards import Shard
 
-_INIT_S = 60.0
 _READ_S = 15.0
 
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id.")]
@@ -147,16 +146,9 @@ def end(
         )
     if not yes and (why := _may_live(shard, _members(settings, shard))):
         raise ConfigError(f"{why}. Fix: stop it, or start it again, which ends its old transaction; or --yes")
-    from eos.kafka.config import producer_config
-    from eos.kafka.producer import TransactionalClient
+    from eos.producer.fence import fence
 
-    client = TransactionalClient(
-        producer_config(settings, transactional_id), transaction_timeout_s=settings.transaction.timeout_s
-    )
-    try:
-        client.init(_INIT_S)
-    finally:
-        client.close()
+    fence(settings, transactional_id)
     what = (
         f"its transaction, open for {_open_for(before)}, was aborted" if before.is_open else "none was open"
     )

@@ -98,32 +98,18 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
         OffsetGapError: names the position.
         UnavailableError: no answer in ``timeout_s``.
     """
-    waiting = {partition for partition in positions if positions.epoch_of(partition) is not None}
-    if not waiting:
+    known = positions.only(p for p in positions if positions.epoch_of(p) is not None)
+    if not known:
         return
     prober = lone_reader(settings, group, stable=False, options=_PROBE)
     try:
-        prober.incremental_assign(positions.only(waiting))
-        deadline = Deadline(timeout_s)
-        while waiting:
-            try:
-                fetched = prober.consume(_PROBED_RECORDS, _PROBE_S)
-            except RetriableError:
-                fetched = Fetched([], [])
-            answered = waiting & {
-                *fetched.ends,
-                *(Partition(str(m.topic()), int(m.partition() or 0)) for m in fetched.messages),
-            }
-            # A broker sends one batch however small the limits are, of the first partition that has one (KIP-74): one with
-            # a backlog that stayed assigned would be that one each time, and no other ever answered (measured with 4.3).
-            prober.incremental_unassign(answered)
-            waiting -= answered
-            if waiting and deadline.passed:
-                raise UnavailableError(
-                    f"{', '.join(map(str, sorted(waiting)))}: no answer in {timeout_s:.1f} s to whether the log was truncated"
-                )
+        answered = list(_answered(prober, known, _PROBED_RECORDS, timeout_s))
     finally:
         prober.close()
+    if silent := sorted(set(known).difference(*answered)):
+        raise UnavailableError(
+            f"{', '.join(map(str, silent))}: no answer in {timeout_s:.1f} s to whether the log was truncated"
+        )
 
 
 def epochs_before(
@@ -139,27 +125,42 @@ def epochs_before(
     found: dict[Partition, int] = {}
     prober = lone_reader(settings, group, stable=False, options=_PROBE)
     try:
-        prober.incremental_assign(OffsetVector(before))
-        waiting, deadline = set(before), Deadline(timeout_s)
-        while waiting and not deadline.passed:
-            try:
-                fetched = prober.consume(1, _PROBE_S)
-            except RetriableError:
-                continue
-            reached = waiting & {
-                *fetched.ends,
-                *(Partition(str(m.topic()), int(m.partition() or 0)) for m in fetched.messages),
-            }
+        for reached in _answered(prober, OffsetVector(before), 1, timeout_s):
             behind = prober.positions(reached)
             for partition, offset in behind.items():
                 epoch = behind.epoch_of(partition)
                 if offset == positions[partition] and epoch is not None:
                     found[partition] = epoch
-            prober.incremental_unassign(reached)
-            waiting -= reached
     finally:
         prober.close()
     return found
+
+
+def _answered(
+    prober: ConsumerClient, positions: OffsetVector, records: int, timeout_s: float
+) -> Iterator[set[Partition]]:
+    """Read from these positions, and yield partitions that a record or the end has come of, while they are still assigned.
+
+    It ends when all have answered, or the time is over.
+    """
+    prober.incremental_assign(positions)
+    waiting, deadline = set(positions), Deadline(timeout_s)
+    while waiting:
+        try:
+            fetched = prober.consume(records, _PROBE_S)
+        except RetriableError:
+            fetched = Fetched([], [])
+        answered = waiting & {
+            *fetched.ends,
+            *(Partition(str(m.topic()), int(m.partition() or 0)) for m in fetched.messages),
+        }
+        yield answered
+        # A broker sends one batch however small the limits are, of the first partition that has one (KIP-74): one with
+        # a backlog that stayed assigned would be that one each time, and no other ever answered (measured with 4.3).
+        prober.incremental_unassign(answered)
+        waiting -= answered
+        if deadline.passed:
+            return
 
 
 def committed_offsets(

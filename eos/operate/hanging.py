@@ -6,14 +6,11 @@ import time
 from dataclasses import dataclass
 
 from eos import retry
-from eos.calls import Call
 from eos.check.transactions import OpenProducer, TransactionDescription, TransactionsView
-from eos.deadline import Deadline
 from eos.errors import ConfigError
 from eos.kafka.admin import Admin
-from eos.kafka.config import producer_config
-from eos.kafka.producer import TransactionalClient
 from eos.offsets import Partition
+from eos.producer.fence import fence
 from eos.settings import Settings
 
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
@@ -96,12 +93,7 @@ def abort(
         raise ConfigError(f"{partition}: {taken_away(found)}. Fix: keep them first, then --discard-committed")
     if found.known is not None:
         # An owner that goes on under this producer id could begin its next transaction before the marker comes.
-        config = producer_config(settings, found.known.transactional_id)
-        client = TransactionalClient(config, transaction_timeout_s=settings.transaction.timeout_s)
-        try:
-            retry.resume(Call.INIT, client.init, deadline=Deadline(settings.open_timeout_s))
-        finally:
-            client.close()
+        fence(settings, found.known.transactional_id)
     view.write_abort_marker(partition, found.producer)
     return found
 

@@ -13,25 +13,20 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from eos import retry
-from eos.calls import Call
 from eos.check.transactions import TransactionDescription, TransactionsView
-from eos.deadline import Deadline
 from eos.errors import ConfigError, FencedError
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.guards import refuse_members
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin
-from eos.kafka.config import producer_config
 from eos.kafka.consumer import Committed
-from eos.kafka.producer import TransactionalClient
 from eos.offsets import Partition
+from eos.producer.fence import fence
 from eos.settings import Settings
 from eos.shards import BatchShard, OrdinalShard, PartitionShard, Shard, parse_transactional_id, shard_prefix
 
 _LOOK_S = (1.0, 5.0)  # for owners that are no members: at least and at most
 _INTERVALS = 2  # a loop at work commits once in an interval
-_IDENTITY_S = 5.0
-_STATISTICS_INTERVAL_MS = 100
 _AT_ONCE = 8  # inits, which mostly wait
 
 Epoch = tuple[int, int]  # producer id, and epoch
@@ -195,14 +190,7 @@ class Owners:
         return isinstance(shard, OrdinalShard | BatchShard)
 
     def _open(self, transactional_id: str) -> Epoch:
-        config = producer_config(self._settings, transactional_id)
-        config["statistics.interval.ms"] = _STATISTICS_INTERVAL_MS  # they say the epoch
-        client = TransactionalClient(config, transaction_timeout_s=self._settings.transaction.timeout_s)
-        try:
-            retry.resume(Call.INIT, client.init, deadline=Deadline(self._settings.open_timeout_s))
-            found = client.identity(_IDENTITY_S)
-        finally:
-            client.close()
+        found = fence(self._settings, transactional_id)
         if found is None:
             return _epochs(self._view.describe([transactional_id]))[transactional_id]
         return found.producer_id, found.epoch

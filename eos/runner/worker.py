@@ -39,7 +39,7 @@ def shards_of(job: Job, settings: Settings) -> list[Shard]:
     Raises:
         ConfigError: a partition that was given does not exist or is no input of the job.
     """
-    existing = [] if settings.ownership.mode == "group" else _partitions_of(job, settings)
+    existing = [] if settings.ownership.mode == "group" else _partitions_of(job, Admin.of(settings))
     return _owned(job, settings, existing)
 
 
@@ -62,8 +62,7 @@ def _is_mine(partition: Partition, settings: Settings) -> bool:
     return partition.number % (settings.ownership.instances or 1) == settings.ordinal
 
 
-def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
-    admin = Admin.of(settings)
+def _partitions_of(job: Job, admin: Admin) -> list[Partition]:
     # Short slices: a refused connection is reported when the first of them is over.
     return retry.resume(
         Call.METADATA,
@@ -73,9 +72,9 @@ def _partitions_of(job: Job, settings: Settings) -> list[Partition]:
     )
 
 
-def _require_outputs(job: Job, settings: Settings) -> None:
+def _require_outputs(job: Job, admin: Admin) -> None:
     """Refuse a missing output topic: librdkafka looks for one for 30 s, with the transaction open."""
-    admin, deadline = Admin.of(settings), Deadline(_OUTPUTS_S)
+    deadline = Deadline(_OUTPUTS_S)
     while job.written_topics:
         try:
             retry.ask(lambda slice_s: admin.partitions(job.written_topics, slice_s), timeout_s=_METADATA_S)
@@ -164,8 +163,9 @@ def run(
     stop = stop or threading.Event()
     transform = bind(job, settings)
     # An unreachable cluster or a missing topic is an error before an owner is fenced, and before a transaction is open.
-    existing = _partitions_of(job, settings)
-    _require_outputs(job, settings)
+    admin = Admin.of(settings)
+    existing = _partitions_of(job, admin)
+    _require_outputs(job, admin)
     shards = _owned(job, settings, existing)
 
     at_work = AtWork(listener)

@@ -14,8 +14,10 @@ from eos.errors import UsageError
 _LOOK_S = 0.1
 
 
-def again(seconds: float, run: Callable[[], object], stop: threading.Event) -> None:
-    """Call a function, and again so long after it has returned, until the event is set; never cut short.
+def again(seconds: float, run: Callable[[], object], stop: threading.Event | None = None) -> None:
+    """Call a function, and again so long after it has returned, until SIGTERM or until the event is set; never cut short.
+
+    A second SIGTERM does what it did before.
 
     Raises:
         UsageError: the time is negative.
@@ -23,17 +25,18 @@ def again(seconds: float, run: Callable[[], object], stop: threading.Event) -> N
     """
     if seconds < 0:
         raise UsageError(f"seconds={seconds}: the time between two runs is not negative")
-    while not stop.is_set():
-        run()
-        until = time.monotonic() + seconds
-        # In small steps, not by stop.wait: a handler that sets the event in this thread would wait for the lock that this
-        # thread holds.
-        while not stop.is_set() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK_S))
+    with _stopped_by_sigterm(stop or threading.Event()) as asked:
+        while not asked.is_set():
+            run()
+            until = time.monotonic() + seconds
+            # In small steps, not by asked.wait: a handler that sets the event in this thread would wait for the lock that
+            # this thread holds.
+            while not asked.is_set() and (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, _LOOK_S))
 
 
 @contextmanager
-def stopped_by_sigterm(stop: threading.Event) -> Iterator[threading.Event]:
+def _stopped_by_sigterm(stop: threading.Event) -> Iterator[threading.Event]:
     """The first SIGTERM sets the event, and a second one does what it did before.
 
     Only the main thread may have handlers; elsewhere the event is all there is.

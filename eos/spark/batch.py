@@ -16,7 +16,7 @@ from eos.group.committed import committed_offsets, fresh_reader
 from eos.job import check_topics
 from eos.kafka.admin import Mark
 from eos.settings import Settings
-from eos.spark.again import again, stopped_by_sigterm
+from eos.spark.again import again
 from eos.spark.declared import FrameTransform
 from eos.spark.done_ranges import DoneRanges
 from eos.spark.executor_check import require_fit_executor
@@ -202,8 +202,7 @@ class ExactlyOnceBatch:
             self._settings = self._settings.once_started()
             on_result(result)
 
-        with stopped_by_sigterm(stop or threading.Event()) as asked:
-            again(seconds, run, asked)
+        again(seconds, run, stop)
 
     # --- inside ------------------------------------------------------------------------------------
 

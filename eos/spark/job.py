@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from eos.job import Job, checked_topics
 from eos.offsets import OffsetVector
 from eos.settings import Settings
 from eos.settings.binding import own_settings
-from eos.spark.again import again, stopped_by_sigterm
+from eos.spark.again import again
 from eos.spark.batch import BatchResult, ExactlyOnceBatch
 from eos.spark.declared import Declared
 from eos.spark.placing import Placement
@@ -212,8 +211,7 @@ def main(job: SparkJob, arguments: Sequence[str] | None = None) -> NoReturn:
         if options.every is None:
             run()
             return
-        with stopped_by_sigterm(threading.Event()) as stop:
-            again(options.every, run, stop)
+        again(options.every, run)
 
     run_submitted(job.name, load, work)
 

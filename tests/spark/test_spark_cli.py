@@ -228,16 +228,12 @@ def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
 
 @pytest.mark.slow
 def test_script_that_is_submitted_ends_with_the_same_codes(
-    bootstrap: str, source: str, connector_jars: list[Path]
+    bootstrap: str, source: str, submitted: Eos
 ) -> None:
     produce(bootstrap, source, 30)
-    env = {"TEST_INPUT": source, "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap, "EOS_GROUP": source}
-    script = _REPOSITORY / "tests" / "support" / "jobs_for_spark_cli.py"
-    submit = ["--master", "local[2,4]", "--driver-memory", "1g", "--jars", ",".join(map(str, connector_jars))]
-    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
-    with running_submit(env, *submit, str(script)) as child:
+    with submitted() as child:
         assert "--start earliest" in ended(child, ExitCode.CONFIGURATION)
-    with running_submit(env, *submit, str(script), "--start", "earliest") as child:
+    with submitted("--start", "earliest") as child:
         shown = ended(child, ExitCode.DONE)
     assert "run done: 3 committed; 30 records written" in shown
     assert_exact(bootstrap, source, 30)
@@ -245,15 +241,11 @@ def test_script_that_is_submitted_ends_with_the_same_codes(
 
 @pytest.mark.slow
 def test_submitted_batches_that_are_stopped_by_their_java_machine_are_exact(
-    bootstrap: str, source: str, connector_jars: list[Path]
+    bootstrap: str, source: str, submitted: Eos
 ) -> None:
     """The process that gets the signal is not Python's."""
     produce(bootstrap, source, 30)
-    env = {"TEST_INPUT": source, "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap, "EOS_GROUP": source}
-    script = _REPOSITORY / "tests" / "support" / "jobs_for_spark_cli.py"
-    submit = ["--master", "local[2,4]", "--driver-memory", "1g", "--jars", ",".join(map(str, connector_jars))]
-    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
-    with running_submit(env, *submit, str(script), "--start", "earliest", "--every", "0.5") as child:
+    with submitted("--start", "earliest", "--every", "0.5") as child:
         child.wait_line("run done: 3 committed; 30 records written; in place, 3 tasks", _END_S)
         child.wait_line("run done: nothing new", _END_S)
         child.signal(signal.SIGTERM)
@@ -261,11 +253,21 @@ def test_submitted_batches_that_are_stopped_by_their_java_machine_are_exact(
     assert_exact(bootstrap, source, 30)
 
 
-@contextmanager
-def running_submit(env: dict[str, str], *arguments: str) -> Iterator[Child]:
-    """`spark-submit` of the installed PySpark, its Python this one."""
-    launcher = _REPOSITORY / "tests" / "support" / "spark_submit.py"
-    with running(
-        launcher, *arguments, env={"PYSPARK_PYTHON": sys.executable, **env}, cwd=_REPOSITORY
-    ) as child:
-        yield child
+@pytest.fixture
+def submitted(bootstrap: str, source: str, connector_jars: list[Path]) -> Eos:
+    """The script of these tests under `spark-submit` of the installed PySpark, its Python this one."""
+    env = {"TEST_INPUT": source, "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap, "EOS_GROUP": source}
+    support = _REPOSITORY / "tests" / "support"
+    submit = ["--master", "local[2,4]", "--driver-memory", "1g", "--jars", ",".join(map(str, connector_jars))]
+    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+
+    def start(*arguments: str) -> AbstractContextManager[Child]:
+        command = [*submit, str(support / "jobs_for_spark_cli.py"), *arguments]
+        return running(
+            support / "spark_submit.py",
+            *command,
+            env={"PYSPARK_PYTHON": sys.executable, **env},
+            cwd=_REPOSITORY,
+        )
+
+    return start

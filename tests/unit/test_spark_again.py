@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import UsageError
-from eos.spark.again import again, stopped_by_sigterm
+from eos.spark.again import again
 
 
 class Ended(BaseException):
@@ -40,8 +40,7 @@ def test_the_run_at_work_ends_and_no_other_one_begins() -> None:
             signal.raise_signal(signal.SIGTERM)
         runs.append("ended")
 
-    with stopped_by_sigterm(threading.Event()) as stop:
-        again(0, run, stop)
+    again(0, run)
     assert runs == ["begun", "ended"] * 2
     with pytest.raises(Ended):  # the handler before is back
         signal.raise_signal(signal.SIGTERM)
@@ -53,16 +52,15 @@ def test_a_second_signal_does_what_it_did_before() -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
 
-    with stopped_by_sigterm(threading.Event()) as stop, pytest.raises(Ended):
-        again(0, run, stop)
+    with pytest.raises(Ended):
+        again(0, run)
 
 
 @pytest.mark.usefixtures("before")
 def test_a_signal_between_two_runs_ends_the_wait() -> None:
     threading.Timer(0.2, signal.raise_signal, [signal.SIGTERM]).start()
     began = time.monotonic()
-    with stopped_by_sigterm(threading.Event()) as stop:
-        again(60, lambda: None, stop)
+    again(60, lambda: None)
     assert time.monotonic() - began < 10
 
 
@@ -74,11 +72,7 @@ def test_elsewhere_than_in_the_main_thread_the_event_ends_it() -> None:
         runs.append("ended")
         stop.set()
 
-    def work() -> None:
-        with stopped_by_sigterm(stop) as asked:
-            again(0, run, asked)
-
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=again, args=(0, run, stop))
     thread.start()
     thread.join(10)
     assert len(runs) == 1
