@@ -29,7 +29,7 @@ test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they sta
 	@$(REAPED) $(BIN)/python -m pytest -n 4 --dist loadgroup --durations=15 --durations-min=10 -m "not slow"
 
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
-	@$(REAPED) $(BIN)/python -m pytest -m slow
+	@$(REAPED) $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 release-check: check test test-slow demo ## all that must be green before a release (an hour)
 
