@@ -12,8 +12,9 @@ from eos.errors import EosError
 from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata
 from eos.job import Declaration
-from eos.kafka.admin import Admin, Mark, Member
+from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import Committed
+from eos.kafka.groups import Member
 from eos.offsets import Partition
 from eos.retry import ask
 from eos.settings import Settings
@@ -89,7 +90,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
             offsets_at(settings, mark, partitions, admin=admin, timeout_s=deadline.left_s)
             for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE)
         )
-        members = ask(lambda s: admin.members(group, s), timeout_s=deadline.left_s)
+        members = ask(lambda s: admin.groups.members(group, s), timeout_s=deadline.left_s)
         stored = committed_offsets(reader, partitions, timeout_s=deadline.left_s)
     mine = shard_prefix(job.name, group)
     transactions: tuple[TransactionDescription, ...] | None = None

@@ -135,7 +135,7 @@ def _name_members(job: Job, settings: Settings) -> None:
 
     group = settings.group_for(job.name)  # with ownership by partition it has no members
     try:
-        members = Admin.of(settings).members(group, _HELD_BACK_CALL_S)
+        members = Admin.of(settings).groups.members(group, _HELD_BACK_CALL_S)
     except EosError:
         return  # what was fenced is said without it
     if members:

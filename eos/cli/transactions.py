@@ -195,7 +195,7 @@ def _members(settings: Settings, shard: Shard | None) -> list[str]:
     if shard is None:
         return []
     try:
-        found = Admin.of(settings).members(shard.group, _READ_S)
+        found = Admin.of(settings).groups.members(shard.group, _READ_S)
     except EosError as error:
         return [f"not known: {error}"]
     return [f"{one}, has {', '.join(map(str, one.partitions)) or 'no partition'}" for one in found]

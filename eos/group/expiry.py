@@ -181,5 +181,5 @@ def _expires_all_at_once(settings: Settings, group: str) -> bool:
         return False
     admin = Admin.of(settings)
     return retry.ask(
-        lambda slice_s: admin.group_shape(group, slice_s), timeout_s=settings.open_timeout_s
+        lambda slice_s: admin.groups.shape(group, slice_s), timeout_s=settings.open_timeout_s
     ).is_classic

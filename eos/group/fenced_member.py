@@ -86,7 +86,7 @@ class FencedMember:
         self._ask_at = now + _ASK_EVERY_S
         self._admin = self._admin or Admin.of(self._settings)
         try:
-            living = {one.instance_id: one for one in self._admin.members(self._group, _CALL_S)}
+            living = {one.instance_id: one for one in self._admin.groups.members(self._group, _CALL_S)}
         except RetriableError as error:
             # The coordinator may have been paused too, so its session timeout starts anew.
             self._seen_since = None

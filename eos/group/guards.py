@@ -74,7 +74,7 @@ def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, timeout_s: 
         ConfigError: names the members, or says how to move to another group.
         UnavailableError: the cluster did not answer in ``timeout_s``.
     """
-    members, is_classic = retry.ask(lambda slice_s: admin.group_shape(group, slice_s), timeout_s=timeout_s)
+    members, is_classic = retry.ask(lambda slice_s: admin.groups.shape(group, slice_s), timeout_s=timeout_s)
     if is_classic and not members:
         raise ConfigError(
             f"group {group!r} had members, and this job, which runs with '{mine}', will not be one: Kafka would delete "

@@ -1,69 +1,49 @@
-"""Admin: what a cluster says of itself: brokers, topics, configuration, members of a group.
+"""Admin: what a cluster says of itself: brokers, topics, offsets, configuration; and its groups.
 
 It only reads. eos never creates or changes a topic, a group or a setting of the cluster.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from enum import Enum
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupType,
     IsolationLevel,
     KafkaError,
-    KafkaException,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are documented, the package only lacks __all__
-    AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourceType,
 )
 
 from eos.calls import Call
-from eos.deadline import Deadline
-from eos.errors import ConfigError, EosError, RetriableError
-from eos.kafka.access import Access
-from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
-from eos.kafka.config import QUICKLY, client_config
+from eos.errors import RetriableError
+from eos.kafka.admin_connection import AdminConnection
+from eos.kafka.classify import no_topic
+from eos.kafka.config import client_config
+from eos.kafka.groups import Groups
 from eos.kafka.positions import as_partitions, bare, positions_of
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
-T = TypeVar("T")
-
-# Seconds that a future may take beyond its request's own timeout, which it then reports itself.
-_GRACE_S = 1.0
 # librdkafka corrupts its heap when a question for offsets times out before the leader is known: with 1 ms in one of a
 # thousand calls (tests/canaries). It knows it long before this.
 _LEAST_OFFSETS_TIMEOUT_S = 1.0
-_NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}
 _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
 _NO_SUCH_RECORD = -1  # the answer to a question for a time
-_NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
-# Seconds, the most that librdkafka allows. A question for a group whose coordinator is found after the question's timeout ends
-# the process (librdkafka issue 4605; tests/canaries). So it does not time out; only the wait for its answer does.
-_GROUP_TIMEOUT_S = 3_600.0
-_MAX_EVENTS = 100  # that may wait until an answer is missing
-# The clients of dropped admins, until the next one is made. Python's collector may run in the thread in which librdkafka hands
-# over answers, and a client that is destroyed in its own one ends the process (rd_kafka_destroy_app asserts; 3 of 3 with 2.16).
-# Nor in the main thread: its destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
-_dropped: deque[AdminClient] = deque()
 
 
 class TopicShape(NamedTuple):
@@ -75,25 +55,6 @@ class TopicShape(NamedTuple):
     partitions: int
     replicas: int
     topic_id: str = ""
-
-
-class GroupShape(NamedTuple):
-    """Who is in a group now (``client id @ host``), and whether it is a classic one that has, or once had, members."""
-
-    members: list[str]
-    is_classic: bool
-
-
-class Member(NamedTuple):
-    """A member of a group, and what it has."""
-
-    client_id: str
-    instance_id: str  # group.instance.id; "" for a dynamic member
-    host: str
-    partitions: tuple[Partition, ...]
-
-    def __str__(self) -> str:
-        return f"{self.instance_id or self.client_id} @ {self.host}"
 
 
 class Mark(Enum):
@@ -111,18 +72,6 @@ _SPECS = {
     Mark.LAST_STABLE: (_LATEST, IsolationLevel.READ_COMMITTED),
     Mark.HIGH_WATERMARK: (_LATEST, IsolationLevel.READ_UNCOMMITTED),
 }
-
-
-_OTHER_LEADER = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._NOENT,  # no leader at the moment it asked for the topic
-        KafkaError._UNKNOWN_PARTITION,  # added since it asked for the topic
-    }
-)
 
 
 class AskedOffsets:
@@ -153,34 +102,21 @@ class Admin:
     Args:
         config: librdkafka's options.
 
+    Attributes:
+        groups: what it can ask about consumer groups.
+
     Raises:
         ConfigError: librdkafka refuses an option.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._event: KafkaError | None = None
-        self._refused: ConfigError | None = None
-        self._access = Access(config)
-        self._events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
-        self._late: dict[str, Future[Any]] = {}  # the last question for each group
-        if _dropped:
-            threading.Thread(target=_dropped.clear, name="eos-admin-close", daemon=True).start()
-        # What goes wrong is raised; the lines that librdkafka would write beside it add nothing. No method of this object as a
-        # callback: the two would keep each other, and only the collector would free them.
-        options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
-        try:
-            self._client = AdminClient(options)
-        except KafkaException as error:
-            raise refused_options("client", error) from error
+        self._connection = AdminConnection(config)
+        self.groups = Groups(self._connection)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """A client of its own for the cluster of these settings."""
         return cls(client_config(settings))
-
-    def __del__(self) -> None:
-        if (client := self.__dict__.get("_client")) is not None:
-            _dropped.append(client)
 
     def brokers(self, timeout_s: float) -> tuple[int, ...]:
         """The ids of the brokers that are up.
@@ -189,8 +125,8 @@ class Admin:
             RetriableError: no answer in time.
             ConfigError: the brokers refuse the credentials, or TLS fails.
         """
-        with self._classified():
-            metadata = self._client.list_topics(timeout=timeout_s)
+        with self._connection.classified():
+            metadata = self._connection.client.list_topics(timeout=timeout_s)
         return tuple(sorted(metadata.brokers or ()))
 
     def topics(
@@ -209,14 +145,16 @@ class Admin:
         """
         may_be_hidden = set(hidden)
         wanted = sorted({*names, *may_be_hidden})
-        with self._classified():
-            futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+        with self._connection.classified():
+            futures = self._connection.client.describe_topics(
+                TopicCollection(wanted), request_timeout=timeout_s
+            )
         found: dict[str, TopicShape] = {}
         absent = {KafkaError.UNKNOWN_TOPIC_OR_PART}
         visible = {name: future for name, future in futures.items() if name not in may_be_hidden}
         others = {name: future for name, future in futures.items() if name in may_be_hidden}
-        answers = self._answers(visible, timeout_s, absent=absent, topic=str)
-        answers |= self._answers(others, timeout_s, absent={*absent, *_REFUSED})
+        answers = self._connection.answers(visible, timeout_s, absent=absent, topic=str)
+        answers |= self._connection.answers(others, timeout_s, absent={*absent, *_REFUSED})
         for name, described in answers.items():
             if described is not None:
                 replicas = [len(partition.replicas) for partition in described.partitions]
@@ -288,7 +226,9 @@ class Admin:
     def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
         """As `offsets_at`, without waiting for the answers."""
         timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
-        return AskedOffsets(self._ask_offsets(*_SPECS[mark], partitions, timeout_s), self._renew_leaders)
+        return AskedOffsets(
+            self._ask_offsets(*_SPECS[mark], partitions, timeout_s), self._connection.renew_leaders
+        )
 
     def _asked(
         self,
@@ -300,7 +240,7 @@ class Admin:
         lowest: int = 0,
     ) -> dict[Partition, Any]:
         timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
-        answers = self._answers(
+        answers = self._connection.answers(
             self._ask_offsets(spec, isolation, partitions, timeout_s),
             timeout_s,
             absent=(),
@@ -318,80 +258,10 @@ class Admin:
         self, spec: OffsetSpec, isolation: IsolationLevel, partitions: Iterable[Partition], timeout_s: float
     ) -> Mapping[TopicPartition, Future[Any]]:
         wanted = dict.fromkeys(bare(partitions), spec)
-        with self._classified():
-            return self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s)
-
-    def group_shape(self, group: str, timeout_s: float) -> GroupShape:
-        """The members of a group; one that does not exist has none.
-
-        Raises:
-            RetriableError: no answer in time, or the coordinator is moving.
-            ConfigError: access was refused.
-        """
-        described = self._group(group, timeout_s)
-        if described is None:
-            return GroupShape([], is_classic=False)
-        members = sorted(str(member) for member in self._members(described))
-        is_classic = (
-            described.type == ConsumerGroupType.CLASSIC
-            and described.state != ConsumerGroupState.DEAD
-            and not described.is_simple_consumer_group
-        )
-        return GroupShape(members, is_classic)
-
-    def members(self, group: str, timeout_s: float) -> list[Member]:
-        """The members of a group, and the partitions that each has. Raises as `group_shape` does."""
-        described = self._group(group, timeout_s)
-        return [] if described is None else self._members(described)
-
-    @staticmethod
-    def _members(described: Any) -> list[Member]:
-        return [
-            Member(
-                one.client_id,
-                one.group_instance_id or "",
-                one.host.lstrip("/"),
-                tuple(sorted(Partition(p.topic, p.partition) for p in one.assignment.topic_partitions)),
+        with self._connection.classified():
+            return self._connection.client.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=timeout_s
             )
-            for one in described.members
-        ]
-
-    def stable_assignment(self, group: str, timeout_s: float) -> dict[str, frozenset[Partition]]:
-        """By group.instance.id, or else member id, what each member of a group has; empty while the group rebalances.
-
-        Raises as `group_shape` does.
-        """
-        described = self._group(group, timeout_s)
-        if described is None or described.state != ConsumerGroupState.STABLE:
-            return {}
-        return {
-            member.group_instance_id or member.member_id: frozenset(
-                Partition(one.topic, one.partition) for one in member.assignment.topic_partitions
-            )
-            for member in described.members
-        }
-
-    def _group(self, group: str, timeout_s: float) -> Any:
-        deadline = Deadline(timeout_s)
-        with self._classified(group=group):
-            if (
-                group in self._late
-            ):  # its answer may be as old as the question, so it only says that one can be asked
-                wait([self._late[group]], deadline.left_s)
-                if not self._late[group].done():
-                    raise TimeoutError
-            (asked,) = self._client.describe_consumer_groups(
-                [group], request_timeout=_GROUP_TIMEOUT_S
-            ).values()
-            self._late[group] = asked
-            try:
-                described = asked.result(deadline.left_s)
-            except KafkaException as error:
-                if error.args[0].code() not in _NO_SUCH_GROUP:
-                    raise
-                described = None
-        self._event = self._refused = None
-        return described
 
     def _configs(
         self, kind: ResourceType, names: Iterable[str], timeout_s: float
@@ -399,81 +269,20 @@ class Admin:
         resources = [ConfigResource(kind, name) for name in sorted(names)]
         if not resources:
             return {}
-        with self._classified():
+        with self._connection.classified():
             # librdkafka sends a broker's question to that broker, and refuses two of them in one call (_CONFLICT).
             calls = [resources] if kind is ResourceType.TOPIC else [[resource] for resource in resources]
             futures: dict[ConfigResource, Future[Any]] = {}
             for call in calls:
-                futures |= self._client.describe_configs(call, request_timeout=timeout_s)
-        answers = self._answers(futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART, *_REFUSED})
+                futures |= self._connection.client.describe_configs(call, request_timeout=timeout_s)
+        answers = self._connection.answers(
+            futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART, *_REFUSED}
+        )
         return {
             resource.name: {name: entry.value for name, entry in entries.items() if entry.value is not None}
             for resource, entries in answers.items()
             if entries is not None
         }
-
-    def _answers(
-        self,
-        futures: Mapping[T, Future[Any]],
-        timeout_s: float,
-        *,
-        absent: Iterable[int],
-        topic: Callable[[T], str] = lambda _: "",
-    ) -> dict[T, Any]:
-        """Per key its answer, or None where the error is one of ``absent``. ``topic`` (of a key) is for an error's text."""
-        deadline = Deadline(timeout_s + _GRACE_S)
-        found: dict[T, Any] = {}
-        for key, future in futures.items():
-            with self._classified(topic(key)):
-                try:
-                    found[key] = future.result(deadline.left_s)
-                except KafkaException as error:
-                    self._renew_leaders(topic(key), error)
-                    if error.args[0].code() not in absent:
-                        raise
-                    found[key] = None
-        self._event = self._refused = None  # what was refused before is not any more
-        return found
-
-    def _renew_leaders(self, topic: str, error: BaseException) -> None:
-        """So that the next question goes to the leader of now, with its epoch.
-
-        librdkafka keeps what it knows of a leader that refuses a question for offsets, and asks for ever with the old epoch
-        (measured with 2.16, tests/faults/test_broker_outage.py), or not at all (tests/broker/test_answers_that_lack.py).
-        Asking about the topic renews it.
-        """
-        if topic and isinstance(error, KafkaException) and error.args[0].code() in _OTHER_LEADER:
-            with contextlib.suppress(KafkaException):
-                self._client.describe_topics(TopicCollection([topic]), request_timeout=_GRACE_S)
-
-    @contextlib.contextmanager
-    def _classified(self, topic: str = "", group: str = "") -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            topics = [topic] if topic else []
-            explained = self._explained(error.args[0])
-            raise self._access.named(explained, Call.METADATA, topics=topics, group=group) from error
-        except TimeoutError as error:
-            raise self._explained(KafkaError(KafkaError._TIMED_OUT, "no answer in time")) from error
-
-    def _explained(self, error: KafkaError) -> EosError:
-        if error.code() not in _NO_ANSWER:
-            return classify_consumer(Call.METADATA, error)
-        self._client.poll(0)  # serves error_cb, which an admin client's own calls do not
-        while self._events:
-            self._on_error(self._events.popleft())
-        if self._refused is not None:
-            return self._refused
-        event = self._event or error
-        return RetriableError(f"{Call.METADATA}: {error.name()}: {event.str()}", code=error.name())
-
-    def _on_error(self, error: KafkaError) -> None:
-        if (
-            error.code() != KafkaError._ALL_BROKERS_DOWN or self._event is None
-        ):  # which comes after the reason
-            self._event = error
-        self._refused = self._refused or refused_connection(Call.METADATA, error)
 
 
 def _as_java_writes(topic_id: object) -> str:

@@ -220,7 +220,7 @@ def _owners_of(
             f"the group {source!r} is not to be used by {target.app!r} any more: two groups process the same input twice"
         ]
     admin = Admin.of(settings)
-    members = retry.ask(lambda s: admin.members(source, s), timeout_s=settings.open_timeout_s)
+    members = retry.ask(lambda s: admin.groups.members(source, s), timeout_s=settings.open_timeout_s)
     whose = f"job {', '.join(sorted(apps))}" if apps else "another program"
     alive = f" It has {len(members)} live members, and goes on." if members else ""
     return [], [f"the group {source!r} is of {whose}, which is not fenced.{alive}"]

@@ -164,7 +164,9 @@ class Owners:
     def _members(self) -> list[str]:
         admin = Admin.of(self._settings)
         timeout_s = self._settings.open_timeout_s
-        return [str(one) for one in retry.ask(lambda s: admin.members(self._group, s), timeout_s=timeout_s)]
+        return [
+            str(one) for one in retry.ask(lambda s: admin.groups.members(self._group, s), timeout_s=timeout_s)
+        ]
 
     def _stored(self) -> dict[Partition, Committed]:
         with fresh_reader(self._settings, self._group, stable=False) as reader:

@@ -69,7 +69,7 @@ class Unowned:
 
     def _ask(self) -> _Assigned:
         self._admin = self._admin or Admin.of(self._settings)
-        return self._admin.stable_assignment(self._group, _CALL_S)
+        return self._admin.groups.stable_assignment(self._group, _CALL_S)
 
 
 def in_background(question: Callable[[], _Assigned]) -> Future[_Assigned]:

@@ -8,7 +8,8 @@ import pytest
 
 from eos import retry
 from eos.errors import RetriableError
-from eos.kafka.admin import Admin, Member
+from eos.kafka.admin import Admin
+from eos.kafka.groups import Member
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import unique
@@ -26,7 +27,7 @@ def test_group_whose_coordinator_answers_late_is_asked_again(proxy: HoldProxy, a
         holds = [proxy.hold(api) for _ in range(4)]  # several connections ask
         for timeout_s in (0.5, 0.2):
             with pytest.raises(RetriableError, match="no answer in time"):
-                admin.members(group, timeout_s)
+                admin.groups.members(group, timeout_s)
         for hold in holds:
             hold.release()
         proxy.clear_rules()
@@ -42,7 +43,7 @@ def test_answer_to_an_earlier_question_counts_for_nothing(proxy: HoldProxy) -> N
     asked = len(proxy.requests(ApiKey.CONSUMER_GROUP_DESCRIBE))
     for _ in range(3):
         with pytest.raises(RetriableError, match="no answer in time"):
-            admin.members(group, 0.2)
+            admin.groups.members(group, 0.2)
     assert len(proxy.requests(ApiKey.CONSUMER_GROUP_DESCRIBE)) == asked + 1, "one question at a time"
     hold.release()
     assert answered(admin, group) == []
@@ -54,11 +55,11 @@ def test_admin_that_is_dropped_before_the_coordinator_answers_ends_no_process(pr
         client = {"bootstrap.servers": proxy.bootstrap_servers, "client.id": f"dropped-{number}"}
         holds = [proxy.hold(ApiKey.FIND_COORDINATOR, client_id=client["client.id"]) for _ in range(4)]
         with pytest.raises(RetriableError, match="no answer in time"):
-            Admin(client).members(unique("asked"), 0.3)
+            Admin(client).groups.members(unique("asked"), 0.3)
         for hold in holds:
             hold.release()
         time.sleep(0.1)
 
 
 def answered(admin: Admin, group: str) -> list[Member]:
-    return retry.ask(lambda slice_s: admin.members(group, slice_s), timeout_s=WAIT_S)
+    return retry.ask(lambda slice_s: admin.groups.members(group, slice_s), timeout_s=WAIT_S)

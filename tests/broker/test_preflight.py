@@ -193,7 +193,7 @@ def test_a_group_without_members_fits_ownership_by_partition(bootstrap: str, job
     assert preflight(
         job, settings_of(bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1)
     )
-    assert Admin({"bootstrap.servers": bootstrap}).group_shape(unique("nobody"), WAIT_S) == ([], False)
+    assert Admin({"bootstrap.servers": bootstrap}).groups.shape(unique("nobody"), WAIT_S) == ([], False)
 
 
 def test_transactions_are_seen_with_their_epochs(

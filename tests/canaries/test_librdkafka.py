@@ -475,7 +475,7 @@ for _ in range(10):
 def test_group_whose_coordinator_is_found_after_the_question_s_timeout_ends_the_process(
     proxy: HoldProxy,
 ) -> None:
-    """librdkafka's issue 4605. eos.kafka.admin gives such a question the longest timeout, and waits for less."""
+    """librdkafka's issue 4605. eos.kafka.groups gives such a question the longest timeout, and waits for less."""
     command = [sys.executable, "-c", ASKS_FOR_A_GROUP, proxy.bootstrap_servers]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,8 +30,9 @@ from eos.errors import (
 )
 from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.admin import GroupShape, Mark, Member, TopicShape
+from eos.kafka.admin import Mark, TopicShape
 from eos.kafka.consumer import Committed, Fetched, GroupMetadata, RebalanceListener
+from eos.kafka.groups import GroupShape, Member
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
@@ -150,6 +151,10 @@ class World:
 
     # As the admin client.
 
+    @property
+    def groups(self) -> Self:
+        return self
+
     def stable_assignment(self, *_: object) -> dict[str, frozenset[Partition]]:
         return {}  # partitions without an owner: tests/unit/test_unowned.py
 
@@ -162,7 +167,7 @@ class World:
     def offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> OffsetVector:
         return OffsetVector(dict.fromkeys(partitions, 0 if mark is Mark.START else LENGTH))
 
-    def group_shape(self, group: str, timeout_s: float) -> GroupShape:
+    def shape(self, group: str, timeout_s: float) -> GroupShape:
         return GroupShape(sorted(self.living), is_classic=True)
 
 

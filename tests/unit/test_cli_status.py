@@ -9,7 +9,7 @@ import pytest
 from eos.check.status import JobStatus, PartitionStatus
 from eos.cli.status import _print
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.admin import Member
+from eos.kafka.groups import Member
 from eos.offsets import Partition
 
 TOPIC = "settlements-europe"

@@ -9,7 +9,7 @@ import pytest
 
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.fenced_member import FENCED_MEMBER, FencedMember
-from eos.kafka.admin import Member
+from eos.kafka.groups import Member
 from tests.support.settings import settings_of
 
 NAME = "g-0"
@@ -27,6 +27,10 @@ class Group:
 
     def monotonic(self) -> float:
         return self.now_s
+
+    @property
+    def groups(self) -> Group:
+        return self
 
     def members(self, group: str, timeout_s: float) -> list[Member]:
         self.asked += 1

@@ -40,6 +40,10 @@ class Group:
         )
         self.watch = Unowned(settings, "g", ALL)
 
+    @property
+    def groups(self) -> Group:
+        return self
+
     def stable_assignment(self, *_: object) -> Mapping[str, frozenset[Partition]]:
         if self.assigned is None:
             raise RetriableError("away")

@@ -1,0 +1,143 @@
+"""The connection of an admin client: its life, the wait for its answers, and what its errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from eos.calls import Call
+from eos.deadline import Deadline
+from eos.errors import ConfigError, EosError, RetriableError
+from eos.kafka.access import Access
+from eos.kafka.classify import classify_consumer, refused_connection, refused_options
+from eos.kafka.config import QUICKLY
+
+T = TypeVar("T")
+
+# Seconds that a future may take beyond its request's own timeout, which it then reports itself.
+_GRACE_S = 1.0
+_NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}
+_MAX_EVENTS = 100  # that may wait until an answer is missing
+# The clients of dropped admins, until the next one is made. Python's collector may run in the thread in which librdkafka hands
+# over answers, and a client that is destroyed in its own one ends the process (rd_kafka_destroy_app asserts; 3 of 3 with 2.16).
+# Nor in the main thread: its destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
+_dropped: deque[AdminClient] = deque()
+_OTHER_LEADER = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._NOENT,  # no leader at the moment it asked for the topic
+        KafkaError._UNKNOWN_PARTITION,  # added since it asked for the topic
+    }
+)
+
+
+class AdminConnection:
+    """One admin client of librdkafka.
+
+    Args:
+        config: librdkafka's options.
+
+    Raises:
+        ConfigError: librdkafka refuses an option.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._event: KafkaError | None = None
+        self._refused: ConfigError | None = None
+        self._access = Access(config)
+        self._events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
+        if _dropped:
+            threading.Thread(target=_dropped.clear, name="eos-admin-close", daemon=True).start()
+        # What goes wrong is raised; the lines that librdkafka would write beside it add nothing. No method of this object as a
+        # callback: the two would keep each other, and only the collector would free them.
+        options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
+        try:
+            self.client = AdminClient(options)
+        except KafkaException as error:
+            raise refused_options("client", error) from error
+
+    def __del__(self) -> None:
+        if (client := self.__dict__.get("client")) is not None:
+            _dropped.append(client)
+
+    def answers(
+        self,
+        futures: Mapping[T, Future[Any]],
+        timeout_s: float,
+        *,
+        absent: Iterable[int],
+        topic: Callable[[T], str] = lambda _: "",
+    ) -> dict[T, Any]:
+        """Per key its answer, or None where the error is one of ``absent``. ``topic`` (of a key) is for an error's text."""
+        deadline = Deadline(timeout_s + _GRACE_S)
+        found: dict[T, Any] = {}
+        for key, future in futures.items():
+            with self.classified(topic(key)):
+                try:
+                    found[key] = future.result(deadline.left_s)
+                except KafkaException as error:
+                    self.renew_leaders(topic(key), error)
+                    if error.args[0].code() not in absent:
+                        raise
+                    found[key] = None
+        self.answered()
+        return found
+
+    def renew_leaders(self, topic: str, error: BaseException) -> None:
+        """So that the next question goes to the leader of now, with its epoch.
+
+        librdkafka keeps what it knows of a leader that refuses a question for offsets, and asks for ever with the old epoch
+        (measured with 2.16, tests/faults/test_broker_outage.py), or not at all (tests/broker/test_answers_that_lack.py).
+        Asking about the topic renews it.
+        """
+        if topic and isinstance(error, KafkaException) and error.args[0].code() in _OTHER_LEADER:
+            with contextlib.suppress(KafkaException):
+                self.client.describe_topics(TopicCollection([topic]), request_timeout=_GRACE_S)
+
+    def answered(self) -> None:
+        """What was refused before is not any more."""
+        self._event = self._refused = None
+
+    @contextlib.contextmanager
+    def classified(self, topic: str = "", group: str = "") -> Iterator[None]:
+        """Raise librdkafka's errors, and that no answer came, as those of eos. What was asked about is for the text.
+
+        Raises:
+            RetriableError: no answer in time.
+            ConfigError: access was refused.
+        """
+        try:
+            yield
+        except KafkaException as error:
+            topics = [topic] if topic else []
+            explained = self._explained(error.args[0])
+            raise self._access.named(explained, Call.METADATA, topics=topics, group=group) from error
+        except TimeoutError as error:
+            raise self._explained(KafkaError(KafkaError._TIMED_OUT, "no answer in time")) from error
+
+    def _explained(self, error: KafkaError) -> EosError:
+        if error.code() not in _NO_ANSWER:
+            return classify_consumer(Call.METADATA, error)
+        self.client.poll(0)  # serves error_cb, which an admin client's own calls do not
+        while self._events:
+            self._on_error(self._events.popleft())
+        if self._refused is not None:
+            return self._refused
+        event = self._event or error
+        return RetriableError(f"{Call.METADATA}: {error.name()}: {event.str()}", code=error.name())
+
+    def _on_error(self, error: KafkaError) -> None:
+        # That all brokers are down comes after the reason.
+        if self._event is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._event = error
+        self._refused = self._refused or refused_connection(Call.METADATA, error)
