@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import struct
 import threading
 import time
 from collections import deque
@@ -14,7 +16,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+    libversion,
+)
 
 from eos.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
@@ -40,6 +50,9 @@ _CLOSE_S = 15.0
 # member that was closed with a rebalance queued, 2 of 3 processes within 10 s). Once it is done, calls are refused at once.
 _CLOSING_CALLBACK_S = 0.1
 
+# rd_kafka_consumer_group_metadata_write: the generation as this machine writes an int, the group, the member, its instance.
+_MEMBER = re.compile(rb"CGMDv2:(?P<generation>.{4})[^\0]*\0(?P<member>[^\0]*)\0", re.DOTALL)
+
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +64,26 @@ class GroupMetadata(NamedTuple):
 
     group_id: str
     opaque: object
+
+    @property
+    def names_a_member(self) -> bool:
+        """Whether it names a generation and a member: else the coordinator accepts it from any client.
+
+        librdkafka sets the generation to -1 when it hears that it is an old one, and the member to "" when the member has not
+        polled in time, and says so in the next poll only. A classic group does not check offsets that name neither, nor, as
+        long as it is empty, those of generation -1 (tests/faults/test_offsets_of_no_member.py).
+
+        Raises:
+            ConfigError: librdkafka has written it in a form that is unknown here.
+        """
+        match = _MEMBER.match(self.opaque) if isinstance(self.opaque, bytes) else None
+        if match is None:
+            raise ConfigError(
+                f"librdkafka {libversion()[0]} writes a member of a group in an unknown form, so whether a commit is that of "
+                f"a member cannot be seen. Fix: a version of confluent-kafka that eos was tested with"
+            )
+        (generation,) = struct.unpack("=i", match["generation"])
+        return generation >= 0 and match["member"] != b""
 
 
 class Committed(NamedTuple):

@@ -345,8 +345,15 @@ class ShardConsumer:
             self._listener(Rewound(self._shard, target))
 
     def group_metadata(self) -> GroupMetadata:
-        """The member's metadata, for the transaction that commits now (KIP-447: do not keep it)."""
-        return self._require_client().group_metadata()
+        """The member's metadata, for the transaction that commits now (KIP-447: do not keep it).
+
+        Raises:
+            RebalancedError: the group has dropped this member, which the next fetch says too.
+        """
+        metadata = self._require_client().group_metadata()
+        if self._given is None and not metadata.names_a_member:
+            raise RebalancedError(f"group {self._group!r}: this consumer is no member any more")
+        return metadata
 
     def lag(self) -> LagMeasured:
         """Offsets from the position to the LSO, and from the LSO to the high watermark, per owned partition.

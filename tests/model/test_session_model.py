@@ -7,6 +7,7 @@ played too: it runs when the model says so, or when the session waits for it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ SETTINGS = settings_of(
     input__stall_timeout_ms=2_000_000_000,  # no real client is made to ask
 )
 SOME = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
+NO_GENERATION = -1
 FAULTS_OF_OFFSETS = ["rebalanced", "abortable", "abortable, the abort fails", "reopen"]
 FAULTS_OF_COMMIT = ["abortable", "abortable, happened", "unknown, happened", "unknown, did not"]
 
@@ -220,7 +222,8 @@ class FakeProducer:
         if foreign := offsets.keys() - assigned:
             world.violations.append(f"offsets of {sorted(foreign)}, which are not assigned")
         fault, world.next_offsets_meet = world.next_offsets_meet, ""
-        if group.opaque != world.generation:  # KIP-447: a member that is gone, or of an older generation
+        # KIP-447: a member of an older generation is refused. What names none is accepted from any client.
+        if group.opaque not in (metadata_of(NO_GENERATION), metadata_of(world.generation)):
             fault = "rebalanced"
         self._offsets = dict(offsets)
         if fault == "reopen":
@@ -411,7 +414,8 @@ class FakeConsumer(FakeReader):
         self._read -= positions.keys()
 
     def group_metadata(self) -> GroupMetadata:
-        return GroupMetadata("g", self._world.generation if self.broken is None and self._is_member else -1)
+        is_member = self.broken is None and self._is_member
+        return GroupMetadata("g", metadata_of(self._world.generation if is_member else NO_GENERATION))
 
     @property
     def _is_member(self) -> bool:
@@ -429,6 +433,12 @@ class FakeConsumer(FakeReader):
         if self._world.member is self:
             self._world.member = None
             self._world.events = []
+
+
+def metadata_of(generation: int) -> bytes:
+    """As librdkafka writes it, of a member, or of a client that is none any more."""
+    member = b"" if generation == NO_GENERATION else b"member"
+    return b"CGMDv2:" + struct.pack("=i", generation) + b"g\0" + member + b"\0\1"
 
 
 class SessionMachine(RuleBasedStateMachine):

@@ -47,7 +47,7 @@ def test_a_process_with_another_clock_and_other_hashes_collects_the_same_tests(
         text=True,
         timeout=100,
         check=False,
-        env=os.environ | {"PYTHONHASHSEED": "1"},  # elsewhere it is random
+        env=os.environ | {"PYTHONHASHSEED": "1", "PYTEST_ADDOPTS": ""},  # elsewhere the seed is random
     )
     assert ended.returncode == 0, ended.stdout
     there = set(ended.stdout.splitlines())
