@@ -6,7 +6,6 @@ all that name no generation. librdkafka forgets both at once when it hears that 
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -38,10 +37,7 @@ CHANGES: dict[str, Any] = {
 
 def of_an_old_generation(frame: Frame, answer: bytes) -> bytes:
     """As a coordinator answers a heartbeat that has missed a rebalance."""
-    assert 1 <= frame.api_version <= 3
-    edited = bytearray(answer)
-    struct.pack_into(">h", edited, 8, ILLEGAL_GENERATION)  # behind the correlation id and the throttle time
-    return bytes(edited)
+    return frame.with_error(answer, ILLEGAL_GENERATION)
 
 
 class Sleeping:

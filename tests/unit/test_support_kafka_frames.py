@@ -75,16 +75,24 @@ def test_request_without_a_client_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("api_key", "version", "tags"), [(ApiKey.END_TXN, 1, b""), (ApiKey.INIT_PRODUCER_ID, 4, b"\0")]
+    ("api_key", "version", "tags"),
+    [
+        (ApiKey.END_TXN, 1, b""),
+        (ApiKey.INIT_PRODUCER_ID, 4, b"\0"),
+        (ApiKey.HEARTBEAT, 3, b""),
+        (ApiKey.HEARTBEAT, 4, b"\0"),
+    ],
 )
 def test_error_of_an_answer(api_key: ApiKey, version: int, tags: bytes) -> None:
     frame = Frame.parse(header(api_key, version, tags=tags))
-    assert frame.error_in(struct.pack(">i", 42) + tags + struct.pack(">ih", 0, 47)) == 47
+    answer = struct.pack(">i", 42) + tags + struct.pack(">ih", 0, 47)
+    assert frame.error_in(answer) == 47
+    assert frame.error_in(frame.with_error(answer, 22)) == 22
 
 
 def test_answer_of_another_layout_is_refused() -> None:
     with pytest.raises(ValueError, match="not known here"):
-        Frame.parse(header(ApiKey.HEARTBEAT, 3)).error_in(b"")
+        Frame.parse(header(ApiKey.SYNC_GROUP, 3)).error_in(b"")
 
 
 @pytest.mark.parametrize("version", [11, 12, 16])

@@ -53,10 +53,16 @@ _FLEXIBLE_FROM = {
     ApiKey.LIST_OFFSETS: 6,
     ApiKey.METADATA: 9,
     ApiKey.OFFSET_FETCH: 6,
+    ApiKey.HEARTBEAT: 4,
 }
 _TOPIC_IDS_FROM = 13  # of Fetch: from there on it names no topic
 _LEADER_NOT_AVAILABLE = 5
-_ANSWERED_WITH_THROTTLE_AND_ERROR = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
+_ANSWERED_WITH_THROTTLE_AND_ERROR = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.HEARTBEAT,  # from version 1
+)
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class Frame:
         return TxnOffsetCommit(transactional_id, group_id, producer_id, producer_epoch, offsets)
 
     def error_in(self, answer: bytes) -> int:
-        """The error code that the broker's answer to this InitProducerId, AddOffsetsToTxn or EndTxn holds."""
+        """The error code that the broker's answer to this InitProducerId, AddOffsetsToTxn, EndTxn or Heartbeat holds."""
         fields = self._answer(answer, *_ANSWERED_WITH_THROTTLE_AND_ERROR)
         _throttle_ms, error = fields.unpack(">ih")
         return int(error)
@@ -160,7 +166,8 @@ class Frame:
     def with_error(self, answer: bytes, error: int) -> bytes:
         """The broker's answer to this request, as if each part of it had failed with this error.
 
-        Known: Produce (version 9 or newer), Fetch, OffsetFetch (8 or newer), and the requests of transactions.
+        Known: Produce (version 9 or newer), Fetch, OffsetFetch (8 or newer), Heartbeat (1 or newer), and the requests of
+        transactions.
         """
         match self.api_key:
             case ApiKey.FETCH:
