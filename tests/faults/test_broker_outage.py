@@ -220,7 +220,7 @@ def test_clients_that_connect_quickly_do_not_storm_a_broker_that_is_gone(own: Lo
             attempts = _connections_to(host, int(port), seconds=4.0)
         finally:
             own.restart_broker(BROKER)
-    assert 0 < attempts < 60, attempts
+    assert 0 < attempts < 200, attempts  # 40 to 60; librdkafka's defaults: above 1,000
 
 
 def _connections_to(host: str, port: int, seconds: float) -> int:

@@ -167,7 +167,7 @@ class _LongWalks(OwnLoopMachine):
     """The same, longer than every run can wait for."""
 
 
-_LongWalks.TestCase.settings = settings(OwnLoopMachine.TestCase.settings, max_examples=20_000)
+_LongWalks.TestCase.settings = settings(OwnLoopMachine.TestCase.settings, max_examples=3_000)
 TestOwnLoopForLong = pytest.mark.timeout(3600)(pytest.mark.slow(_LongWalks.TestCase))
 
 

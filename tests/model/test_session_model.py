@@ -947,7 +947,7 @@ class _LongWalks(SessionMachine):
     """The same, longer than every run can wait for."""
 
 
-_LongWalks.TestCase.settings = settings(SessionMachine.TestCase.settings, max_examples=20_000)
+_LongWalks.TestCase.settings = settings(SessionMachine.TestCase.settings, max_examples=5_000)
 # pytest-timeout raises inside whatever step runs then. hypothesis would take that for a failure of the walk, find that it does
 # not come again, and report FlakyStrategyDefinition without a step.
 TestSessionForLong = pytest.mark.timeout(3600)(pytest.mark.slow(_LongWalks.TestCase))
