@@ -61,6 +61,20 @@ class ProducerSuspect(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class InputTaken(Event):
+    """Input records belong to the open transaction from now on: [begins, ends) of these partitions.
+
+    ``traceparents``: W3C trace contexts that the records' headers name; empty unless a listener has asked for them
+    (`eos.headers.TraceContexts`).
+    """
+
+    records: int
+    begins: OffsetVector
+    ends: OffsetVector
+    traceparents: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionCommitted(Event):
     """One transaction's outputs and input offsets became visible, all of them."""
 

@@ -17,6 +17,16 @@ Headers = tuple[Header, ...]
 _LOST_NAME = "eos.lost-name"
 
 
+_TRACEPARENT = "traceparent"
+_MAX_LOOKED_AT = 128  # records of a fetch: no more links than that are kept for a span by default
+
+
+class TraceContexts:
+    """Whether the trace contexts of input records are read, in this process."""
+
+    wanted = False
+
+
 class WithHeaders(Protocol):
     """The part of a client's message that is read here; confluent_kafka.Message has it."""
 
@@ -76,6 +86,19 @@ def headers_of(messages: Iterable[WithHeaders]) -> list[Headers]:
         except (SystemError, UnicodeDecodeError) as error:
             column.append(cast("Headers", _unreadable(message, error)))
     return column
+
+
+def traceparents_of(messages: Sequence[WithHeaders]) -> tuple[str, ...]:
+    """The different trace contexts that the first of these messages name, if they are wanted."""
+    if not TraceContexts.wanted:
+        return ()
+    named = (
+        (value or b"").decode("ascii", "replace")
+        for headers in headers_of(messages[:_MAX_LOOKED_AT])
+        for name, value in legible(headers)
+        if name == _TRACEPARENT
+    )
+    return tuple(dict.fromkeys(named))
 
 
 def refuse_unreadable(headers: Iterable[object]) -> None:

@@ -7,6 +7,7 @@ from eos.observe.logs import configure_logs, log_start
 from eos.observe.metrics import MetricsListener
 from eos.observe.relay import Relay
 from eos.observe.server import Server, serve
+from eos.observe.telemetry import Telemetry
 
 __all__ = [
     "Board",
@@ -15,6 +16,7 @@ __all__ = [
     "MetricsListener",
     "Relay",
     "Server",
+    "Telemetry",
     "Verdict",
     "configure_logs",
     "log_start",

@@ -76,6 +76,7 @@ class LogListener:
             events.PartitionStalled: self._stalled,
             events.TransformAtWork: self._at_work,
             events.LoopTurned: lambda _: None,  # many per second, and nothing was decided
+            events.InputTaken: lambda _: None,  # many per second; the end of its transaction is written
             events.ShardsOwned: lambda _: None,  # sent often; each shard's session has lines of its own
         }
 

@@ -23,6 +23,7 @@ from eos.offsets import Partition
 
 # Events that change no figure, each with the reason.
 UNCOUNTED: Mapping[type[Event], str] = {
+    events.InputTaken: "the end of its transaction is counted",
     events.Rewound: "follows every abort, which is counted",
     events.InputPlanned: "says what a batch run will do; its transactions are counted",
     events.BatchResumed: "says how a streaming batch goes on; its transactions are counted",
@@ -32,7 +33,7 @@ UNCOUNTED: Mapping[type[Event], str] = {
     events.StartPolicyApplied: "happens once in the life of a group; the log has it",
 }
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class MetricsListener:
         self._shards: dict[str, _OfShard] = {}
         self._suspects: set[str] = set()
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        seconds = partial(Histogram, registry=registry, buckets=_SECONDS)
+        seconds = partial(Histogram, registry=registry, buckets=SECONDS)
 
         self._transactions = counter(
             "eos_transactions",

@@ -18,6 +18,7 @@ _MAX_PARTITIONS = 8
 UNNOTED: Mapping[type[Event], str] = {
     events.ShardsOwned: "sent often; the workers' sessions are shown",
     events.LoopTurned: "many per second; a silent worker is shown",
+    events.InputTaken: "many per second; offsets and rates are shown",
     events.TransactionCommitted: "many per second; offsets and rates are shown",
     events.LagMeasured: "the partitions show it",
     events.Rewound: "follows every abort, which is noted",

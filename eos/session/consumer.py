@@ -11,6 +11,7 @@ from eos.calls import Call
 from eos.errors import OffsetGapError, RebalancedError, RetriableError, UnavailableError, UsageError
 from eos.events import (
     CallRetried,
+    InputTaken,
     LagMeasured,
     Listener,
     Rewound,
@@ -232,7 +233,7 @@ class ShardConsumer:
         return self._handed_out.at_end >= self.resume_positions.keys()
 
     def positions(self) -> OffsetVector:
-        """Per owned partition that was read from, the next offset to read. The offsets of a batch: positions_behind()."""
+        """Per owned partition that was read from, the next offset to read. The offsets of a batch: taken()."""
         if self.rewind_due:  # the client's positions also count records that no caller has received
             return self._handed_out.next
         return self._positions(self._require_client())
@@ -241,8 +242,8 @@ class ShardConsumer:
         committed = self.resume_positions
         return client.positions(committed, committed.topic_ids)
 
-    def positions_behind(self, batch: InputBatch) -> OffsetVector:
-        """The next offset to read behind a batch that :meth:`fetch` has just returned, per partition that it has moved.
+    def taken(self, batch: InputBatch) -> InputTaken:
+        """What a transaction takes with a batch that :meth:`fetch` has just returned, its offsets above all.
 
         Raises:
             RebalancedError: the assignment is gone without a callback: after a fatal error librdkafka
@@ -250,9 +251,9 @@ class ShardConsumer:
             UsageError: no fetch has returned it.
         """
         if not isinstance(batch, FetchedBatch):
-            raise UsageError("positions_behind(): this batch was not returned by fetch")
+            raise UsageError("taken(): this batch was not returned by fetch")
         self._require_positions(batch.ends)
-        return batch.ends
+        return batch.taken(self._shard)
 
     def _require_positions(self, read: OffsetVector) -> None:
         if gone := sorted(read.keys() - self._require_client().positions(read).keys()):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from eos.errors import AbortableError, RebalancedError, UsageError
+from eos.events import InputTaken
+from eos.headers import traceparents_of
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage, InputBatch
 
@@ -38,6 +40,10 @@ class FetchedBatch(InputBatch):
         """Whether :attr:`ends` says how far the records go: of all partitions, since a lost assignment is lost as a whole."""
         outer = [(m.topic(), m.partition()) for m in (*self._messages[:1], *self._messages[-1:])]
         return all(Partition(str(topic), int(number or 0)) in self.ends for topic, number in outer)
+
+    def taken(self, shard: str) -> InputTaken:
+        """The event that a transaction of the shard holds these records."""
+        return InputTaken(shard, len(self), self.begins, self.ends, traceparents_of(self._messages))
 
     def as_received(self) -> FetchedBatch:
         """The same records with columns of its own."""

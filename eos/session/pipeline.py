@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from eos.errors import AbortableError, Action, EosError, RebalancedError, ReopenError, UsageError
+from eos.events import InputTaken
 from eos.kafka.consumer import Committed
 from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
@@ -25,11 +26,11 @@ _OTHERS_S = 0.05  # between two looks whether all other sessions of the process 
 
 
 class Work(NamedTuple):
-    """Input that was transformed: its outputs, how many records it was, and the positions behind it."""
+    """Input that was transformed: its outputs, how many records it was, and which."""
 
     outputs: Sequence[OutputBatch] | Sequence[OutputRecord]
     records_in: int
-    positions: OffsetVector
+    taken: InputTaken
 
 
 class PipelinedSession(Session):
@@ -126,8 +127,7 @@ class PipelinedSession(Session):
         """
         # The positions are taken now: in a later rebalance they would already count records that the
         # running fetch holds and that are not processed.
-        positions = self._consumer.positions_behind(self._fetched)
-        self._staged.append(Work(outputs, records_in, positions))
+        self._staged.append(Work(outputs, records_in, self._consumer.taken(self._fetched)))
 
     def produce(self) -> None:
         """Produce what is staged, in a transaction that is begun if none is open.
@@ -145,9 +145,10 @@ class PipelinedSession(Session):
         staged, self._staged = self._staged, []
         try:
             for work in staged:
+                self._listener(work.taken)
                 _produce(transaction, work.outputs)
                 transaction.records_in += work.records_in
-                self._processed = self._processed.merged(work.positions)
+                self._processed = self._processed.merged(work.taken.ends)
         except BaseException as error:
             self._abort(error)
             raise

@@ -42,6 +42,7 @@ from eos.records import InputBatch
 from eos.retry import Attempts
 from eos.session.catch_up import CatchUp
 from eos.session.consumer import ShardConsumer
+from eos.session.handed_out import FetchedBatch
 from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard
 
@@ -417,6 +418,8 @@ class Session:
         self._unsettled = transaction = self._producer.transaction()
         transaction.topics = self._outputs
         transaction.begin()
+        if isinstance(batch, FetchedBatch) and batch:
+            self._listener(batch.taken(self._name))
         return transaction
 
     def _commit(self, transaction: Transaction, batch: InputBatch) -> EosError | None:

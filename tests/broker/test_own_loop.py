@@ -367,12 +367,12 @@ def test_offsets_behind_the_own_last_commit_are_refused(relay: Relay, bootstrap:
         for _ in range(2):
             batch = consumer.fetch(20, WAIT_S)
             with producer.transaction() as txn:
-                txn.add_offsets(consumer.positions_behind(batch), consumer.group_metadata())
+                txn.add_offsets(consumer.taken(batch).ends, consumer.group_metadata())
         consumer.rewind()
         batch = consumer.fetch(1, WAIT_S)
         assert batch
         with pytest.raises(UsageError, match=r"would be processed again"), producer.transaction() as txn:
-            txn.add_offsets(consumer.positions_behind(batch), consumer.group_metadata())
+            txn.add_offsets(consumer.taken(batch).ends, consumer.group_metadata())
         consumer.close()
 
 

@@ -30,6 +30,7 @@ PLANTED = {
     "door-pydantic-settings": ("eos/job.py", "import pydantic_settings"),
     "door-structlog": ("eos/runner/loop.py", "import structlog"),
     "door-prometheus-client": ("eos/runner/loop.py", "from prometheus_client import Counter"),
+    "door-opentelemetry": ("eos/observe/telemetry.py", "from opentelemetry import trace"),
     "door-typer": ("eos/local/cluster.py", "import typer"),
     "door-rich": ("eos/local/jars.py", "import rich.progress"),
     "door-kafka-python": ("eos/verifier/verify.py", "from kafka import KafkaConsumer"),

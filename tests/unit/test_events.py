@@ -17,6 +17,7 @@ VALUES: dict[str, object] = {
     "offsets": OffsetVector({Partition("in", 0): 5}),
     "positions": OffsetVector({Partition("in", 0): 5}),
     "ends": OffsetVector({Partition("in", 0): 9}),
+    "begins": OffsetVector({Partition("in", 0): 5}),
     "partition": Partition("in", 0),
     "partitions": (Partition("in", 0),),
     "policy": "earliest",

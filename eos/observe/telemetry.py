@@ -1,0 +1,37 @@
+"""Telemetry: a worker's transactions and figures for OpenTelemetry, if the job's module has set that up."""
+
+from __future__ import annotations
+
+import sys
+
+from eos.events import Event, Listener, SessionOpened, ignore_event
+from eos.observe.metrics import MetricsListener
+
+
+class Telemetry:
+    """A worker's listener. It looks at each open of a session whether there is a provider, and passes events on if so.
+
+    It imports nothing of OpenTelemetry by itself: where no other code has done so, no provider can be set, and a worker is
+    to start without it (50 ms).
+
+    Args:
+        metrics: whose registry is shown.
+        ordinal: of the worker.
+    """
+
+    def __init__(self, metrics: MetricsListener, ordinal: int) -> None:
+        self._metrics = metrics
+        self._ordinal = ordinal
+        self._listener: Listener = ignore_event
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, SessionOpened) and self._listener is ignore_event:
+            self._look()
+        self._listener(event)
+
+    def _look(self) -> None:
+        if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
+            return
+        from eos.observe.otel import listen
+
+        self._listener = listen(self._metrics.registry, self._ordinal)
