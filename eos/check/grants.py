@@ -170,6 +170,8 @@ def _to_end(job: Declared, group: str) -> Iterator[Grant]:
         yield Grant(
             "Topic", topic, False, ("Read", "Describe"), "transactions abort: what is open in its logs"
         )
+    why = "what hangs there (transactions abort, show); it holds the offsets of all groups"
+    yield Grant("Topic", INTERNAL_TOPICS[0], False, ("Read", "Describe"), why, needed=False)
     why = "transactions abort: whether any coordinator counts a transaction as open"
     yield Grant("TransactionalId", _ANY, False, ("Describe",), why)
     yield Grant(

@@ -33,6 +33,7 @@ class PartitionStatus:
         end: the high watermark.
         held_back: whose open transaction lies between the two, in words; "" if there is none.
         member: who has it now, by the group's coordinator; None without a member.
+        leader: the broker that leads it; None if none does.
     """
 
     partition: Partition
@@ -42,6 +43,7 @@ class PartitionStatus:
     end: int
     held_back: str
     member: str | None
+    leader: str | None = None
 
     @property
     def lag(self) -> int | None:
@@ -90,6 +92,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
             offsets_at(settings, mark, partitions, admin=admin, timeout_s=deadline.left_s)
             for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE)
         )
+        leaders = ask(lambda s: admin.leaders(job.inputs, s), timeout_s=deadline.left_s)
         members = ask(lambda s: admin.groups.members(group, s), timeout_s=deadline.left_s)
         stored = committed_offsets(reader, partitions, timeout_s=deadline.left_s)
     mine = shard_prefix(job.name, group)
@@ -117,6 +120,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
             ends[partition],
             by.get(partition, ""),
             None if member is None else str(member),
+            leaders.get(partition),
         )
 
     return JobStatus(group, tuple(members), tuple(map(of, sorted(partitions))), transactions, unknown)

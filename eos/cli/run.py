@@ -103,7 +103,10 @@ def run(
     if until_caught_up and code is ExitCode.UNAVAILABLE:
         _name_what_holds_input_back(job, settings)
     if code is ExitCode.FENCED:
-        _name_members(job, settings)
+        from eos.group.rivals import named_rivals
+
+        if said := named_rivals(settings, settings.group_for(job.name), own="those of this process"):
+            complain(said)
     if code is not ExitCode.DONE:
         end_with(
             code, f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})"
@@ -127,22 +130,6 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
         return  # the brokers are away: that is why the workers ended
     for one in held_back(settings, lsos, ends, Deadline(_HELD_BACK_CALL_S)):
         complain(str(one))
-
-
-def _name_members(job: Job, settings: Settings) -> None:
-    """Say who is in the group: one of them may be the other owner."""
-    from eos.kafka.admin import Admin
-
-    group = settings.group_for(job.name)  # with ownership by partition it has no members
-    try:
-        members = Admin.of(settings).groups.members(group, _HELD_BACK_CALL_S)
-    except EosError:
-        return  # what was fenced is said without it
-    if members:
-        complain(
-            f"members of the group {group!r}, of which one may be the other owner (those of this process stay for "
-            f"ownership.session_timeout_ms): {', '.join(map(str, members))}"
-        )
 
 
 def _supervise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from eos.verifier.records import Shown
 
 _MAX_CHARS = 200
+_OFFSETS = "__consumer_offsets"
 
 commands = typer.Typer()
 
@@ -44,6 +46,9 @@ def show(
     read_committed reader, any job of eos for one, gets the committed ones alone, and
     none behind an open one.
 
+    Of Kafka's own __consumer_offsets a commit of offsets is shown in words: whose, and
+    what was stored.
+
     Joins no group and commits nothing. Keys and values are printed: they may be private.
 
     Examples:
@@ -54,11 +59,22 @@ def show(
     settings = load_settings(config, assignments, local=local)
     from eos.verifier.records import records
 
-    for one in (found := list(records(settings, topic, start=_start(topic, at), count=count))):
+    found = list(records(settings, topic, start=_start(topic, at), count=count))
+    if topic == _OFFSETS:
+        found = [_spelled_out(one) for one in found]
+    for one in found:
         if as_json:
             typer.echo(json.dumps(_plain(one)))
     if not as_json:
         print_table(("record", "when", "state", "key", "value", "headers"), [_row(one) for one in found])
+
+
+def _spelled_out(one: Shown) -> Shown:
+    """A record of __consumer_offsets, with what it says in the place of its bytes."""
+    from eos.group.offset_record import in_words
+
+    key, value = in_words(one.record.key, one.record.value)
+    return replace(one, record=one.record._replace(key=key, value=value))
 
 
 def _start(topic: str, at: str | None) -> tuple[Partition, int] | None:

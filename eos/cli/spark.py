@@ -13,6 +13,7 @@ from eos.cli.options import (
     AppDir,
     Assignments,
     Config,
+    Debug,
     Directory,
     Local,
     Start,
@@ -74,6 +75,7 @@ def run(
         typer.Option("--conf", metavar="KEY=VALUE", help="One setting of Spark; may be repeated."),
     ] = None,
     local: Local = False,
+    debug: Debug = False,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
 ) -> None:
@@ -103,6 +105,7 @@ def run(
 
     spark_conf = dict(pairs("--conf", conf or (), "KEY=VALUE", "spark.driver.memory=2g"))
     options = _options(start, adopt_offsets, max_records_per_partition)
+    options["observe.log_level"] = "debug" if debug else None
     settings = load_settings(config, assignments, options, local=local)
     configure_logs(settings.observe)
     job = _load(reference, app_dir)

@@ -17,6 +17,7 @@ from eos.listing import listed
 
 if TYPE_CHECKING:
     from eos.check.status import JobStatus, PartitionStatus
+    from eos.offsets import Partition
 
 _EVERY_S = 2.0
 _MAX_LISTED = 8
@@ -41,8 +42,8 @@ def status(
     """Say how far a job is, who runs it, and what holds it up.
 
     Of each input partition: the committed offset, who committed it and when, how much
-    there is to process, and whose open transaction holds back the rest. Of the group:
-    its members. Of the job's transactional.ids: the state of their transactions.
+    there is to process, whose open transaction holds back the rest, and which broker
+    leads it. Of the group: its members. Of the job's transactional.ids: the state of their transactions.
 
     Asks the cluster, joins no group and changes nothing. For a loop, a SparkJob or a
     StreamJob, whose ledger is not shown.
@@ -79,6 +80,11 @@ def _print(name: str, found: JobStatus) -> None:
         typer.echo(f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}")
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
         typer.echo(f"no member reads {listed(unread, _MAX_LISTED)}")
+    led: dict[str, list[Partition]] = {}
+    for one in found.partitions:
+        led.setdefault(one.leader or "no broker", []).append(one.partition)
+    for leader, partitions in sorted(led.items()):
+        typer.echo(f"{leader} leads {listed(partitions, _MAX_LISTED)}")
     for one in found.partitions:
         if one.held_back:
             typer.echo(f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}")
@@ -143,6 +149,7 @@ def _plain(found: JobStatus) -> dict[str, Any]:
                 "shard": one.metadata and one.metadata.shard,
                 "commit": one.metadata and one.metadata.commit,
                 "member": one.member,
+                "leader": one.leader,
             }
             for one in found.partitions
         ],

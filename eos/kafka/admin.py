@@ -175,6 +175,27 @@ class Admin:
             raise no_topic(*missing)
         return [Partition(topic, number) for topic in wanted for number in range(shapes[topic].partitions)]
 
+    def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[Partition, str]:
+        """Which broker leads each partition of those of these topics that exist; one without a leader is left out.
+
+        Raises:
+            RetriableError: no answer in time.
+            ConfigError: access was refused.
+        """
+        with self._connection.classified():
+            wanted = TopicCollection(sorted(set(topics)))
+            futures = self._connection.client.describe_topics(wanted, request_timeout=timeout_s)
+        answers = self._connection.answers(
+            futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART}, topic=str
+        )
+        return {
+            Partition(name, one.id): f"broker {one.leader.id} ({one.leader.host}:{one.leader.port})"
+            for name, described in answers.items()
+            if described is not None
+            for one in described.partitions
+            if one.leader is not None and one.leader.id >= 0
+        }
+
     def topic_configs(self, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
         """The configuration of those of these topics that exist and may be seen (ACL DescribeConfigs).
 

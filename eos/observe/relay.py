@@ -1,9 +1,6 @@
 """Relay: sends a worker's figures and signs of life to the parent, never from the loop's thread.
 
-Why not prometheus_client's own multiprocess mode: it cannot remove a series (prometheus_client 0.26 warns "Removal of
-labels has not been implemented in multi-process mode yet"), so the lag of a partition that another worker reads now
-would be shown for ever. It also needs a directory that is named in the environment before the import, and it carries
-no signs of life, for which a pipe is needed anyway.
+Why not prometheus_client's own multiprocess mode: docs/DESIGN.md, "Decisions".
 
 Why a thread: a full pipe blocks its writer in the middle of a message, and a non-blocking write would leave half a
 message in it. In a thread of its own the send may block; no report is made during that time, so nothing queues up.

@@ -17,7 +17,7 @@ from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 
 _SET_FROM_OUTSIDE = (
-    "another program has set it (kafka-consumer-groups.sh --reset-offsets?) while the job ran. Fix: stop the job before its "
+    "another program has set it while the job ran. Fix: stop the job before its "
     "offsets are set; the next start goes on from what is stored now"
 )
 

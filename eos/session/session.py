@@ -31,6 +31,7 @@ from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, Sessio
 from eos.group.expiry import due_for_renewal
 from eos.group.fenced_member import FENCED_MEMBER, FencedMember
 from eos.group.metadata import OwnershipMode
+from eos.group.rivals import named_rivals
 from eos.job import check_topics
 from eos.kafka.consumer import Committed, stored_positions
 from eos.kafka.librdkafka import end_if_forked
@@ -130,6 +131,7 @@ class Session:
         self._renewed_at = time.monotonic()
         self._passed_at = 0.0
         self._fenced_member: FencedMember | None = None
+        self._rivals: str | None = None  # who they are, once a fence has made this session ask
         self._catch_up: CatchUp | None = None
         self._caught_up = False
 
@@ -212,7 +214,8 @@ class Session:
             if not batch:
                 self.look_whether_caught_up()
         except EosError as error:
-            self.go_on_after(error)
+            with self._naming_rivals():
+                self.go_on_after(error)
             return InputBatch([])
         return batch
 
@@ -255,10 +258,12 @@ class Session:
                 self._settle()
             if isinstance(error, AbortTransaction):
                 return
-            raise
+            with self._naming_rivals():
+                raise
         if failure is not None:
             self._abort(failure)
-            self.go_on_after(failure)
+            with self._naming_rivals():
+                self.go_on_after(failure)
 
     def go_on_after(self, error: EosError) -> None:
         """Abort, reopen and rewind as far as the error asks for, and wait before the next try.
@@ -373,6 +378,19 @@ class Session:
         self._owned.lost(partitions)
 
     # --- inside ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _naming_rivals(self) -> Iterator[None]:
+        """After a fence of this owner's producer the error says who is in the group, as `eos run` does at its end."""
+        try:
+            yield
+        except FencedError as error:
+            if self._producer.state is ProducerState.FENCED:
+                if self._rivals is None:
+                    self._rivals = named_rivals(self._settings, self.shard.group, own="those of this session")
+                if self._rivals:
+                    error.args = (f"{error}. At that time the {self._rivals}",)
+            raise
 
     def _fetch(self, max_records: int, timeout_s: float, linger_s: float) -> InputBatch:
         """The next input records.

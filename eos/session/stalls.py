@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from eos.settings import Settings
 
 _LOOKS = 12  # in the time after which a stall ends the job
 _WARN_AFTER_LOOKS = 3
+_LEADER_S = 2.0  # for the name of a broker, as the last thing of all
 
 
 class _Client(Protocol):
@@ -155,10 +157,13 @@ class StallWatch:
             raise UnavailableError(self._text(partition, position, lso, seen.seconds))
 
     def _text(self, partition: Partition, position: int, lso: int, seconds: float) -> str:
+        leader = ""
+        with suppress(EosError):
+            leader = shared_admin(self._settings).leaders([partition.topic], _LEADER_S).get(partition, "")
         said = f"; the last error of a fetch: {self._last_error}" if self._last_error else ""
         return (
             f"{partition} has brought no record for at least {seconds:.0f} s (input.stall_timeout_ms), though it holds records from "
             f"offset {position} up to its last stable offset {lso}, and its leader answers: its fetches fail{said}. Nothing is "
-            "lost; a later start goes on from the committed offsets. Fix: look for this partition in the log of the broker that "
-            "leads it (kafka-topics.sh --describe names it), for example for errors of its disk"
+            "lost; a later start goes on from the committed offsets. Fix: look for this partition in the log of "
+            f"{leader or 'the broker'} that leads it (eos status names it too), for example for errors of its disk"
         )

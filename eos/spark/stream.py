@@ -203,7 +203,7 @@ class ExactlyOnceSink:
             watch.lap("write")
         except OffsetGapError as error:
             what = str(error).partition(" Fix:")[0]
-            fix = PAST_DELETED if isinstance(error, InputGoneError) else _way_out(plan, self._store)
+            fix = PAST_DELETED if isinstance(error, InputGoneError) else _way_out(plan)
             raise OffsetGapError(f"{self._store}: {what} {fix}") from error
         self.lastProgress = progress_of(
             query=query.id,
@@ -279,10 +279,9 @@ class ExactlyOnceSink:
         self._keep()
 
 
-def _way_out(plan: BatchPlan, store: LedgerStore) -> str:
+def _way_out(plan: BatchPlan) -> str:
     return (
         "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
         "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
-        f"processed, pass once: adopt={plan.token!r}; if the id of the deleted topic still stands in the ledger, take it "
-        f"away before: kafka-consumer-groups.sh --delete-offsets --group {store.group_of(0)} --topic … (the input)"
+        f"processed, pass once: adopt={plan.token!r}"
     )

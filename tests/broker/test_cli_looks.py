@@ -77,8 +77,11 @@ def test_status_says_how_far_the_job_is_and_who_holds_back_the_rest(
     assert member["instance_id"].startswith(name)
     assert first["member"] == f"{member['instance_id']} @ {member['host']}"
 
+    assert first["leader"].startswith("broker 1 (")
+
     shown = eos("status", *line).out
     assert f"{source}[0]" in shown
+    assert f"{first['leader']} leads {source}[0], {source}[1]" in shown
     assert "2 offsets are held back by the open transaction of 'foreign" in shown
 
 
@@ -113,6 +116,27 @@ def test_show_tells_committed_records_from_aborted_and_open_ones(
         refused = eos("show", name, *where, "--at", wrong)
         assert refused.code == ExitCode.CONFIGURATION
         assert refused.err.startswith("eos: ")
+
+
+def test_show_spells_out_the_offsets_that_a_group_has_committed(
+    bootstrap: str, topic: NewTopic, eos: Eos
+) -> None:
+    """What an operator has to keep of __consumer_offsets before an abort there."""
+    source, out, name = topic("in"), topic("out"), unique("job").replace(".", "-")
+    observer.produce_plain(bootstrap, source, [b"%d" % n for n in range(5)])
+    job = Job(name=name, inputs=[source], outputs=[out], transform=lambda r: [OutputRecord(out, r.value)])
+    run(job, settings_of(bootstrap, input__start="earliest"), until_caught_up=True)
+
+    where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
+    ended = eos("show", "__consumer_offsets", *where, "--json", "-n", "400")
+    assert ended.code == ExitCode.DONE, ended.err
+    mine = [
+        one
+        for one in map(json.loads, ended.out.splitlines())
+        if one["key"] == f"group {name}: {source}[0]" and one["state"] == "committed"
+    ]
+    ((_, metadata),) = observer.committed_offsets(bootstrap, name, [(source, 0)]).values()
+    assert mine[-1]["value"] == f"offset 5, epoch 0, {metadata}"
 
 
 def test_check_says_what_the_start_would_say_and_changes_nothing(

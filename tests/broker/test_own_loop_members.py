@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import Session, Settings
+from eos import FencedError, InputBatch, Partition, Session, Settings
+from eos.group.committed import fresh_reader
+from eos.kafka.admin import Admin
+from eos.producer.producer import ShardProducer
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy, ends_with
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import PlainRecord, assert_copied, produce_plain, unique
+from tests.support.observer import (
+    PlainRecord,
+    assert_copied,
+    committed_offsets,
+    produce_plain,
+    read_committed,
+    unique,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -85,6 +95,41 @@ def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: 
         for thread in threads:
             thread.join(WAIT_S)
     assert_copied(bootstrap, group, source, out, 200)
+
+
+def test_fenced_session_says_who_is_in_its_group(bootstrap: str, topic: NewTopic) -> None:
+    source, out, group = topic("in"), topic("out"), unique("relay")
+    produce_plain(bootstrap, source, [b"%d" % n for n in range(40)])
+    settings = settings_for(bootstrap)
+    with open_session(settings, group, source, out) as session:
+        while not session.committed_offsets.get(Partition(source, 0)):
+            turn(session, out)
+        batch = fetched(session)
+        before = session.committed_offsets
+        with (
+            fresh_reader(settings, group, stable=False) as reader,
+            ShardProducer(settings, session.shard) as rival,
+            rival.transaction() as txn,
+        ):
+            txn.add_offsets(before, reader.group_metadata())  # the same offsets, of another owner
+        (member,) = Admin.of(settings).groups.members(group, 10.0)
+        for _ in range(2):  # the error of a later call says it too
+            with pytest.raises(FencedError) as fenced, session.transaction(batch) as txn:
+                txn.produce(out, b"of the fenced one")
+            assert "of which one may be the other owner" in str(fenced.value)
+            assert str(member) in str(fenced.value)
+            assert str(fenced.value).count(str(member)) == 1
+        assert session.committed_offsets == before
+    stored = committed_offsets(bootstrap, group, [(source, 0)])
+    assert stored[source, 0][0] == before[Partition(source, 0)]
+    assert b"of the fenced one" not in [record.value for record in read_committed(bootstrap, out)]
+
+
+def fetched(session: Session) -> InputBatch:
+    deadline = time.monotonic() + WAIT_S
+    while not (batch := session.fetch(20, 0.3)):
+        assert time.monotonic() < deadline
+    return batch
 
 
 def test_commit_that_is_interrupted_twice_and_happens_is_not_made_again(

@@ -175,7 +175,7 @@ def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
             time.sleep(0.1)
         (java,) = [one for one in psutil.Process(child.pid).children() if "java" in one.name()]
         java.kill()
-        shown = ended(child, ExitCode.UNEXPECTED)
+        shown = ended(child, ExitCode.CONFIGURATION)
     assert "the driver's Java machine has ended" in shown
     assert "Connection refused" not in shown
     produce(bootstrap, source, 30, first=30)
@@ -271,3 +271,23 @@ def submitted(bootstrap: str, source: str, connector_jars: list[Path]) -> Eos:
         )
 
     return start
+
+
+def test_debug_shows_the_failing_record_and_where_the_transform_raised(
+    eos: Eos, bootstrap: str, source: str
+) -> None:
+    produce(bootstrap, source, 3)
+    line = ("spark", "run", f"{_JOBS}:refusing", *_SMALL, "--start", "earliest")
+    with eos(*line) as child:
+        shown = ended(child, ExitCode.CONFIGURATION)
+    said = [text for text in shown.splitlines() if text.startswith("eos: ")]
+    assert "the transform raised ValueError in a task" in said[-1]
+    assert "eos.errors.UsageError" not in shown  # no traceback of the command's own
+
+    with eos(*line, "--debug") as child:
+        shown = ended(child, ExitCode.CONFIGURATION)
+    of_command = shown[shown.rindex("Traceback (most recent call last)") - 6_000 :]
+    assert "eos.errors.UsageError: the transform raised ValueError" in of_command
+    assert "jobs_for_spark_cli.py" in of_command
+    assert "invalid literal for int() with base 10: b'v" in of_command
+    assert observer.read_committed(bootstrap, f"{source}.copies") == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from pyspark.errors import StreamingQueryException
@@ -192,6 +193,33 @@ def test_topic_whose_id_is_another_one_is_refused(
         copy.run(sink)
     assert isinstance(sink.failure, OffsetGapError)
     assert copy.written() == values(FORMER, "former")
+
+
+def test_mark_that_has_outlived_its_topic_is_replaced_when_a_person_goes_on_from_the_checkpoint(
+    copy: OnePartition,
+) -> None:
+    copy.give(FORMER, "former")
+    copy.run()
+    group = f"{copy.name}.ledger.0"
+    ((offset, metadata),) = committed_offsets(copy.bootstrap, group, [(copy.source, 0)]).values()
+    assert offset == FORMER
+    of_deleted = re.sub(r"topic=\S+", "topic=AAAAAAAAAAAAAAAAAAAAAQ", metadata)
+    assert of_deleted != metadata
+    outside = Consumer({"bootstrap.servers": copy.bootstrap, "group.id": group})
+    outside.commit(offsets=[TopicPartition(copy.source, 0, offset, of_deleted)], asynchronous=False)
+    outside.close()
+    copy.give(2, "more")
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException, match="created anew"):
+        copy.run(sink)
+    assert "AAAAAAAAAAAAAAAAAAAAAQ" in str(sink.failure)
+    assert copy.written() == values(FORMER, "former")
+
+    token = str(sink.failure).partition("adopt='")[2].partition("'")[0]
+    copy.run(copy.of(copy.source, adopt=token))
+    copy.give(1, "last")
+    copy.run()
+    assert copy.written() == sorted([*values(FORMER, "former"), *values(2, "more"), b"last0"])
 
 
 @pytest.mark.slow

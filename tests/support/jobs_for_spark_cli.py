@@ -44,6 +44,18 @@ def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+def _refusing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for value in batch.column("value").to_pylist():
+            int(value)
+        yield batch
+
+
+def _refused(frame: DataFrame) -> DataFrame:
+    kept = frame.select("shard", "key", "value")
+    return kept.mapInArrow(_refusing, kept.schema)
+
+
 def _suffixed(run: SparkRun) -> FrameTransform:
     return lambda frame: frame.selectExpr(
         "shard", "key", f"concat(cast(value AS STRING), '{run.settings.suffix}') AS value"
@@ -51,6 +63,7 @@ def _suffixed(run: SparkRun) -> FrameTransform:
 
 
 copying = SparkJob(name="copying", inputs=[INPUT], outputs=[COPIES], transform_factory=_copied)
+refusing = SparkJob(name="refusing", inputs=[INPUT], outputs=[COPIES], transform=_refused)
 suffixed = SparkJob(
     name="suffixed",
     inputs=[INPUT],

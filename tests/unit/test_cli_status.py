@@ -20,7 +20,14 @@ def _partition(number: int, member: str | None) -> PartitionStatus:
         OwnershipMode.GROUP, "#0", app="refunds", at_s=int(time.time()) - 3, owner="1f2e3d"
     )
     return PartitionStatus(
-        Partition(TOPIC, number), 1_234_567_890, metadata, 1_234_600_000, 1_234_600_000, "", member
+        Partition(TOPIC, number),
+        1_234_567_890,
+        metadata,
+        1_234_600_000,
+        1_234_600_000,
+        "",
+        member,
+        f"broker {number} (kafka-{number}.kafka:9093)" if number == 10 else None,
     )
 
 
@@ -39,3 +46,5 @@ def test_each_partition_has_one_line_of_eighty_columns_and_each_member_one_of_it
         assert row[-2:] == ["s", "ago"]
     assert f"refunds-production-3f9a1c-0 @ 10.24.117.203 reads {TOPIC}[10]" in lines
     assert f"no member reads {TOPIC}[11]" in lines
+    assert f"broker 10 (kafka-10.kafka:9093) leads {TOPIC}[10]" in lines
+    assert f"no broker leads {TOPIC}[11]" in lines
