@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 from eos.events import Event, Listener, SessionOpened, ignore_event
 from eos.observe.metrics import MetricsListener
@@ -23,13 +24,17 @@ class Telemetry:
         self._metrics = metrics
         self._ordinal = ordinal
         self._listener: Listener = ignore_event
+        self._looking = threading.Lock()  # shards may run in a thread each, and figures are to be shown once
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, SessionOpened) and self._listener is ignore_event:
-            self._look()
+        if isinstance(event, SessionOpened):
+            with self._looking:
+                self._look()
         self._listener(event)
 
     def _look(self) -> None:
+        if self._listener is not ignore_event:
+            return
         if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
             return
         from eos.observe.otel import listen

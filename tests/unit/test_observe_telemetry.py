@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,9 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from eos import events
-from eos.events import Event, InputTaken
+from eos.events import Event, InputTaken, Listener
 from eos.headers import Headers, TraceContexts
-from eos.observe import MetricsListener, Telemetry
+from eos.observe import MetricsListener, Telemetry, otel
 from eos.observe.otel import Spans, figures
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch, InputRecord
@@ -256,6 +258,21 @@ def test_without_a_provider_headers_stay_unread_and_the_events_are_taken() -> No
     for event in (events.SessionOpened(SHARD, 0.1), taken({P0: 5}, {P0: 9}), COMMITTED):
         telemetry(event)
     assert not TraceContexts.wanted
+
+
+def test_sessions_that_open_at_once_show_the_figures_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def listen(registry: object, ordinal: int) -> Listener:
+        time.sleep(0.05)
+        made.append(ordinal)
+        return lambda _: None
+
+    monkeypatch.setattr(otel, "listen", listen)
+    telemetry = Telemetry(MetricsListener(), 7)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(telemetry, [events.SessionOpened(f"a.b.p.in.{n}", 0.1) for n in range(4)]))
+    assert made == [7]
 
 
 def test_a_worker_whose_job_does_not_trace_loads_nothing_of_opentelemetry() -> None:
