@@ -67,5 +67,5 @@ def _stored(value: _Fields) -> str:
         raise ValueError(version)
     offset = value.number("q")
     epoch = value.number("i") if version >= _WITH_EPOCH else -1
-    metadata = value.text(compact=version >= _COMPACT)
+    metadata = value.text(compact=version >= _COMPACT).rstrip("\0")  # which librdkafka writes behind it
     return f"offset {offset}{f', epoch {epoch}' if epoch >= 0 else ''}{f', {metadata}' if metadata else ''}"

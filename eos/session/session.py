@@ -388,7 +388,7 @@ class Session:
             if self._producer.state is ProducerState.FENCED:
                 if self._rivals is None:
                     self._rivals = named_rivals(self._settings, self.shard.group, own="those of this session")
-                if self._rivals:
+                if self._rivals not in str(error):  # the producer repeats an error in its own words
                     error.args = (f"{error}. At that time the {self._rivals}",)
             raise
 

@@ -37,8 +37,9 @@ def test_an_offset_that_was_deleted_has_no_value() -> None:
 
 
 def test_an_offset_without_metadata_or_epoch_says_neither() -> None:
-    value = struct.pack(">hqi", 3, 5, -1) + text("") + struct.pack(">q", 1)
-    assert in_words(KEY, value)[1] == b"offset 5"
+    for nothing in ("", "\0"):
+        value = struct.pack(">hqi", 3, 5, -1) + text(nothing) + struct.pack(">q", 1)
+        assert in_words(KEY, value)[1] == b"offset 5"
 
 
 @pytest.mark.parametrize(
