@@ -86,10 +86,15 @@ def _named(topics: Iterable[str]) -> str:
     return f"topic {', '.join(sorted(topics))}"
 
 
-def stored_topic_ids(stored: Mapping[Partition, Committed | None]) -> set[tuple[str, str]]:
-    """(topic, id) from the metadata of committed offsets; offsets without an id are left out."""
+def stored_topic_ids(
+    stored: Mapping[Partition, Committed | None], *, with_more: bool = False
+) -> set[tuple[str, str]]:
+    """(topic, id) from the metadata of committed offsets; offsets without an id are left out.
+
+    ``with_more``: also where more stands behind it, as in the ledger of a stream.
+    """
     stored_metadata = (
-        (p.topic, OffsetMetadata.parse(committed.metadata))
+        (p.topic, OffsetMetadata.parse(committed.metadata, with_more=with_more))
         for p, committed in stored.items()
         if committed is not None
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eos.errors import AbortableError, EosError, FencedError, ReopenError
 from eos.events import BatchResumed, LedgerRefreshed, LedgerSharded, Listener
+from eos.group.topic_ids import stored_topic_ids
 from eos.kafka.consumer import Committed, stored_positions
 from eos.offsets import OffsetVector
 from eos.spark.ledger import BatchPlan, LedgerChangedError, decide, reach
@@ -86,7 +87,10 @@ class LedgerDriver:
         if any(not first.is_said_by(entry) for entry in ours.values()):
             return
         # Marks that are gone are not forgotten: the entry goes on saying how many there were.
-        marks = stored_positions(store.marks()) if store.inputs else OffsetVector()
+        found = store.marks() if store.inputs else {}
+        # With the ids that they say: those of now would hide that a topic was created anew since.
+        ids = OffsetVector(topic_ids=dict(stored_topic_ids(found, with_more=True)))
+        marks = stored_positions(found).merged(ids)
         store.replace(0, stored[0], first if store.inputs else replace(first, marks=0), marks=marks)
         at_once(lambda k: store.replace(k, stored[k], ours[k]), ours.keys() - {0})
         self._listener(LedgerRefreshed(store.prefix, first.next_batch))

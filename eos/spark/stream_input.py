@@ -73,7 +73,7 @@ def checked_input(
     # The ids first: what is read after them counts in these topics, or the commit is refused.
     topic_ids = logs.ids({partition.topic for partition in ends})
     marks = read_marks()
-    refuse_recreated(stored_topic_ids(marks), topic_ids)
+    refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
     if gone := sorted(set(expected) - marks.keys()):
         raise OffsetGapError(
             f"{', '.join(map(str, gone))}: the ledger has a mark for each partition of the batch before, and none of "

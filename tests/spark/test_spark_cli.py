@@ -277,17 +277,16 @@ def test_debug_shows_the_failing_record_and_where_the_transform_raised(
     eos: Eos, bootstrap: str, source: str
 ) -> None:
     produce(bootstrap, source, 3)
-    line = ("spark", "run", f"{_JOBS}:refusing", *_SMALL, "--start", "earliest")
-    with eos(*line) as child:
+    once = ("--master", "local[1,1]", "--conf", "spark.driver.memory=1g")
+    with eos("spark", "run", f"{_JOBS}:refusing", *once, "--start", "earliest", "--debug") as child:
         shown = ended(child, ExitCode.CONFIGURATION)
-    said = [text for text in shown.splitlines() if text.startswith("eos: ")]
-    assert "the transform raised ValueError in a task" in said[-1]
-    assert "eos.errors.UsageError" not in shown  # no traceback of the command's own
-
-    with eos(*line, "--debug") as child:
-        shown = ended(child, ExitCode.CONFIGURATION)
-    of_command = shown[shown.rindex("Traceback (most recent call last)") - 6_000 :]
-    assert "eos.errors.UsageError: the transform raised ValueError" in of_command
-    assert "jobs_for_spark_cli.py" in of_command
-    assert "invalid literal for int() with base 10: b'v" in of_command
+    lines = shown.splitlines()
+    (raised,) = [
+        at for at, line in enumerate(lines) if line.startswith("eos.errors.UsageError: the transform raised")
+    ]
+    before = "\n".join(lines[:raised])
+    traceback = before[before.rindex("pyspark.errors.exceptions") :]
+    assert "jobs_for_spark_cli.py" in traceback
+    assert "invalid literal for int() with base 10: b'v" in traceback
+    assert lines[-1].startswith("eos: the transform raised ValueError in a task")
     assert observer.read_committed(bootstrap, f"{source}.copies") == []

@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.topic_ids import stored_topic_ids
+from eos.kafka.consumer import Committed
+from eos.offsets import Partition
 from eos.shards import ledger_group
 from eos.spark.ledger import (
     BatchPlan,
@@ -346,3 +349,12 @@ def test_drivers_that_want_different_numbers_of_shards_never_divide_a_batch_in_t
         except Exception as error:
             error.add_note(f"with the seed {seed}")
             raise
+
+
+def test_mark_says_which_topic_it_counts_in_though_the_ledger_has_more_to_say_behind_it() -> None:
+    """Else a mark that has outlived its topic would pass for one of the topic that was created anew."""
+    metadata = EntryMetadata.of(LedgerEntry(7, "q", 3, marks=1), "job.group.o.0")
+    stored = {
+        Partition("in", 0): Committed(30, str(replace(metadata, app="job", topic="A2NmP82VSsOMRgT8Vkizyw")))
+    }
+    assert stored_topic_ids(stored, with_more=True) == {("in", "A2NmP82VSsOMRgT8Vkizyw")}
