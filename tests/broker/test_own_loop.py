@@ -358,6 +358,14 @@ def test_stop_ends_the_iteration_after_the_block(relay: Relay, bootstrap: str) -
 # --- offsets by hand, below the session ----------------------------------------------------------------------
 
 
+def fetched(consumer: ShardConsumer) -> InputBatch:
+    """The next records; a fetch in which partitions come has none."""
+    deadline = time.monotonic() + WAIT_S
+    while not (batch := consumer.fetch(20, 1.0)):
+        assert time.monotonic() < deadline
+    return batch
+
+
 def test_offsets_behind_the_own_last_commit_are_refused(relay: Relay, bootstrap: str) -> None:
     """A rewind without a word of the last commit goes back to the start: all of it would be made twice."""
     settings = settings_for(bootstrap)
@@ -365,7 +373,7 @@ def test_offsets_behind_the_own_last_commit_are_refused(relay: Relay, bootstrap:
         consumer = ShardConsumer(settings, [relay.source], group=relay.group, ordinal=0)
         consumer.open()
         for _ in range(2):
-            batch = consumer.fetch(20, WAIT_S)
+            batch = fetched(consumer)
             with producer.transaction() as txn:
                 txn.add_offsets(consumer.taken(batch).ends, consumer.group_metadata())
         consumer.rewind()
@@ -388,6 +396,7 @@ def test_offsets_that_are_none_are_refused(
     with ShardProducer(settings, OrdinalShard("relay", relay.group, 0)) as producer:
         consumer = ShardConsumer(settings, [relay.source], group=relay.group, ordinal=0)
         consumer.open()
+        assert fetched(consumer)  # only a member has metadata to commit with
         with pytest.raises(UsageError, match=says), producer.transaction() as txn:
             txn.add_offsets(offsets, consumer.group_metadata())
         with pytest.raises(UsageError, match="NoneType"), producer.transaction() as txn:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos import EosError, OutputRecord, Partition, UnprovenFenceError
+from eos.events import InputTaken
 from eos.offsets import OffsetVector
 from eos.session.pipeline import PipelinedSession, Work
 from tests.support.observer import assert_copied, committed_offsets, produce_plain, unique
@@ -70,8 +71,9 @@ def be_an_owner(
         try:
             if not session.filling:
                 # Without a fetch, which would show the member of a group that it is fenced.
-                behind = OffsetVector({Partition(source, 0): 2 * STEP})
-                session._staged = [Work([OutputRecord(out, b"of the zombie")], 1, behind)]
+                begins, ends = (OffsetVector({Partition(source, 0): n * STEP}) for n in (1, 2))
+                taken = InputTaken("of the zombie", 1, begins, ends)
+                session._staged = [Work([OutputRecord(out, b"of the zombie")], 1, taken)]
                 session.produce()
             commit(session)
             print("committed", flush=True)  # noqa: T201
