@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
-from bench.topics import PARTITIONS
 
 READ_AT_ONCE = 20_000
 CALL_TIMEOUT_SECONDS = 30.0
@@ -20,13 +20,14 @@ class Output:
 
     Attributes:
         shares: per partition, how many and their keys as unsigned integers, added up.
-        first_append_ms: the broker's time of the first append, milliseconds since the epoch.
-        last_append_ms: the same of the last.
+        appended: how many at each of the broker's times of appending, milliseconds since the epoch.
+        markers: offsets without a committed record, of the partition that has most: the ends of transactions, if none
+            was aborted.
     """
 
     shares: tuple[tuple[int, int], ...]
-    first_append_ms: int
-    last_append_ms: int
+    appended: Mapping[int, int] = field(repr=False)
+    markers: int
 
     @property
     def records(self) -> int:
@@ -34,9 +35,29 @@ class Output:
         return sum(records for records, _ in self.shares)
 
     @property
+    def first_append_ms(self) -> int:
+        """The broker's time of the first append."""
+        return min(self.appended, default=0)
+
+    @property
+    def last_append_ms(self) -> int:
+        """The broker's time of the last append."""
+        return max(self.appended, default=0)
+
+    @property
     def records_per_second(self) -> float:
         """The rate between the first and the last append."""
-        return self.records / max(self.last_append_ms - self.first_append_ms, 1) * 1000
+        return self.rate_behind(0)
+
+    def rate_behind(self, share: float) -> float:
+        """The rate from the moment when that share of the records was there: without the slow beginning, if there is one."""
+        before = 0
+        for moment in sorted(self.appended):
+            before += self.appended[moment]
+            if before >= share * self.records:
+                begin, left = moment, self.records - (before if share else 0)
+                return left / max(self.last_append_ms - begin, 1) * 1000
+        return 0.0
 
 
 def read_output(bootstrap: str, topic: str) -> Output:
@@ -56,13 +77,14 @@ def read_output(bootstrap: str, topic: str) -> Output:
             "fetch.queue.backoff.ms": 2,
         }
     )
+    partitions = range(_partitions(consumer, topic))
     # From the beginning, without asking for the group's offsets: a fresh broker may answer NOT_COORDINATOR.
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    records, key_sums = [0] * PARTITIONS, [0] * PARTITIONS
-    first, last = 1 << 62, 0
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    records, key_sums = [0] * len(partitions), [0] * len(partitions)
+    appended: Counter[int] = Counter()
     ended: set[int | None] = set()
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while len(ended) < PARTITIONS:
+    while len(ended) < len(partitions):
         if time.monotonic() > deadline:
             msg = f"{topic}: the check saw {sum(records)} records and no end within {DEADLINE_SECONDS} s"
             raise TimeoutError(msg)
@@ -71,16 +93,14 @@ def read_output(bootstrap: str, topic: str) -> Output:
                 assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001 - its public name
                 ended.add(message.partition())
                 continue
-            append_ms = message.timestamp()[1]
-            first = min(first, append_ms)
-            last = max(last, append_ms)
+            appended[message.timestamp()[1]] += 1
             partition = message.partition() or 0
             records[partition] += 1
             key_sums[partition] += int.from_bytes(message.key() or b"")
-    for partition in range(PARTITIONS):
-        _assert_settled(bootstrap, topic, partition, consumer)
+    ends = _settled_ends(bootstrap, topic, partitions, consumer)
     consumer.close()
-    return Output(tuple(zip(records, key_sums, strict=True)), first, last)
+    markers = max(end - records[partition] for partition, end in enumerate(ends))
+    return Output(tuple(zip(records, key_sums, strict=True)), appended, markers)
 
 
 def read_loaded(bootstrap: str, topic: str, records: int) -> Output:
@@ -93,21 +113,29 @@ def read_loaded(bootstrap: str, topic: str, records: int) -> Output:
 def committed_records(bootstrap: str, group: str, topic: str) -> int:
     """How many input records the group's committed offsets stand for (the input's offsets have no gaps)."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    partitions = [TopicPartition(topic, partition) for partition in range(_partitions(consumer, topic))]
     offsets = [found.offset for found in consumer.committed(partitions, CALL_TIMEOUT_SECONDS)]
     consumer.close()
     return sum(max(offset, 0) for offset in offsets)
 
 
-def _assert_settled(bootstrap: str, topic: str, partition: int, read_committed: Consumer) -> None:
+def _partitions(consumer: Consumer, topic: str) -> int:
+    return len(consumer.list_topics(topic, CALL_TIMEOUT_SECONDS).topics[topic].partitions)
+
+
+def _settled_ends(bootstrap: str, topic: str, partitions: range, read_committed: Consumer) -> list[int]:
     # The end that a read_committed consumer meets is the last stable offset: with a transaction left
     # open it is not the end of the log, and the count above would be of a part.
-    where = TopicPartition(topic, partition)
-    last_stable = read_committed.get_watermark_offsets(where, CALL_TIMEOUT_SECONDS)[1]
     settings = {"bootstrap.servers": bootstrap, "group.id": "any", "isolation.level": "read_uncommitted"}
     uncommitted = Consumer(settings)
-    high_watermark = uncommitted.get_watermark_offsets(where, CALL_TIMEOUT_SECONDS)[1]
+    ends = []
+    for partition in partitions:
+        where = TopicPartition(topic, partition)
+        last_stable = read_committed.get_watermark_offsets(where, CALL_TIMEOUT_SECONDS)[1]
+        high_watermark = uncommitted.get_watermark_offsets(where, CALL_TIMEOUT_SECONDS)[1]
+        if last_stable != high_watermark:
+            msg = f"{topic}[{partition}]: a transaction was left open ({last_stable} < {high_watermark})"
+            raise TimeoutError(msg)
+        ends.append(high_watermark)
     uncommitted.close()
-    if last_stable != high_watermark:
-        msg = f"{topic}[{partition}]: a transaction was left open ({last_stable} < {high_watermark})"
-        raise TimeoutError(msg)
+    return ends
