@@ -11,7 +11,7 @@ from eos.errors import EosError
 from eos.local.versions import KAFKA_VERSION
 
 AIOKAFKA = "aiokafka==0.14.0"
-QUIX = "quixstreams==3.23.2"
+QUIX = "quixstreams==3.28.1"
 
 
 @dataclass(frozen=True)
