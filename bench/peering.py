@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from bench.broker import broker
 from bench.contender import MEBIBYTE
 from bench.contenders import CONTENDERS, Contender
-from bench.copying import CopyBench, Outcome, Workload, interleaved, line_of, loaded, ratios
+from bench.copying import Outcome, Workload, interleaved, line_of, loaded, ratios
 from bench.peers.listed import make_ready
 from bench.plot import plot
 from bench.progress import progress
@@ -37,64 +37,76 @@ def run(peers: Sequence[str], workload: Workload, *, rounds: int, warm: Warm, bo
     for name, why in left_out.items():
         say(f"{name} is left out: {why}")
     contenders = [*OWN, *ready]
+    failed: dict[str, str] = {}
+    few, many = replace(workload, records=TRIAL_RECORDS), replace(workload, records=warm.records)
     with broker(bootstrap) as servers:
-        with loaded(servers, replace(workload, records=TRIAL_RECORDS)) as bench:
-            failed = _try_out(bench, contenders)  # it warms the broker up as well
-        contenders = [one for one in contenders if one.name not in failed]
-        left_out |= failed
-        outcomes = _measured(servers, contenders, workload, rounds)
-        long = [one for one in contenders if one.name in WARM]
-        wide = replace(workload, records=warm.records)
-        warm_outcomes = _measured(servers, long, wide, warm.rounds) if warm.rounds else []
+        _measured(
+            servers, contenders, few, 1, failed
+        )  # not counted: who works here at all; it warms the broker up
+        outcomes = _measured(servers, contenders, workload, rounds, failed)
+        long = [one for one in contenders if one.name in WARM] if warm.rounds else []
+        warm_outcomes = _measured(servers, long, many, warm.rounds, failed)
 
-    _show(f"peers: {workload}, {rounds} rounds", contenders, outcomes, left_out)
+    left_out |= failed
+    _show(f"peers: {workload}", rounds, contenders, outcomes, left_out)
     if warm_outcomes:
-        _show(f"warm: {wide}, {warm.rounds} rounds", long, warm_outcomes, {})
+        _show(f"warm: {many}", warm.rounds, long, warm_outcomes, {})
     path = write("peers", {**asdict(workload), "left_out": left_out}, [*outcomes, *warm_outcomes])
-    plot([(one.name, [o for o in outcomes if o.contender == one.name]) for one in contenders], path)
-    return not failed and all(outcome.exact for outcome in (*outcomes, *warm_outcomes))
+    if outcomes:
+        plot(outcomes, path)
+    return not failed
 
 
 def _measured(
-    servers: str, contenders: Sequence[Contender], workload: Workload, rounds: int
+    servers: str, contenders: Sequence[Contender], workload: Workload, rounds: int, failed: dict[str, str]
 ) -> list[Outcome]:
-    outcomes = []
+    """The exact outcomes. Who fails once is named in ``failed`` and left out from then on: the others go on."""
+    outcomes: list[Outcome] = []
+    if not contenders:
+        return outcomes
     with loaded(servers, workload) as bench, progress(rounds * len(contenders)) as step:
         for number, contender in interleaved(contenders, rounds):
             step(f"{workload.records:,} records, round {number}/{rounds} {contender.name}")
-            outcomes.append(bench.measure(contender, number))
-            say(f"round {number}/{rounds} {line_of(outcomes[-1])}")
+            if contender.name in failed:
+                continue
+            try:
+                outcome = bench.measure(contender, number)
+            except (RuntimeError, subprocess.TimeoutExpired, TimeoutError) as error:
+                failed[contender.name] = " ".join(str(error).split())[-SHOWN_CHARACTERS:]
+                say(f"{contender.name} failed: {failed[contender.name]}")
+                continue
+            say(f"{workload.records:,} records, round {number}/{rounds} {line_of(outcome)}")
+            if outcome.exact:
+                outcomes.append(outcome)
+            else:
+                failed[contender.name] = f"NOT EXACT: {outcome.records:,} of {workload.records:,} records"
     return outcomes
 
 
-def _try_out(bench: CopyBench, contenders: Sequence[Contender]) -> dict[str, str]:
-    """Who fails at a few records, and why: one that does not work here must not end the run of the others."""
-    failed = {}
-    with progress(len(contenders)) as step:
-        for contender in contenders:
-            step(f"trying {contender.name}")
-            try:
-                outcome = bench.measure(contender, 0)
-            except (RuntimeError, subprocess.TimeoutExpired, TimeoutError) as error:
-                failed[contender.name] = " ".join(str(error).split())[-SHOWN_CHARACTERS:]
-            else:
-                if not outcome.exact:
-                    failed[contender.name] = f"NOT EXACT: {outcome.records} of {TRIAL_RECORDS} records"
-            say(f"tried {contender.name:>15}: {failed.get(contender.name, 'exact')}")
-    return failed
-
-
 def _show(
-    title: str, contenders: Sequence[Contender], outcomes: Sequence[Outcome], left_out: Mapping[str, str]
+    title: str,
+    rounds: int,
+    contenders: Sequence[Contender],
+    outcomes: Sequence[Outcome],
+    left_out: Mapping[str, str],
 ) -> None:
-    rows = [_row(contender.name, outcomes) for contender in contenders]
-    rows += [{**dict.fromkeys(rows[0], "-"), "contender": name} for name in left_out]
-    notes = [contender.what for contender in contenders]
-    notes += [f"left out: {why}" for why in left_out.values()]
-    show(title, rows, notes)
+    measured = [one for one in contenders if any(outcome.contender == one.name for outcome in outcomes)]
+    rows = [_row(one.name, outcomes, rounds) for one in measured]
+    columns = rows[0] if rows else ("contender",)
+    rows += [
+        {**dict.fromkeys(columns, "-"), "contender": name}
+        for name in left_out
+        if name not in {one.name for one in measured}
+    ]
+    if rows:
+        show(f"{title}, {rounds} rounds", rows)
+    for one in measured:
+        say(f"  {one.name}: {one.what}")
+    for name, why in left_out.items():
+        say(f"  {name} was left out: {why}")
 
 
-def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
+def _row(name: str, outcomes: Sequence[Outcome], rounds: int) -> Row:
     own = [outcome for outcome in outcomes if outcome.contender == name]
 
     def middle(figures: Sequence[float], digits: int = 0) -> str:
@@ -111,5 +123,5 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
         "start CPU s": middle([outcome.startup_cpu_seconds for outcome in own], 2),
         "peak MB": f"{max(outcome.peak_rss for outcome in own) / MEBIBYTE:.0f}",
         "transactions": middle([outcome.markers for outcome in own]),
-        "exact": "yes" if all(outcome.exact for outcome in own) else "NO",
+        "exact": f"{len(own)} of {rounds}",
     }

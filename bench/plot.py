@@ -12,14 +12,14 @@ from bench.results import say
 _BAR, _COST = "#3b6ea5", "#c77c30"
 
 
-def plot(contenders: Sequence[tuple[str, Sequence[Outcome]]], beside: Path) -> None:
+def plot(outcomes: Sequence[Outcome], beside: Path) -> None:
     """Draw the contenders' rates and CPU seconds, as an SVG of the name of the figures' file."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    names = [name for name, _ in contenders]
-    rates = [[one.rate / 1000 for one in outcomes] for _, outcomes in contenders]
-    costs = [[one.cpu_per_million for one in outcomes] for _, outcomes in contenders]
+    names = list(dict.fromkeys(one.contender for one in outcomes))
+    rates = [[one.rate / 1000 for one in outcomes if one.contender == name] for name in names]
+    costs = [[one.cpu_per_million for one in outcomes if one.contender == name] for name in names]
     figure = Figure(figsize=(10, 0.8 + 0.4 * len(names)), layout="constrained")
     FigureCanvasSVG(figure)
     left, right = figure.subplots(1, 2, sharey=True)

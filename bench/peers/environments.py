@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,8 +51,8 @@ def java_program(name: str, *options: str) -> tuple[str, ...]:
     root = jars_root(HOME, None)
     kafka = provide_jars(KAFKA_JARS, root / KAFKA_JARS.directory, java=java, progress=say)
     streams = provide_jars(STREAMS_JARS, root / STREAMS_JARS.directory, java=java, progress=say)
-    path = f"{kafka}/*:{streams}/*"
-    return (java, *options, "-cp", f"{_classes(java, path)}:{path}", name)
+    path = os.pathsep.join(map(str, (*sorted(kafka.glob("*.jar")), *sorted(streams.glob("*.jar")))))
+    return (java, *options, "-cp", f"{_classes(java, path)}{os.pathsep}{path}", name)
 
 
 def _classes(java: str, path: str) -> Path:
@@ -131,5 +132,5 @@ def _run(command: list[str]) -> None:
         raise ConfigError(f"{command[0]} could not be run: {error}") from error
     if done.returncode != 0:
         raise ConfigError(
-            f"{' '.join(command[:4])} … ended with {done.returncode}: {(done.stderr or done.stdout)[-500:]}"
+            f"{' '.join(command[:4])} … ended with {done.returncode}: {(done.stderr or done.stdout)[:500]}"
         )

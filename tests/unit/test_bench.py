@@ -6,16 +6,18 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from bench import peering
 from bench.__main__ import main
 from bench.check import Output
 from bench.contender import Arguments, Report
 from bench.contenders import CONTENDERS, Contender
 from bench.copying import Outcome, Workload, interleaved, ratios
-from bench.peering import _row, _show
+from bench.peering import _show
 from bench.peers import environments, listed
 from bench.plot import plot
 from bench.process import running
@@ -145,14 +147,36 @@ class TestPeers:
         assert left_out == {"streams": "no Java found. Fix: install one"}
 
     def test_it_stands_in_the_table_with_the_reason(self, capsys: pytest.CaptureFixture[str]) -> None:
-        _show("peers", [Contender("eos", "", "eos, batch function")], [outcome()], {"quix": "no wheel"})
+        _show("peers", 1, [Contender("eos", "", "eos, batch function")], [outcome()], {"quix": "no wheel"})
         table = capsys.readouterr().out
         assert "quix       -" in table
-        assert "quix: left out: no wheel" in table
+        assert "quix was left out: no wheel" in table
 
-    def test_one_output_that_is_not_exact_shows(self) -> None:
-        assert _row("eos", [outcome(), outcome(number=2, exact=False)])["exact"] == "NO"
-        assert _row("eos", [outcome()])["exact"] == "yes"
+    def test_one_that_fails_is_left_out_from_then_on_and_the_others_go_on(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        class Bench:
+            def measure(self, contender: Contender, number: int) -> Outcome:
+                if (contender.name, number) == ("dying", 1):
+                    raise RuntimeError("dying ended with 1:\nno broker")
+                return outcome(contender.name, number, exact=(contender.name, number) != ("torn", 2))
+
+        monkeypatch.setattr(peering, "loaded", lambda *_: nullcontext(Bench()))
+        failed: dict[str, str] = {}
+        three = [Contender(name, "", name) for name in ("dying", "torn", "eos")]
+        outcomes = peering._measured("here", three, Workload(1_000_000, 100), 3, failed)
+        assert sorted((one.contender, one.round) for one in outcomes) == [
+            ("eos", 1),
+            ("eos", 2),
+            ("eos", 3),
+            ("torn", 1),
+        ]
+        assert failed == {
+            "dying": "dying ended with 1: no broker",
+            "torn": "NOT EXACT: 1,000,000 of 1,000,000 records",
+        }
+        assert "NOT EXACT" in capsys.readouterr().out
+        assert peering._row("torn", outcomes, 3)["exact"] == "1 of 3"
 
     def test_an_environment_that_cannot_be_installed_is_not_taken_for_a_whole_one(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -173,7 +197,7 @@ class TestPeers:
         assert len(calls) == 4
 
     def test_the_plot_is_drawn_beside_the_figures(self, tmp_path: Path) -> None:
-        plot([("eos", [outcome(), outcome(number=2)]), ("quix", [outcome("quix")])], tmp_path / "peers.json")
+        plot([outcome(), outcome(number=2), outcome("quix")], tmp_path / "peers.json")
         assert (tmp_path / "peers.svg").read_text().count("<svg") == 1
 
 
