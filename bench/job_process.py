@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from bench.process import ROOT, end
 
 EOS = str(Path(sys.executable).with_name("eos"))
 JOB = "bench.contenders.eos_workers:job"
+SHOWN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,9 @@ class JobRun:
     source: str
     target: str
 
-    def start(self, *options: str, ordinal: int = 0) -> subprocess.Popen[str]:
-        """Start ``eos run``."""
+    @contextmanager
+    def running(self, *options: str, ordinal: int = 0) -> Iterator[subprocess.Popen[str]]:
+        """Run ``eos run`` during the block. What it said goes with an error of the block."""
         environment = {
             **os.environ,
             "BENCH_INPUT": self.source,
@@ -37,23 +40,18 @@ class JobRun:
             "EOS_INPUT__START": "earliest",
             "EOS_ORDINAL": str(ordinal),
         }
-        return subprocess.Popen(
-            [EOS, "run", JOB, *options],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    @contextmanager
-    def running(self, *, ordinal: int = 0) -> Iterator[subprocess.Popen[str]]:
-        """Run it during the block."""
-        process = self.start(ordinal=ordinal)
-        try:
-            yield process
-        finally:
-            end(process)
+        command = [EOS, "run", JOB, *options]
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, text=True)
+            try:
+                yield process
+            except BaseException as error:
+                end(process)
+                log.seek(0)
+                error.add_note(f"worker {ordinal} said:\n{log.read()[-SHOWN_CHARACTERS:]}")
+                raise
+            finally:
+                end(process)
 
 
 def worker_of(process: subprocess.Popen[str]) -> int:

@@ -7,6 +7,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,14 +21,14 @@ from bench.generator import Generator
 from bench.job_process import JobRun, worker_of
 from bench.process import running
 from bench.results import say, show, write
-from bench.topics import create_topic, delete_topic
+from bench.topics import PARTITIONS, create_topic, delete_topic
 from bench.visible import Visible
 
 RATE = 2000  # records per second, of the stream that a moment interrupts
 SETTLED_SECONDS = 3.0
-WATCHED_SECONDS = 12.0  # behind a worker's start: it joins within two, and takes its partitions over
 STREAM_SECONDS = 120.0
 WAIT_SECONDS = 60.0
+ASK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,10 @@ def start(servers: str, number: int) -> list[Moment]:
         job = JobRun(servers, source, target)
         for what in ("eos run, a new group", "eos run, again"):
             began = time.monotonic()
-            process = job.start("--until-caught-up")
-            code = process.wait(WAIT_SECONDS)
-            moments.append(Moment(what, number, time.monotonic() - began, exact=code == 0))
+            with job.running("--until-caught-up") as process:
+                code = process.wait(WAIT_SECONDS)
+                seconds = time.monotonic() - began
+            moments.append(Moment(what, number, seconds, exact=code == 0))
         for name in ("eos", "b"):
             arguments = Arguments(
                 bootstrap=servers,
@@ -121,15 +123,15 @@ def join(servers: str, number: int) -> list[Moment]:
         output.for_seconds(SETTLED_SECONDS)
         before = set(_owners(servers, job.target).values())
         joining = time.monotonic()
-        with job.running(ordinal=1):
-            output.for_seconds(WATCHED_SECONDS)
-            owners = _owners(servers, job.target)
+        with job.running(ordinal=1), ThreadPoolExecutor(1) as asking:  # while this thread reads on
+            settled = asking.submit(_two_owners, servers, job.target)
+            output.until(lambda _: settled.done())
+            output.for_seconds(SETTLED_SECONDS)
+            owners = settled.result()
             exact = _drained(servers, job, generator, output)
     silences = {p: output.longest_silence(p, joining) for p in owners}
     moved = [silence for p, silence in silences.items() if owners[p] not in before]
     stayed = [silence for p, silence in silences.items() if owners[p] in before]
-    assert moved, f"nothing moved: {owners}"
-    assert stayed, f"everything moved: {owners}"
     return [
         Moment("silence of a partition that moves, the longest", number, max(moved), exact),
         Moment("silence of a partition that stays, the longest", number, max(stayed), exact),
@@ -166,6 +168,17 @@ def _stream(servers: str, name: str) -> Iterator[tuple[JobRun, Generator, Visibl
         finally:
             generator.stop()
             output.close()
+
+
+def _two_owners(servers: str, group: str) -> Mapping[int, str]:
+    """The members that have the partitions, once there are two."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(owners := _owners(servers, group)) < PARTITIONS or len(set(owners.values())) == 1:
+        if time.monotonic() > deadline:
+            msg = f"no second worker has a partition after {WAIT_SECONDS} s: {owners}"
+            raise TimeoutError(msg)
+        time.sleep(ASK_SECONDS)
+    return owners
 
 
 def _owners(servers: str, group: str) -> Mapping[int, str]:
