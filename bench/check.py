@@ -7,11 +7,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is documented, the package only lacks __all__
+    AdminClient,
+    OffsetSpec,
+)
 
 READ_AT_ONCE = 20_000
 CALL_TIMEOUT_SECONDS = 30.0
 DEADLINE_SECONDS = 300.0
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def read_output(bootstrap: str, topic: str) -> Output:
             partition = message.partition() or 0
             records[partition] += 1
             key_sums[partition] += int.from_bytes(message.key() or b"")
-    ends = _settled_ends(bootstrap, topic, partitions, consumer)
+    ends = _settled_ends(bootstrap, topic, partitions)
     consumer.close()
     markers = max(end - records[partition] for partition, end in enumerate(ends))
     return Output(tuple(zip(records, key_sums, strict=True)), appended, markers)
@@ -123,19 +128,20 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     return len(consumer.list_topics(topic, CALL_TIMEOUT_SECONDS).topics[topic].partitions)
 
 
-def _settled_ends(bootstrap: str, topic: str, partitions: range, read_committed: Consumer) -> list[int]:
+def _settled_ends(bootstrap: str, topic: str, partitions: range) -> list[int]:
     # The end that a read_committed consumer meets is the last stable offset: with a transaction left
     # open it is not the end of the log, and the count above would be of a part.
-    settings = {"bootstrap.servers": bootstrap, "group.id": "any", "isolation.level": "read_uncommitted"}
-    uncommitted = Consumer(settings)
-    ends = []
-    for partition in partitions:
-        where = TopicPartition(topic, partition)
-        last_stable = read_committed.get_watermark_offsets(where, CALL_TIMEOUT_SECONDS)[1]
-        high_watermark = uncommitted.get_watermark_offsets(where, CALL_TIMEOUT_SECONDS)[1]
-        if last_stable != high_watermark:
-            msg = f"{topic}[{partition}]: a transaction was left open ({last_stable} < {high_watermark})"
-            raise TimeoutError(msg)
-        ends.append(high_watermark)
-    uncommitted.close()
-    return ends
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    asked = {TopicPartition(topic, partition): _LATEST for partition in partitions}
+
+    def ends(level: IsolationLevel) -> list[int]:
+        found = admin.list_offsets(asked, isolation_level=level, request_timeout=CALL_TIMEOUT_SECONDS)
+        return [found[where].result(CALL_TIMEOUT_SECONDS).offset for where in asked]
+
+    last_stable = ends(IsolationLevel.READ_COMMITTED)
+    high_watermarks = ends(IsolationLevel.READ_UNCOMMITTED)
+    # A question that timed out is answered by -1001, without an error.
+    if last_stable != high_watermarks or min(high_watermarks) < 0:
+        msg = f"{topic}: a transaction was left open, or no answer ({last_stable} < {high_watermarks})"
+        raise TimeoutError(msg)
+    return high_watermarks
