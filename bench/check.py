@@ -16,6 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is docum
 READ_AT_ONCE = 20_000
 CALL_TIMEOUT_SECONDS = 30.0
 DEADLINE_SECONDS = 300.0
+SETTLING_SECONDS = 30.0
+SETTLING_PAUSE_SECONDS = 0.1
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
@@ -83,6 +85,7 @@ def read_output(bootstrap: str, topic: str) -> Output:
         }
     )
     partitions = range(_partitions(consumer, topic))
+    ends = _settled_ends(bootstrap, topic, partitions)
     # From the beginning, without asking for the group's offsets: a fresh broker may answer NOT_COORDINATOR.
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     records, key_sums = [0] * len(partitions), [0] * len(partitions)
@@ -102,7 +105,6 @@ def read_output(bootstrap: str, topic: str) -> Output:
             partition = message.partition() or 0
             records[partition] += 1
             key_sums[partition] += int.from_bytes(message.key() or b"")
-    ends = _settled_ends(bootstrap, topic, partitions)
     consumer.close()
     markers = max(end - records[partition] for partition, end in enumerate(ends))
     return Output(tuple(zip(records, key_sums, strict=True)), appended, markers)
@@ -138,10 +140,19 @@ def _settled_ends(bootstrap: str, topic: str, partitions: range) -> list[int]:
         found = admin.list_offsets(asked, isolation_level=level, request_timeout=CALL_TIMEOUT_SECONDS)
         return [found[where].result(CALL_TIMEOUT_SECONDS).offset for where in asked]
 
-    last_stable = ends(IsolationLevel.READ_COMMITTED)
-    high_watermarks = ends(IsolationLevel.READ_UNCOMMITTED)
-    # A question that timed out is answered by -1001, without an error.
-    if last_stable != high_watermarks or min(high_watermarks) < 0:
-        msg = f"{topic}: a transaction was left open, or no answer ({last_stable} < {high_watermarks})"
+    deadline = time.monotonic() + SETTLING_SECONDS
+    while (last_stable := ends(IsolationLevel.READ_COMMITTED)) != (
+        high := ends(IsolationLevel.READ_UNCOMMITTED)
+    ):
+        # A commit is answered before its markers are written: those of 500 partitions take a while.
+        if time.monotonic() > deadline:
+            behind = [
+                n for n, (stable, end) in enumerate(zip(last_stable, high, strict=True)) if stable != end
+            ]
+            msg = f"{topic}: a transaction was left open in {len(behind)} partitions, such as {behind[0]}"
+            raise TimeoutError(msg)
+        time.sleep(SETTLING_PAUSE_SECONDS)
+    if min(high) < 0:  # so a question that timed out is answered, without an error
+        msg = f"{topic}: the ends of its partitions were not told in time"
         raise TimeoutError(msg)
-    return high_watermarks
+    return high
