@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow release-check prove bench check lint types arch wheel images up down lock audit licences clean
+.PHONY: help venv demo test test-slow release-check prove bench bench-peers check lint types arch wheel images up down lock audit licences clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -40,7 +40,17 @@ bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka and Spark's 
 	@$(BIN)/python -m bench copy; \
 	$(BIN)/python -m bench latency --transaction-ms 100; \
 	$(BIN)/python -m bench latency --transaction-ms 10; \
+	$(BIN)/python -m bench copy --partitions 500 --contenders b,eos; \
+	$(BIN)/python -m bench copy --value-bytes 10000 --records 100000 --contenders b,eos,eos-record; \
+	$(BIN)/python -m bench start; \
+	$(BIN)/python -m bench takeover; \
+	$(BIN)/python -m bench join; \
 	$(BIN)/python -m bench spark
+
+# Their jars and Python environments are fetched once, into .eos; nothing of them enters the lock.
+bench-peers: $(INSTALLED) ## eos beside Kafka Streams, the Java client, aiokafka and Quix Streams (15 minutes; PEERS=java,quix, ROUNDS=5, RECORDS=200000)
+	@$(BIN)/python -m bench peers $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(RECORDS),--records $(RECORDS))
 
 check: lint types arch ## what needs no broker: lint, types, arch
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from bench import copying, latency
+from bench import copying, latency, moments, peering
 from bench.contenders import CONTENDERS
+from bench.copying import Workload
+from bench.peers.listed import PEERS
+from bench.topics import PARTITIONS, VALUE_BYTES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a benchmark; 0 if every output was exact and every target was met, else 1."""
+    given = _parser().parse_args(arguments)
+    good: bool = given.run(given)
+    return 0 if good else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Copy records in transactions: what it costs."
     )
@@ -21,50 +30,87 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--bootstrap", help="a running broker (default: one is started)")
     shared.add_argument("--rounds", type=_positive, default=3)
-    shared.add_argument("--transaction-ms", type=_positive, default=100)
-    shared.add_argument(
+
+    transactions = argparse.ArgumentParser(add_help=False, parents=[shared])
+    transactions.add_argument("--transaction-ms", type=_positive, default=100)
+
+    chosen = argparse.ArgumentParser(add_help=False, parents=[transactions])
+    chosen.add_argument(
         "--contenders",
-        type=_contenders,
+        type=_names(CONTENDERS),
         default=list(CONTENDERS),
         help=f"of {', '.join(CONTENDERS)} (default: all)",
     )
 
-    copy = commands.add_parser("copy", parents=[shared], help="catch up on a backlog: records per second")
+    copy = commands.add_parser("copy", parents=[chosen], help="catch up on a backlog: records per second")
     copy.add_argument("--records", type=_positive, default=1_000_000)
+    copy.add_argument("--partitions", type=_positive, default=PARTITIONS)
+    copy.add_argument("--value-bytes", type=_positive, default=VALUE_BYTES, help="at least 50")
+    copy.set_defaults(run=_copy)
 
-    delay = commands.add_parser("latency", parents=[shared], help="an even stream: delay from end to end")
+    delay = commands.add_parser("latency", parents=[chosen], help="an even stream: delay from end to end")
     delay.add_argument("--rate", type=_positive, default=2000, help="records per second")
     delay.add_argument("--seconds", type=float, default=20.0, help="measured time per contender and round")
+    delay.set_defaults(run=_latency)
 
-    batches = commands.add_parser("spark", help="Spark's writers over one plan: records per second")
-    batches.add_argument("--bootstrap", help="a running broker (default: one is started)")
-    batches.add_argument("--rounds", type=_positive, default=3)
+    for name, (what, _) in moments.MOMENTS.items():
+        moment = commands.add_parser(name, parents=[shared], help=f"{what}: seconds")
+        moment.set_defaults(run=_moment)
+
+    peers = commands.add_parser(
+        "peers", parents=[transactions], help="eos beside others who copy exactly once"
+    )
+    peers.add_argument(
+        "--peers", type=_names(PEERS), default=list(PEERS), help=f"of {', '.join(PEERS)} (default: all)"
+    )
+    peers.add_argument("--records", type=_positive, default=1_000_000)
+    peers.add_argument("--warm-records", type=_positive, default=5_000_000, help="of the long run")
+    peers.add_argument("--warm-rounds", type=int, default=1, help="of the long run; 0 leaves it out")
+    peers.set_defaults(run=_peers)
+
+    batches = commands.add_parser(
+        "spark", parents=[shared], help="Spark's writers over one plan: records per second"
+    )
     batches.add_argument("--records", type=_positive, default=2_000_000)
+    batches.set_defaults(run=_spark)
+    return parser
 
-    given = parser.parse_args(arguments)
-    if given.command == "spark":
-        from bench import spark  # not before it is asked for: it needs PySpark
 
-        names = list(spark.CONTENDERS)
-        good = spark.run(names, records=given.records, rounds=given.rounds, bootstrap=given.bootstrap)
-    elif given.command == "copy":
-        good = copying.run(
-            given.contenders,
-            records=given.records,
-            rounds=given.rounds,
-            transaction_ms=given.transaction_ms,
-            bootstrap=given.bootstrap,
-        )
-    else:
-        good = latency.run(
-            given.contenders,
-            rate=given.rate,
-            seconds=given.seconds,
-            rounds=given.rounds,
-            transaction_ms=given.transaction_ms,
-            bootstrap=given.bootstrap,
-        )
-    return 0 if good else 1
+def _copy(given: argparse.Namespace) -> bool:
+    workload = Workload(given.records, given.transaction_ms, given.partitions, given.value_bytes)
+    return copying.run(given.contenders, workload, rounds=given.rounds, bootstrap=given.bootstrap)
+
+
+def _latency(given: argparse.Namespace) -> bool:
+    return latency.run(
+        given.contenders,
+        rate=given.rate,
+        seconds=given.seconds,
+        rounds=given.rounds,
+        transaction_ms=given.transaction_ms,
+        bootstrap=given.bootstrap,
+    )
+
+
+def _moment(given: argparse.Namespace) -> bool:
+    return moments.run(given.command, rounds=given.rounds, bootstrap=given.bootstrap)
+
+
+def _peers(given: argparse.Namespace) -> bool:
+    return peering.run(
+        given.peers,
+        Workload(given.records, given.transaction_ms),
+        rounds=given.rounds,
+        warm=peering.Warm(given.warm_records, given.warm_rounds),
+        bootstrap=given.bootstrap,
+    )
+
+
+def _spark(given: argparse.Namespace) -> bool:
+    from bench import spark  # not before it is asked for: it needs PySpark
+
+    names = list(spark.CONTENDERS)
+    return spark.run(names, records=given.records, rounds=given.rounds, bootstrap=given.bootstrap)
 
 
 def _positive(text: str) -> int:
@@ -75,12 +121,15 @@ def _positive(text: str) -> int:
     return number
 
 
-def _contenders(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in CONTENDERS]:
-        msg = f"{', '.join(unknown)}: known are {', '.join(CONTENDERS)}"
-        raise argparse.ArgumentTypeError(msg)
-    return names
+def _names(known: Iterable[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
+            msg = f"{', '.join(unknown)}: known are {', '.join(known)}"
+            raise argparse.ArgumentTypeError(msg)
+        return names
+
+    return parse
 
 
 if __name__ == "__main__":

@@ -54,15 +54,13 @@ class Report:
 
     Attributes:
         seconds: wall time from `Meter`'s start to its end.
-        cpu_seconds: user and system time of the process and its ended children, imports included.
-        startup_cpu_seconds: the part of it before the work began (interpreter, imports).
+        startup_cpu_seconds: user and system time before the work began (interpreter, imports; the virtual machine).
         peak_rss_bytes: the largest resident size of this process.
         commits: transactions committed, or offset commits where there are no transactions.
         commit_seconds: time inside sending offsets and committing, all commits together; None if unknown.
     """
 
     seconds: float
-    cpu_seconds: float
     startup_cpu_seconds: float
     peak_rss_bytes: int
     commits: int
@@ -83,13 +81,13 @@ class Meter:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._startup_cpu = _cpu_seconds()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._startup_cpu = usage.ru_utime + usage.ru_stime
 
     def report(self, *, commits: int, commit_seconds: float | None) -> None:
-        """Print the one line of JSON that the harness waits for. Join child processes before."""
+        """Print the one line of JSON that the harness waits for."""
         report = Report(
             seconds=time.monotonic() - self._began,
-            cpu_seconds=_cpu_seconds(),
             startup_cpu_seconds=self._startup_cpu,
             peak_rss_bytes=_peak_rss_bytes(),
             commits=commits,
@@ -97,11 +95,6 @@ class Meter:
         )
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
         sys.stdout.flush()
-
-
-def _cpu_seconds() -> float:
-    usages = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _peak_rss_bytes() -> int:

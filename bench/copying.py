@@ -4,36 +4,63 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 
 from bench.broker import broker
 from bench.check import Output, committed_records, read_loaded, read_output
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, REFERENCES, Contender
 from bench.process import running
-from bench.results import Row, say, show, write
-from bench.topics import create_topic, delete_topic, load
+from bench.progress import progress
+from bench.results import Row, say, show, spread, write
+from bench.topics import PARTITIONS, VALUE_BYTES, create_topic, delete_topic, load
 
 WARM_UP = CONTENDERS["b"]
-SLOWEST_RATE = 10_000  # records per second: below it a contender is taken to hang
+SLOWEST_RATE = 4_000  # records per second: below it a contender is taken to hang
 SLACK_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
+class Workload:
+    """What is copied, and how."""
+
+    records: int
+    transaction_ms: int
+    partitions: int = PARTITIONS
+    value_bytes: int = VALUE_BYTES
+
+    def __str__(self) -> str:
+        return (
+            f"{self.records:,} records of {self.value_bytes:,} bytes, {self.partitions} partitions, "
+            f"transactions of {self.transaction_ms} ms"
+        )
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """One contender in one round. Rates in records per second, sizes in bytes."""
+    """One contender in one round. Rates in records per second, sizes in bytes.
+
+    Attributes:
+        warm_rate: the rate of all but the first fifth.
+        start_seconds: from the process's start to the first append.
+        markers: per partition, how many transactions the log shows.
+    """
 
     contender: str
     round: int
     rate: float
+    warm_rate: float
     records: int
     exact: bool
     seconds: float
+    start_seconds: float
     cpu_seconds: float
     startup_cpu_seconds: float
     commits: int
     commit_ms: float | None
+    markers: int
     peak_rss: int
     rss_at_20_percent: int
     rss_at_100_percent: int
@@ -44,53 +71,75 @@ class Outcome:
         return (self.cpu_seconds - self.startup_cpu_seconds) / self.records * 1e6
 
 
-def run(
-    names: Sequence[str], *, records: int, rounds: int, transaction_ms: int, bootstrap: str | None
-) -> bool:
+def run(names: Sequence[str], workload: Workload, *, rounds: int, bootstrap: str | None) -> bool:
     """Run the benchmark and print its table; True if every output was exact and every target was met."""
     contenders = [CONTENDERS[name] for name in names]
     outcomes: list[Outcome] = []
-    with broker(bootstrap) as servers:
-        topic = f"bench-input-{time.time_ns()}"
-        create_topic(servers, topic)
-        try:
-            say(f"loading {records:,} records")
-            load(servers, topic, records)
-            bench = _Bench(servers, topic, read_loaded(servers, topic, records), transaction_ms)
-            say("warming up")
-            bench.measure(WARM_UP, 0)  # the broker's compiler and the page cache; not counted
-            for number in range(1, rounds + 1):
-                # Each round starts with another contender, so that none always follows the same one.
-                shift = (number - 1) % len(contenders)
-                for contender in contenders[shift:] + contenders[:shift]:
-                    outcome = bench.measure(contender, number)
-                    outcomes.append(outcome)
-                    say(
-                        f"round {number}/{rounds} {contender.name:>12}: {outcome.rate / 1000:7.0f} k/s"
-                        f"{'' if outcome.exact else '  NOT EXACT'}"
-                    )
-        finally:
-            delete_topic(servers, topic)
-    title = f"copy: {records:,} records of 100 bytes, {rounds} rounds, transactions of {transaction_ms} ms"
+    with (
+        broker(bootstrap) as servers,
+        loaded(servers, workload) as bench,
+        progress(1 + rounds * len(contenders)) as step,
+    ):
+        step("warming up")
+        bench.measure(WARM_UP, 0)  # the broker's compiler and the page cache; not counted
+        for number, contender in interleaved(contenders, rounds):
+            step(f"round {number}/{rounds} {contender.name}")
+            outcomes.append(bench.measure(contender, number))
+            say(f"round {number}/{rounds} {line_of(outcomes[-1])}")
     rows = [_row(contender, outcomes) for contender in contenders]
-    show(title, rows, [contender.what for contender in contenders])
+    show(f"copy: {workload}, {rounds} rounds", rows, [contender.what for contender in contenders])
     verdicts = [verdict for contender in contenders for verdict in _verdicts(contender, outcomes)]
     for text, _ in verdicts:
         say(text)
-    write("copy", {"records": records, "transaction_ms": transaction_ms}, outcomes)
+    write("copy", asdict(workload), outcomes)
     return all(outcome.exact for outcome in outcomes) and all(met for _, met in verdicts)
 
 
-class _Bench:
-    def __init__(self, bootstrap: str, topic: str, loaded: Output, transaction_ms: int) -> None:
+def interleaved(contenders: Sequence[Contender], rounds: int) -> Iterator[tuple[int, Contender]]:
+    """Every contender once in every round. Each begins with another, so that none always follows the same one."""
+    for number in range(1, rounds + 1):
+        shift = (number - 1) % len(contenders)
+        for contender in (*contenders[shift:], *contenders[:shift]):
+            yield number, contender
+
+
+def line_of(outcome: Outcome) -> str:
+    """An outcome in one line."""
+    return f"{outcome.contender:>15}: {outcome.rate / 1000:7.0f} k/s{'' if outcome.exact else '  NOT EXACT'}"
+
+
+@contextmanager
+def loaded(bootstrap: str, workload: Workload) -> Iterator[CopyBench]:
+    """Load an input topic, which is removed at the block's end."""
+    topic = f"bench-input-{time.time_ns()}"
+    create_topic(bootstrap, topic, workload.partitions)
+    try:
+        say(f"loading {workload.records:,} records")
+        load(bootstrap, topic, workload.records, workload.value_bytes)
+        yield CopyBench(bootstrap, topic, read_loaded(bootstrap, topic, workload.records), workload)
+    finally:
+        delete_topic(bootstrap, topic)
+
+
+class CopyBench:
+    """A loaded input, and contenders that copy it, each to an output and under a group of its own."""
+
+    def __init__(self, bootstrap: str, topic: str, loaded: Output, workload: Workload) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._loaded = loaded
-        self._transaction_ms = transaction_ms
+        self._workload = workload
 
     def measure(self, contender: Contender, number: int) -> Outcome:
+        """Run a contender until it has caught up, and read what it left behind.
+
+        Raises:
+            RuntimeError: it ended with an error.
+            subprocess.TimeoutExpired: it did not end.
+            TimeoutError: it left a transaction open.
+        """
         name = f"bench-{contender.name}-{number}-{time.time_ns()}"
-        create_topic(self._bootstrap, name)
+        create_topic(self._bootstrap, name, self._workload.partitions)
         try:
             return self._measure(contender, number, name)
         finally:
@@ -102,7 +151,7 @@ class _Bench:
             input=self._topic,
             output=name,
             group=name,
-            transaction_ms=self._transaction_ms,
+            transaction_ms=self._workload.transaction_ms,
             until_caught_up=True,
         )
         with running(contender, arguments) as process:
@@ -117,14 +166,17 @@ class _Bench:
             contender=contender.name,
             round=number,
             rate=output.records_per_second,
+            warm_rate=output.rate_behind(0.2),
             records=output.records,
             # Partition by partition: a contender that places keys otherwise than the loader is none to compare with.
             exact=(output.shares, committed) == (self._loaded.shares, self._loaded.records),
             seconds=report.seconds,
-            cpu_seconds=report.cpu_seconds,
+            start_seconds=(output.first_append_ms - process.started_ms) / 1000,
+            cpu_seconds=process.cpu_seconds,
             startup_cpu_seconds=report.startup_cpu_seconds,
             commits=report.commits,
             commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
+            markers=output.markers,
             peak_rss=max(report.peak_rss_bytes, *(size for _, size in process.samples)),
             rss_at_20_percent=process.rss_bytes_at(output.first_append_ms + 0.2 * length_ms),
             rss_at_100_percent=process.rss_bytes_at(output.last_append_ms),
@@ -140,8 +192,7 @@ def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
         "k records/s (min med max)": f"{min(rates):.0f} {statistics.median(rates):.0f} {max(rates):.0f}",
     }
     for reference in REFERENCES:
-        ratios = _ratios(outcomes, contender.name, reference, "rate")
-        row[f"/{reference}"] = _spread(ratios)
+        row[f"/{reference}"] = spread(ratios(outcomes, contender.name, reference, "rate"))
     row["CPU s/M"] = f"{statistics.median(outcome.cpu_per_million for outcome in own):.2f}"
     row["start CPU s"] = f"{statistics.median(outcome.startup_cpu_seconds for outcome in own):.2f}"
     row["peak MB"] = f"{max(outcome.peak_rss for outcome in own) / MEBIBYTE:.0f}"
@@ -162,16 +213,17 @@ def _verdicts(contender: Contender, outcomes: Sequence[Outcome]) -> list[tuple[s
         ("cpu_per_million", -1, contender.cpu_targets),
     ):
         for reference, target in targets.items():
-            ratios = _ratios(outcomes, contender.name, reference, field)
-            if ratios:
-                met = sign * statistics.median(ratios) >= sign * target
-                what = f"{contender.name} {'rate' if sign > 0 else 'CPU'} / {reference}: {_spread(ratios)}"
+            if found_ratios := ratios(outcomes, contender.name, reference, field):
+                met = sign * statistics.median(found_ratios) >= sign * target
+                what = (
+                    f"{contender.name} {'rate' if sign > 0 else 'CPU'} / {reference}: {spread(found_ratios)}"
+                )
                 aim = f"{'at least' if sign > 0 else 'at most'} {target}"
                 found.append((f"{'met   ' if met else 'MISSED'}  {what}, aim {aim}", met))
     return found
 
 
-def _ratios(outcomes: Sequence[Outcome], name: str, reference: str, field: str) -> list[float]:
+def ratios(outcomes: Sequence[Outcome], name: str, reference: str, field: str) -> list[float]:
     """One ratio per round: figures of different rounds are not compared, the machine may have changed."""
 
     def by_round(contender: str) -> Mapping[int, float]:
@@ -179,9 +231,3 @@ def _ratios(outcomes: Sequence[Outcome], name: str, reference: str, field: str) 
 
     own, other = by_round(name), by_round(reference)
     return [own[number] / other[number] for number in own if number in other]
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return "-"
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.broker import broker
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, Contender
+from bench.generator import Generator
 from bench.process import running
 from bench.results import Row, say, show, write
-from bench.topics import PARTITIONER, PARTITIONS, create_topic, delete_topic, key, value
+from bench.topics import PARTITIONS, create_topic, delete_topic
 
-TICK_SECONDS = 0.002
 WARM_UP = CONTENDERS["b"]
 WARM_UP_SECONDS = 4.0  # of every run: the contender starts; not counted
 DRAIN_SECONDS = 10.0
-CALL_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class Outcome:
     commits: int
     commit_ms: float | None
     cpu_seconds: float
+    cpu_share: float
     peak_rss: int
 
 
@@ -96,7 +95,7 @@ def _measure(
         transaction_ms=transaction_ms,
         until_caught_up=False,
     )
-    generator = _Generator(bootstrap, source, rate, WARM_UP_SECONDS + seconds)
+    generator = Generator(bootstrap, source, rate, WARM_UP_SECONDS + seconds)
     try:
         with running(contender, arguments) as process:
             generator.start()
@@ -123,51 +122,13 @@ def _measure(
         max_ms=counted[-1],
         commits=report.commits,
         commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
-        cpu_seconds=report.cpu_seconds - report.startup_cpu_seconds,
+        cpu_seconds=process.cpu_seconds - report.startup_cpu_seconds,
+        cpu_share=(process.cpu_seconds - report.startup_cpu_seconds) / report.seconds,
         peak_rss=max(report.peak_rss_bytes, *(size for _, size in process.samples)),
     )
 
 
-class _Generator:
-    """Writes records at an even rate, each with the monotonic clock (nanoseconds) as its amount."""
-
-    def __init__(self, bootstrap: str, topic: str, rate: int, seconds: float) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 0, "partitioner": PARTITIONER}
-        )
-        self._topic = topic
-        self._rate = rate
-        self._total = int(rate * seconds)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def done(self) -> bool:
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(CALL_TIMEOUT_SECONDS)
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        while self.sent < self._total and not self._stopped.is_set():
-            due = min(int((time.monotonic() - began) * self._rate), self._total)
-            for number in range(self.sent, due):
-                stamped = value(number, time.monotonic_ns())
-                self._producer.produce(self._topic, stamped, key(number))
-            self.sent = due
-            self._producer.poll(0)
-            time.sleep(TICK_SECONDS)
-        self._producer.flush(CALL_TIMEOUT_SECONDS)
-
-
-def _read(bootstrap: str, topic: str, generator: _Generator) -> tuple[dict[int, float], int]:
+def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, float], int]:
     """Read until every record has come or the drain time is over: delay by number, and how many came twice."""
     consumer = Consumer(
         {
@@ -210,6 +171,7 @@ def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
     row["commits"] = f"{statistics.median(outcome.commits for outcome in own):.0f}"
     row["ms/commit"] = f"{statistics.median(commit_ms):.1f}" if commit_ms else "-"
     row["CPU s"] = f"{statistics.median(outcome.cpu_seconds for outcome in own):.2f}"
+    row["% of a core"] = f"{statistics.median(outcome.cpu_share for outcome in own) * 100:.1f}"
     row["peak MB"] = f"{max(outcome.peak_rss for outcome in own) / MEBIBYTE:.0f}"
     row["missing, doubled"] = f"{sum(o.missing for o in own)}, {sum(o.doubled for o in own)}"
     return row

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,15 +25,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Running:
-    """A contender at work. ``report`` is there once the block of `running` has ended.
+    """A contender at work. ``report`` and ``cpu_seconds`` are there once the block of `running` has ended.
 
     Attributes:
+        started_ms: milliseconds since the epoch.
         samples: (milliseconds since the epoch, resident bytes of the process and all its children).
+        cpu_seconds: user and system time of the process and its ended children, from outside.
     """
 
     process: subprocess.Popen[str]
+    started_ms: int
     samples: list[tuple[int, int]] = field(default_factory=list)
     report: Report | None = None
+    cpu_seconds: float = 0.0
 
     def rss_bytes_at(self, moment_ms: float) -> int:
         """The resident size at the sample nearest to a moment; 0 if none was taken."""
@@ -56,21 +60,22 @@ def running(contender: Contender, arguments: Arguments) -> Iterator[Running]:
     Raises:
         RuntimeError: it ended with an error; its last words are in the message.
     """
-    command = [sys.executable, "-m", f"bench.contenders.{contender.module}", *arguments.command_line()]
+    command = [*contender.command, *arguments.command_line()]
+    cpu_before = _cpu_seconds_of_children()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, text=True)
-        run = Running(process)
+        run = Running(process, time.time_ns() // 1_000_000)
         watch = threading.Thread(target=_watch, args=(run,), daemon=True)
         watch.start()
         try:
             yield run
         except BaseException as error:
-            _end(process)
+            end(process)
             err.seek(0)
             error.add_note(f"contender {contender.name} said:\n{err.read()[-2000:]}")
             raise
         finally:
-            _end(process)
+            end(process)
             watch.join(GRACE_SECONDS)
         out.seek(0)
         err.seek(0)
@@ -78,9 +83,17 @@ def running(contender: Contender, arguments: Arguments) -> Iterator[Running]:
             msg = f"contender {contender.name} ended with {process.returncode}:\n{err.read()[-2000:]}"
             raise RuntimeError(msg)
         run.report = Report.parse(out.read())
+        run.cpu_seconds = _cpu_seconds_of_children() - cpu_before
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _cpu_seconds_of_children() -> float:
+    # Of those that were waited for. The broker is not while contenders run, so a difference is one contender's.
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process in order, or kill it."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,19 +27,26 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def show(title: str, rows: Sequence[Row], notes: Sequence[str]) -> None:
-    """Print rows as a table in plain text, and what each row's first cell stands for."""
+def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
+    """Print rows as a table in plain text, and, if it is given, what each row's first cell stands for."""
     columns = list(rows[0])
     widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
     say(f"\n{title}")
     say("  ".join(column.ljust(widths[column]) for column in columns))
     for row in rows:
         say("  ".join(row[column].ljust(widths[column]) for column in columns))
-    for row, note in zip(rows, notes, strict=True):
+    for row, note in zip(rows, notes, strict=bool(notes)):
         say(f"  {row[columns[0]]}: {note}")
 
 
-def write(name: str, settings: Mapping[str, object], outcomes: Sequence[DataclassInstance]) -> None:
+def spread(ratios: Sequence[float]) -> str:
+    """The middle one, and how far they lie apart."""
+    if not ratios:
+        return "-"
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
+
+
+def write(name: str, settings: Mapping[str, object], outcomes: Sequence[DataclassInstance]) -> Path:
     """Keep every outcome, and what it was measured with, in a file named after the moment."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"
@@ -55,3 +63,4 @@ def write(name: str, settings: Mapping[str, object], outcomes: Sequence[Dataclas
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
     say(f"written to {path}")
+    return path

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from bench.broker import broker
 from bench.check import Output, committed_records, read_loaded, read_output
-from bench.results import Row, say, show, write
+from bench.results import Row, say, show, spread, write
 from bench.topics import PARTITIONS, create_topic, delete_topic, load
 from eos import Settings
 from eos.local.connector import provide_connector
@@ -206,7 +206,7 @@ def run(names: Sequence[str], *, records: int, rounds: int, bootstrap: str | Non
     met = True
     if ratios := _ratios("partition", REFERENCE, outcomes):
         met = statistics.median(ratios) >= AIM
-        say(f"{'met   ' if met else 'MISSED'}  partition / sink: {_spread(ratios)}, aim at least {AIM}")
+        say(f"{'met   ' if met else 'MISSED'}  partition / sink: {spread(ratios)}, aim at least {AIM}")
     write("spark", {"records": records, "cores": CORES}, outcomes)
     return met and all(outcome.exact for outcome in outcomes)
 
@@ -265,7 +265,7 @@ def _row(contender: SparkContender, outcomes: Sequence[SparkOutcome]) -> Row:
         "k records/s (min med max)": f"{min(rates):.0f} {statistics.median(rates):.0f} {max(rates):.0f}",
         "k/s per core": f"{statistics.median(rates) / CORES:.0f}",
         "us/record": f"{1000 / statistics.median(rates):.2f}",
-        "against": f"{contender.reference} {_spread(ratios)}" if ratios else "-",
+        "against": f"{contender.reference} {spread(ratios)}" if ratios else "-",
         "exact": ("yes" if all(one.exact for one in own) else "NO") if contender.writes else "-",
     }
 
@@ -275,7 +275,3 @@ def _ratios(name: str, reference: str | None, outcomes: Sequence[SparkOutcome]) 
     own = {one.round: one.rate for one in outcomes if one.contender == name}
     other = {one.round: one.rate for one in outcomes if one.contender == reference}
     return [own[number] / other[number] for number in own if number in other]
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"

@@ -12,6 +12,8 @@ PARTITIONS = 4
 VALUE_BYTES = 100
 CALL_TIMEOUT_SECONDS = 60.0
 LOADED_AT_ONCE = 10_000
+LOADED_BYTES = 10 << 20  # at once, whatever the records' size
+QUEUED_BYTES = 256 << 20
 
 # Of everybody who writes by librdkafka: the loader, the generator and the raw loops. eos and Spark's own sink place by
 # it anyway. Who writes keys as the input was loaded gets long runs of records for one partition, and cheaper batches;
@@ -24,7 +26,7 @@ _TAIL = '"}'
 _FIRST_ID = 1_000_000_000  # ten digits from the first to the last: JSON knows no leading zeros
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
     """Make a topic whose record timestamps are the broker's append times."""
     config = {
         "message.timestamp.type": "LogAppendTime",
@@ -32,7 +34,7 @@ def create_topic(bootstrap: str, topic: str) -> None:
         # not in its middle.
         "file.delete.delay.ms": "100",
     }
-    new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config=config)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
     admin = _admin(bootstrap)  # must outlive the call
     admin.create_topics([new])[topic].result(CALL_TIMEOUT_SECONDS)
 
@@ -43,21 +45,23 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_SECONDS)
 
 
-def load(bootstrap: str, topic: str, records: int) -> None:
-    """Write ``records`` records: 8-byte keys 0, 1, 2 …, values of 100 bytes of JSON, keys choosing partitions."""
+def load(bootstrap: str, topic: str, records: int, value_bytes: int = VALUE_BYTES) -> None:
+    """Write ``records`` records: 8-byte keys 0, 1, 2 …, values of JSON, keys choosing partitions."""
+    most = max(2, min(500_000, QUEUED_BYTES // value_bytes))
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "partitioner": PARTITIONER,
             "linger.ms": 20,
-            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.messages": most,
         }
     )
-    for start in range(0, records, LOADED_AT_ONCE):
-        numbers = range(start, min(start + LOADED_AT_ONCE, records))
-        batch = [{"key": key(n), "value": value(n, 10_000 + n % 90_000)} for n in numbers]
-        while len(producer) > 500_000 - LOADED_AT_ONCE:
+    at_once = max(1, min(LOADED_AT_ONCE, LOADED_BYTES // value_bytes))
+    for start in range(0, records, at_once):
+        numbers = range(start, min(start + at_once, records))
+        batch = [{"key": key(n), "value": value(n, 10_000 + n % 90_000, value_bytes)} for n in numbers]
+        while len(producer) > most - at_once:
             producer.poll(0.05)
         queued = producer.produce_batch(topic, batch)
         assert queued == len(batch), f"the client took {queued} of {len(batch)} records"
@@ -70,10 +74,10 @@ def key(number: int) -> bytes:
     return _KEY.pack(number)
 
 
-def value(number: int, amount: int) -> bytes:
-    """A record's value: exactly 100 bytes of JSON."""
+def value(number: int, amount: int, size: int = VALUE_BYTES) -> bytes:
+    """A record's value: exactly ``size`` bytes of JSON."""
     head = _HEAD % (_FIRST_ID + number, amount)
-    return (head + "x" * (VALUE_BYTES - len(head) - len(_TAIL)) + _TAIL).encode()
+    return (head + "x" * (size - len(head) - len(_TAIL)) + _TAIL).encode()
 
 
 def _admin(bootstrap: str) -> AdminClient:

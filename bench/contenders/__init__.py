@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ class Contender:
         what: one line for the table.
         rate_targets: contender -> the least ratio of this one's rate to that one's that we aim at.
         cpu_targets: contender -> the largest ratio of client CPU seconds per record that we aim at.
+        launch: the command that takes the place of this Python and ``module``.
     """
 
     name: str
@@ -23,6 +25,12 @@ class Contender:
     what: str
     rate_targets: Mapping[str, float] = field(default_factory=dict)
     cpu_targets: Mapping[str, float] = field(default_factory=dict)
+    launch: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What starts its process; the arguments follow."""
+        return self.launch or (sys.executable, "-m", f"bench.contenders.{self.module}")
 
 
 CONTENDERS: Mapping[str, Contender] = {
@@ -41,6 +49,11 @@ CONTENDERS: Mapping[str, Contender] = {
         ),
         Contender("eos-record", "eos_record", "eos, function of one record", rate_targets={"b": 0.6}),
         Contender("eos-json", "eos_json", "eos, batch function with the JSON of d", rate_targets={"d": 0.9}),
+        Contender(
+            "eos-json-record",
+            "eos_json_record",
+            "eos, function of one record with the JSON of d",
+        ),
         Contender("eos-2", "eos_workers", "eos, batch function, 2 workers"),
     )
 }

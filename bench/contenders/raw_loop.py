@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -45,12 +45,13 @@ def copy(
     partitions = (
         consumer.list_topics(arguments.input, CALL_TIMEOUT_SECONDS).topics[arguments.input].partitions
     )
+    # Asked before anything is fetched: behind a fetch that waits for records, each answer takes half a second.
+    remaining = _records_in(consumer, arguments.input, partitions) if arguments.until_caught_up else None
     # The group is fresh, so the beginning is where it stands. Asking for its offsets would fail now and then
     # on a fresh broker (NOT_COORDINATOR while the group's log loads), and the consumer would never start.
     consumer.assign(
         [TopicPartition(arguments.input, partition, OFFSET_BEGINNING) for partition in partitions]
     )
-    remaining = _records_in(consumer, arguments.input) if arguments.until_caught_up else None
     commit: _Transactions | _PlainCommits
     commit = (_Transactions if transactional else _PlainCommits)(arguments, consumer)
     producer = commit.producer
@@ -152,12 +153,10 @@ class _StopOnSignal:
         self.asked = True
 
 
-def _records_in(consumer: Consumer, topic: str) -> int:
+def _records_in(consumer: Consumer, topic: str, partitions: Iterable[int]) -> int:
     """The records of an input without control records or compaction: its offsets have no gaps."""
     total = 0
-    for assigned in consumer.assignment():
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, assigned.partition), CALL_TIMEOUT_SECONDS
-        )
+    for partition in partitions:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), CALL_TIMEOUT_SECONDS)
         total += high - low
     return total

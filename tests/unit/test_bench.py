@@ -1,0 +1,223 @@
+"""The benchmark's own arithmetic and words: a wrong figure would be believed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from bench import peering
+from bench.__main__ import main
+from bench.check import Output
+from bench.contender import Arguments, Report
+from bench.contenders import CONTENDERS, Contender
+from bench.copying import Outcome, Workload, interleaved, ratios
+from bench.peering import _show
+from bench.peers import environments, listed
+from bench.plot import plot
+from bench.process import running
+from bench.topics import value
+from bench.visible import Seen, Visible
+from eos.errors import ConfigError
+
+ARGUMENTS = Arguments("here:9092", "in", "out", "group", 100, until_caught_up=True)
+REPORT = Report(seconds=1.0, startup_cpu_seconds=0.0, peak_rss_bytes=0, commits=1, commit_seconds=None)
+
+
+def outcome(
+    contender: str = "eos", number: int = 1, rate: float = 100_000.0, *, exact: bool = True
+) -> Outcome:
+    return Outcome(
+        contender=contender,
+        round=number,
+        rate=rate,
+        warm_rate=2 * rate,
+        records=1_000_000,
+        exact=exact,
+        seconds=10.0,
+        start_seconds=1.25,
+        cpu_seconds=12.0,
+        startup_cpu_seconds=2.0,
+        commits=10,
+        commit_ms=None,
+        markers=11,
+        peak_rss=1 << 20,
+        rss_at_20_percent=0,
+        rss_at_100_percent=0,
+    )
+
+
+class TestRates:
+    """Of the broker's times of appending."""
+
+    def test_the_rate_is_of_all_records_between_first_and_last_append(self) -> None:
+        assert Output(((100, 0),), {1_000: 10, 1_500: 40, 2_000: 50}, 1).records_per_second == 100
+
+    def test_the_rate_behind_a_share_leaves_out_what_was_there_by_then(self) -> None:
+        output = Output(((100, 0),), {1_000: 10, 3_000: 10, 3_500: 40, 4_000: 40}, 1)
+        assert output.rate_behind(0.2) == 80
+        assert output.records_per_second == pytest.approx(100 / 3)
+
+    def test_an_empty_output_has_no_rate(self) -> None:
+        assert Output(((0, 0),), {}, 0).records_per_second == 0
+
+    def test_the_cpu_of_a_start_does_not_count(self) -> None:
+        assert outcome().cpu_per_million == 10
+
+    def test_ratios_are_within_a_round(self) -> None:
+        outcomes = [outcome("b", 1, 10), outcome("eos", 1, 20), outcome("b", 2, 100), outcome("eos", 2, 300)]
+        assert ratios(outcomes, "eos", "b", "rate") == [2, 3]
+
+
+class TestRounds:
+    def test_each_contender_comes_once_in_each_round_and_each_begins_one(self) -> None:
+        three = [Contender(name, "", "") for name in "xyz"]
+        order = [(number, one.name) for number, one in interleaved(three, 3)]
+        assert order == [
+            (1, "x"),
+            (1, "y"),
+            (1, "z"),
+            (2, "y"),
+            (2, "z"),
+            (2, "x"),
+            (3, "z"),
+            (3, "x"),
+            (3, "y"),
+        ]
+
+
+class TestProcesses:
+    def test_the_cpu_of_a_contender_is_seen_from_outside(self) -> None:
+        burn = f"import time\nwhile time.process_time() < 0.5: pass\nprint('''{json.dumps(vars(REPORT))}''')"
+        contender = Contender("burner", "", "", launch=(sys.executable, "-c", burn))
+        subprocess.run([sys.executable, "-c", "pass"], check=True)  # of another child
+        with running(contender, ARGUMENTS) as process:
+            process.wait(60)
+        assert process.report == REPORT
+        assert 0.5 <= process.cpu_seconds < 5
+
+    def test_a_contender_that_fails_says_its_last_words(self) -> None:
+        contender = Contender(
+            "failing", "", "", launch=(sys.executable, "-c", "raise SystemExit('no broker')")
+        )
+        with (
+            pytest.raises(RuntimeError, match="failing ended with 1:\nno broker"),
+            running(contender, ARGUMENTS),
+        ):
+            time.sleep(1)
+
+    def test_a_contender_of_ours_runs_in_this_python(self) -> None:
+        assert CONTENDERS["eos"].command == (sys.executable, "-m", "bench.contenders.eos_batch")
+
+
+class TestSilence:
+    def seen(self, *moments: tuple[int, float]) -> Visible:
+        visible = Visible.__new__(Visible)
+        visible.seen = [Seen(partition, 0, at) for partition, at in moments]
+        return visible
+
+    def test_it_is_the_longest_gap_of_that_partition_and_begins_before_the_moment(self) -> None:
+        visible = self.seen((0, 1.0), (0, 5.0), (0, 5.5), (1, 5.2), (0, 8.0), (0, 8.1))
+        assert visible.longest_silence(0, since=5.2) == 3.0 - 0.5
+        assert visible.longest_silence(0, since=0.0) == 4.0
+
+    def test_a_partition_that_was_not_seen_again_is_not_silent(self) -> None:
+        assert self.seen((0, 1.0)).longest_silence(0, since=2.0) == 0.0
+
+
+class TestPeers:
+    def test_one_that_cannot_be_had_is_left_out_with_its_reason(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def missing() -> tuple[str, ...]:
+            raise ConfigError("no Java found.\nFix: install one")
+
+        known = {
+            "streams": listed.Peer("streams", "Streams", missing),
+            "quix": listed.Peer("quix", "Quix", lambda: ("python", "-m", "quix")),
+        }
+        monkeypatch.setattr(listed, "PEERS", known)
+        ready, left_out = listed.make_ready(["streams", "quix"])
+        assert [one.command for one in ready] == [("python", "-m", "quix")]
+        assert left_out == {"streams": "no Java found. Fix: install one"}
+
+    def test_it_stands_in_the_table_with_the_reason(self, capsys: pytest.CaptureFixture[str]) -> None:
+        _show("peers", 1, [Contender("eos", "", "eos, batch function")], [outcome()], {"quix": "no wheel"})
+        table = capsys.readouterr().out
+        assert "quix       -" in table
+        assert "quix was left out: no wheel" in table
+
+    def test_one_that_fails_is_left_out_from_then_on_and_the_others_go_on(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        class Bench:
+            def measure(self, contender: Contender, number: int) -> Outcome:
+                if (contender.name, number) == ("dying", 1):
+                    raise RuntimeError("dying ended with 1:\nno broker")
+                return outcome(contender.name, number, exact=(contender.name, number) != ("torn", 2))
+
+        monkeypatch.setattr(peering, "loaded", lambda *_: nullcontext(Bench()))
+        failed: dict[str, str] = {}
+        three = [Contender(name, "", name) for name in ("dying", "torn", "eos")]
+        outcomes = peering._measured("here", three, Workload(1_000_000, 100), 3, failed)
+        assert sorted((one.contender, one.round) for one in outcomes) == [
+            ("eos", 1),
+            ("eos", 2),
+            ("eos", 3),
+            ("torn", 1),
+        ]
+        assert failed == {
+            "dying": "dying ended with 1: no broker",
+            "torn": "NOT EXACT: 1,000,000 of 1,000,000 records",
+        }
+        assert "NOT EXACT" in capsys.readouterr().out
+        assert peering._row("torn", outcomes, 3)["exact"] == "1 of 3"
+
+    def test_an_environment_that_cannot_be_installed_is_not_taken_for_a_whole_one(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(environments, "HOME", tmp_path)
+
+        def run(command: list[str]) -> None:
+            calls.append(command[1:3])
+            if "install" in command:
+                raise ConfigError("no wheel")
+
+        calls: list[list[str]] = []
+        monkeypatch.setattr(environments, "_run", run)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="no wheel"):
+                environments.python_module("nothing==1.0", "quix_app")
+        assert len(calls) == 4
+
+    def test_the_plot_is_drawn_beside_the_figures(self, tmp_path: Path) -> None:
+        plot([outcome(), outcome(number=2), outcome("quix")], tmp_path / "peers.json")
+        assert (tmp_path / "peers.svg").read_text().count("<svg") == 1
+
+
+class TestWords:
+    def test_a_value_has_the_size_that_was_asked_for(self) -> None:
+        assert len(value(7, 12_345)) == 100
+        assert len(value(7, 12_345, 10_000)) == 10_000
+        assert json.loads(value(7, 12_345, 10_000))["amount"] == 12_345
+
+    def test_a_workload_says_what_is_copied(self) -> None:
+        assert str(Workload(1_000, 100, 500)) == (
+            "1,000 records of 100 bytes, 500 partitions, transactions of 100 ms"
+        )
+
+    @pytest.mark.parametrize(
+        "words", [["copy", "--contenders", "nobody"], ["peers", "--peers", "java,nobody"]]
+    )
+    def test_unknown_names_are_refused_with_the_known_ones(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "nobody: known are" in capsys.readouterr().err
