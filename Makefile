@@ -40,6 +40,7 @@ bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka and Spark's 
 	@$(BIN)/python -m bench copy; \
 	$(BIN)/python -m bench latency --transaction-ms 100; \
 	$(BIN)/python -m bench latency --transaction-ms 10; \
+	$(BIN)/python -m bench start --eos $(BIN)/eos; \
 	$(BIN)/python -m bench spark
 
 check: lint types arch ## what needs no broker: lint, types, arch

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from bench import copying, latency
+from bench import copying, latency, starting
 from bench.contenders import CONTENDERS
 
 
@@ -41,12 +41,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     batches.add_argument("--rounds", type=_positive, default=3)
     batches.add_argument("--records", type=_positive, default=2_000_000)
 
+    start = commands.add_parser(
+        "start", help="a run without input, and the replacement of a killed worker: seconds"
+    )
+    start.add_argument("--bootstrap", help="a running broker (default: one is started)")
+    start.add_argument("--rounds", type=_positive, default=5)
+    start.add_argument(
+        "--eos",
+        action="append",
+        help="the command to measure, that of another tree too; may be repeated (default: eos)",
+    )
+
     given = parser.parse_args(arguments)
     if given.command == "spark":
         from bench import spark  # not before it is asked for: it needs PySpark
 
         names = list(spark.CONTENDERS)
         good = spark.run(names, records=given.records, rounds=given.rounds, bootstrap=given.bootstrap)
+    elif given.command == "start":
+        good = starting.run(given.eos or ["eos"], rounds=given.rounds, bootstrap=given.bootstrap)
     elif given.command == "copy":
         good = copying.run(
             given.contenders,
