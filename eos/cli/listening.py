@@ -1,4 +1,7 @@
-"""What a worker process does with its events: logs them, counts them, and sends the figures to the parent and to OpenTelemetry."""
+"""What a worker process does with its events: logs them, counts them, and sends the figures to the parent and to OpenTelemetry.
+
+Apart from the command line, so that workers do not load that; what is here is pickled by its name.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,18 @@ from eos.events import Listener, send_to_all
 from eos.settings import Settings
 
 
-def listen(connection: Connection, ordinal: int, settings: Settings) -> Listener:
-    """Set up a worker's logs and make its listener; called in the worker's process.
-
-    Picklable by its name, and apart from the command line, so that workers do not load that.
-    """
-    from eos.kafka.librdkafka import librdkafka_version
-    from eos.observe import LogListener, Relay, Telemetry, configure_logs, log_start
+def prepare(settings: Settings) -> None:
+    """Set up a process's logs; called in a worker's process before anything of the job, and loads what `listen` needs."""
+    from eos.observe import configure_logs
 
     configure_logs(settings.observe)
+
+
+def listen(connection: Connection, ordinal: int, settings: Settings) -> Listener:
+    """Make a worker's listener; called in the worker's process, behind the import of the job, which may have set up logs too."""
+    from eos.kafka.librdkafka import librdkafka_version
+    from eos.observe import LogListener, Relay, Telemetry, log_start
+
     log_start(librdkafka_version, ordinal=ordinal)
     least_sessions = max(1, len(settings.ownership.owned_partitions))
     relay = Relay(connection, ordinal, expected_sessions=least_sessions)

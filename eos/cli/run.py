@@ -33,6 +33,8 @@ from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.job import Job
+    from eos.runner.processes import WorkerProcess
+    from eos.runner.worker_process import Plan
     from eos.settings import Settings
 
 _HELD_BACK_CALL_S = 5.0
@@ -78,7 +80,11 @@ def run(
       eos run jobs.refunds:job -c conf/refunds.toml --workers 2 --until-caught-up
       EOS_ORDINAL=1 eos run jobs.refunds:job -c conf/refunds.toml
     """
+    from eos.cli.listening import listen, prepare
+    from eos.cli.progress import quiet, shows_bars
     from eos.observe import configure_logs
+    from eos.runner.processes import started_early
+    from eos.runner.worker_process import Plan
     from eos.settings.binding import bind
 
     options = {
@@ -91,15 +97,19 @@ def run(
     configure_logs(settings.observe)
     job = load_job(reference, app_dir)
     bind(job, settings)
-    check_cluster(job, settings, local=local, reference=reference)
-    code, caught_up = _supervise(
-        reference,
-        job.name,
-        app_dir.absolute(),
-        settings,
-        until_caught_up=until_caught_up,
-        on_held_back=lambda: _name_what_holds_input_back(job, settings),
-    )
+    with_line = shows_bars(settings)
+    theirs = quiet(settings) if with_line else settings
+    plan = Plan(reference, app_dir.absolute(), theirs, until_caught_up, listen, prepare)
+    with started_early(plan) as waiting:  # they import what they need while the cluster is asked
+        check_cluster(job, settings, local=local, reference=reference)
+        code, caught_up = _supervise(
+            plan,
+            job.name,
+            settings,
+            waiting,
+            with_line=with_line,
+            on_held_back=lambda: _name_what_holds_input_back(job, settings),
+        )
     if until_caught_up and code is ExitCode.UNAVAILABLE:
         _name_what_holds_input_back(job, settings)
     if code is ExitCode.FENCED:
@@ -133,25 +143,22 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
 
 
 def _supervise(
-    reference: str,
+    plan: Plan,
     app: str,
-    app_dir: Path,
     settings: Settings,
+    waiting: list[WorkerProcess],
     *,
-    until_caught_up: bool,
+    with_line: bool,
     on_held_back: Callable[[], None],
 ) -> tuple[ExitCode, bool]:
     """How the workers ended, and whether each of them has done all that it was to do."""
     from eos.cli.figures import moving
-    from eos.cli.listening import listen
-    from eos.cli.progress import quiet, shows_bars
     from eos.observe import Board, serve
     from eos.runner.supervisor import Restarted, run_workers
-    from eos.runner.worker_process import Plan
 
     at_work = {settings.for_worker(index).ordinal for index in range(settings.workers.count)}
     about = {
-        "job": reference,
+        "job": plan.job,
         "app": app,
         "group": settings.group_for(app),
         "host": socket.gethostname(),
@@ -160,8 +167,7 @@ def _supervise(
     server = serve(board, settings.observe)
     if server is not None:
         log.info("metrics and health, and a page to look at: %s", server.url)
-    with_line = shows_bars(settings)
-    shown = moving(board, with_line=with_line, has_end=until_caught_up, on_held_back=on_held_back)
+    shown = moving(board, with_line=with_line, has_end=plan.until_caught_up, on_held_back=on_held_back)
     with server or nullcontext(), shown as show:
 
         def on_report(ordinal: int, report: object) -> None:
@@ -179,6 +185,5 @@ def _supervise(
             board.done(ordinal)
             at_work.discard(ordinal)
 
-        plan = Plan(reference, app_dir, quiet(settings) if with_line else settings, until_caught_up, listen)
-        code = run_workers(plan, on_report=on_report, on_restart=on_restart, on_done=on_done)
+        code = run_workers(plan, on_report=on_report, on_restart=on_restart, on_done=on_done, waiting=waiting)
     return code, not at_work

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import structlog
-
 from eos import events
 from eos.errors import ConfigError
 from eos.events import Event
 from eos.listing import listed
+from eos.observe.lean_structlog import structlog
 from eos.observe.quoting import Texts, class_only, without_values
 from eos.offsets import Partition
 from eos.shards import OrdinalShard, parse_transactional_id

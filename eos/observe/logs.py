@@ -11,15 +11,16 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
-
+from eos.observe.lean_structlog import structlog
 from eos.observe.quoting import Texts, shown_error, shown_traceback
 from eos.observe.termination import TerminationLog, note_termination
 from eos.settings.secrets import hidden
 from eos.settings.tables import ObserveSettings
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
 _DISTRIBUTION = "eos-kafka"
 

@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Self
 
-import structlog
 from prometheus_client.exposition import choose_encoder
 
 from eos.errors import ConfigError
 from eos.observe import page
 from eos.observe.board import Board
 from eos.observe.health import Verdict
+from eos.observe.lean_structlog import structlog
 from eos.settings.tables import ObserveSettings
 
 REQUEST_DEADLINE_S = 10.0

@@ -24,6 +24,7 @@ from eos.settings import Settings
 from eos.transform import BoundTransform
 
 _IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commit stays unanswered
+_LOOK_S = 0.02  # how late it is noticed that the input of a run that catches up is passed, without a record behind it
 _COMMIT_WAIT_S = 0.002  # how late a commit's return is noticed; a commit takes 5 to 30 ms
 _LINGER_S = 0.005  # after the first record of a fetch: collects more at low rates, costs nothing at high ones
 _MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the transactions small
@@ -181,7 +182,7 @@ class Loop:
         if self._session.committing:
             return _COMMIT_WAIT_S
         if self._first_at is None:
-            return _IDLE_WAIT_S
+            return _LOOK_S if self._session.until_caught_up else _IDLE_WAIT_S
         return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._fill_s - time.monotonic()))
 
     @property
@@ -199,8 +200,13 @@ class Loop:
             or self._records >= self._limits.max_records
             or self._bytes >= self._limits.max_bytes
             or time.monotonic() - self._first_at >= self._fill_s
-            or (self._session.until_caught_up and self._session.has_read_all)
+            or self._passed_the_end
         )
+
+    @property
+    def _passed_the_end(self) -> bool:
+        """Whether there is a look, whether all is processed, behind each transaction: input may go on coming for ever."""
+        return self._session.until_caught_up and self._session.has_read_all
 
     @property
     def _each_by_itself(self) -> bool:
@@ -209,7 +215,9 @@ class Loop:
 
     def _far_ahead(self) -> bool:
         """Whether nothing more is transformed for the transaction after the one that is committing."""
-        return self._each_by_itself or self._records >= _MAX_AHEAD_RECORDS or self._due()
+        return (
+            self._each_by_itself or self._records >= _MAX_AHEAD_RECORDS or self._due() or self._passed_the_end
+        )
 
     def _finish(self) -> None:
         """Commit what is there within the grace period; what is not answered by then is left to the next owner."""

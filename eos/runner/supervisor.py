@@ -7,26 +7,26 @@ process: ``os._exit(0)`` and a C library's ``exit()`` give 0 as well, in the mid
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from typing import NamedTuple
 
 from eos.deadline import Deadline
 from eos.exits import ENDS, ExitCode
 from eos.runner.killed import fix_of
+from eos.runner.processes import Spare, WorkerProcess
 from eos.runner.transform_clock import NOT_RUNNING
-from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals, work
+from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals
 
 _POLL_S = 0.2
 _MAX_PAUSE_S = 30.0
 _NOTICE_S = 10.0  # of waiting for workers to end, until their parent says so
 _STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
+_OPENS_S = 30.0  # within this time a worker has a session, if it is to have one
+_SPARE_AFTER_S = 2.0  # of all workers being at work: a spare's imports must not slow their start down
 
 log = logging.getLogger("eos.runner.supervisor")
 
@@ -46,47 +46,40 @@ class _Worker:
         self.ordinal = self.settings.ordinal
         self.restarts = 0
         self.restart_at: float | None = None
-        self.process: SpawnProcess | None = None
-        self.reports: Connection | None = None
-        self.lifeline: Connection | None = None
+        self.running: WorkerProcess | None = None
+        self.reports: Connection | None = None  # of the running process, until it has closed it
+        self.opened_at: float | None = None  # its first session
         self.ending: Ending | None = None
         self.started_at = self.reported_at = 0.0
-        self.transforming_since = multiprocessing.get_context("spawn").Value("d", NOT_RUNNING, lock=False)
         self.died = False  # its last process, by a signal
 
-    def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.transforming_since.value = NOT_RUNNING
-        reports, theirs = context.Pipe(duplex=False)
-        lifeline, their_lifeline = context.Pipe(duplex=True)
+    def start(self, process: WorkerProcess | None) -> None:
+        """Let a process that waits be this worker, or a new one."""
+        self.running = process or WorkerProcess(self.plan)
+        self.reports = self.running.reports
         settings = self.settings.once_started() if self.job_started.is_set() else self.settings
         if self.died:
             settings = settings.of_replacement()
-        process = context.Process(
-            target=work,
-            args=(self.plan, settings, theirs, their_lifeline, self.transforming_since),
-            name=f"eos-worker-{self.ordinal}",
-        )
-        # Ctrl-C reaches the whole terminal group; until a worker has its own handler, only the parent handles it.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
-        theirs.close()
-        their_lifeline.close()
-        self.process, self.reports, self.lifeline = process, reports, lifeline
-        self.ending = None
+        self.running.begin(settings)
+        self.ending = self.opened_at = self.restart_at = None
         self.started_at = time.monotonic()
-        self.restart_at = None
+
+    @property
+    def long_at_work(self) -> bool:
+        """Whether it has had a session for a while, or is done; one that owns no partition opens none."""
+        if self.running is None:
+            return self.restart_at is None
+        opened_at = self.started_at + _OPENS_S if self.opened_at is None else self.opened_at
+        return time.monotonic() - opened_at > _SPARE_AFTER_S
 
     def ended(self) -> int | None:
         """The exit status of the process, once it has ended; negative for a signal."""
-        if self.process is None:
+        if self.running is None:
             return None
-        self._end_endless_transform()
-        status = self.process.exitcode
-        self._take_ending()
+        process = self.running.process
+        self._end_endless_transform(self.running)
+        status = process.exitcode
+        self._take_messages(self.running)
         if status is None and self.ending and time.monotonic() - self.reported_at > self._exit_s:
             log.warning(
                 "worker %d has reported its end %.0f s ago and its process does not exit (a thread or an exit handler of "
@@ -94,19 +87,19 @@ class _Worker:
                 self.ordinal,
                 self._exit_s,
             )
-            self.process.kill()
-            self.process.join(KILL_MARGIN_S)
-            status = self.process.exitcode
+            process.kill()
+            process.join(KILL_MARGIN_S)
+            status = process.exitcode
         return status
 
     @property
     def _exit_s(self) -> float:
         return self.settings.shutdown.grace_s
 
-    def _end_endless_transform(self) -> None:
+    def _end_endless_transform(self, running: WorkerProcess) -> None:
         """Kill a process whose transform has not returned in time: the next owner counts it as a death."""
-        limit_ms, since = self.settings.poison.transform_timeout_ms, self.transforming_since.value
-        if limit_ms is None or since == NOT_RUNNING or self.process is None or not self.process.is_alive():
+        limit_ms, since = self.settings.poison.transform_timeout_ms, running.transforming_since.value
+        if limit_ms is None or since == NOT_RUNNING or not running.process.is_alive():
             return
         if (seconds := time.monotonic() - since) * 1000 > limit_ms:
             log.error(
@@ -116,27 +109,25 @@ class _Worker:
                 seconds,
                 limit_ms,
             )
-            self.process.kill()
-            self.process.join(KILL_MARGIN_S)
+            running.process.kill()
+            running.process.join(KILL_MARGIN_S)
 
-    def _take_ending(self) -> None:
-        with suppress(EOFError, OSError):
-            while self.ending is None and self.lifeline is not None and self.lifeline.poll():
-                message = self.lifeline.recv()
-                if message == OPENED:
-                    self.job_started.set()
-                else:
-                    self.ending, self.reported_at = message, time.monotonic()
+    def _take_messages(self, running: WorkerProcess) -> None:
+        for message in running.messages():
+            if message == OPENED:
+                self.opened_at = time.monotonic()
+                self.job_started.set()
+            elif isinstance(message, Ending) and self.ending is None:
+                self.ending, self.reported_at = message, time.monotonic()
 
     def release(self, on_report: Callable[[int, object], None]) -> None:
         """Close the pipes of an ended process; its last reports are passed on."""
         _drain(self, on_report)
-        for pipe in (self.reports, self.lifeline):
-            if pipe is not None:
-                pipe.close()
-        if self.process is not None:
-            self.process.join()
-        self.process = self.reports = self.lifeline = None
+        running, self.running, self.reports = self.running, None, None
+        if running is not None:
+            running.reports.close()
+            running.lifeline.close()
+            running.process.join()
 
 
 def run_workers(
@@ -145,6 +136,7 @@ def run_workers(
     on_report: Callable[[int, object], None],
     on_restart: Callable[[Restarted], None],
     on_done: Callable[[int], None] = lambda _: None,
+    waiting: list[WorkerProcess] | None = None,
 ) -> ExitCode:
     """Run ``workers.count`` processes until the job is done, one may not go on, or a signal asks to stop.
 
@@ -153,26 +145,33 @@ def run_workers(
     SIGINT came to it alone: no other worker would process its partitions. A worker that ends with an error ends them all: a
     fence, a poison record or a wrong setting would only come back. So does one that ends without a report.
 
+    While all are at work, a spare process waits for the place of the next one that dies (``workers.spare``).
+
     Args:
         plan: what the workers do.
         on_report: called with everything that a worker's listener sends, and its ordinal.
         on_restart: called at every restart.
         on_done: called with the ordinal of a worker that has done all its work.
+        waiting: processes of this plan that were started before, to be taken from the list; what is missing is started here.
 
     Returns:
         DONE, or the first failing worker's code, also if it failed while it was stopping.
     """
     started = threading.Event()
     workers = [_Worker(plan, index, started) for index in range(plan.settings.workers.count)]
+    spare = Spare(plan)
+    # A run that catches up is short, and wants the processor that a spare's imports take.
+    with_spare = plan.settings.workers.spare and not plan.until_caught_up
     result = ExitCode.DONE
     with stop_signals() as stop:
         try:
             for worker in workers:
-                worker.start()
-            while any(w.process is not None or w.restart_at is not None for w in workers):
+                worker.start(waiting.pop() if waiting else None)
+            while any(w.running is not None or w.restart_at is not None for w in workers):
                 _pass_reports(workers, on_report)
+                spare.look_after(wanted=with_spare and all(w.long_at_work for w in workers))
                 for worker in workers:
-                    code = _look_after(worker, on_report, on_restart, on_done, stopping=stop.is_set())
+                    code = _look_after(worker, spare, on_report, on_restart, on_done, stopping=stop.is_set())
                     if code is not ExitCode.DONE and result is ExitCode.DONE:
                         result = code
                         stop.set()
@@ -182,12 +181,14 @@ def run_workers(
                     result = code if result is ExitCode.DONE else result
                     break
         finally:
+            spare.end()
             _kill(workers, on_report)
     return result
 
 
 def _look_after(
     worker: _Worker,
+    spare: Spare,
     on_report: Callable[[int, object], None],
     on_restart: Callable[[Restarted], None],
     on_done: Callable[[int], None],
@@ -195,7 +196,7 @@ def _look_after(
     stopping: bool,
 ) -> ExitCode:
     if worker.restart_at is not None and not stopping and time.monotonic() >= worker.restart_at:
-        worker.start()
+        worker.start(spare.take())
     status = worker.ended()
     if status is None:
         return ExitCode.DONE
@@ -265,9 +266,12 @@ def _replace(worker: _Worker, ended_by: int, on_restart: Callable[[Restarted], N
 
 
 def _pass_reports(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:
+    """Wait until a worker reports or ends, or it is time for a restart; not for long."""
     pipes = {w.reports: w for w in workers if w.reports is not None}
-    sentinels = [w.process.sentinel for w in workers if w.process is not None]
-    for ready in wait([*pipes, *sentinels], timeout=_POLL_S):
+    sentinels = [w.running.process.sentinel for w in workers if w.running is not None]
+    now = time.monotonic()
+    wait_s = min([_POLL_S, *(w.restart_at - now for w in workers if w.restart_at is not None)])
+    for ready in wait([*pipes, *sentinels], timeout=max(0.0, wait_s)):
         worker = pipes.get(ready) if isinstance(ready, Connection) else None
         if worker is None or worker.reports is None:
             continue
@@ -288,11 +292,11 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
     """Ask all to end, and wait; returns the code of the first that ended with an error of its own."""
     for worker in workers:
         worker.restart_at = None
-        if worker.process is not None:
-            worker.process.terminate()
+        if worker.running is not None:
+            worker.running.process.terminate()
     in_order = ExitCode.DONE
     deadline, notice = Deadline(grace_s + KILL_MARGIN_S), Deadline(_NOTICE_S)
-    while running := [w for w in workers if w.process is not None and w.ended() is None]:
+    while running := [w for w in workers if w.running is not None and w.ended() is None]:
         if deadline.passed:
             if any(worker.ending is None for worker in running):
                 log.error(
@@ -318,6 +322,6 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
 
 def _kill(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:
     for worker in workers:
-        if worker.process is not None and worker.process.is_alive():
-            worker.process.kill()
+        if worker.running is not None and worker.running.process.is_alive():
+            worker.running.process.kill()
         worker.release(on_report)

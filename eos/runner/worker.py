@@ -14,7 +14,7 @@ from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError
 from eos.events import Listener, ignore_event
 from eos.job import Job
-from eos.kafka.admin import Admin
+from eos.kafka.admin import Admin, shared_admin
 from eos.offsets import Partition
 from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
@@ -162,8 +162,9 @@ def run(
     """
     stop = stop or threading.Event()
     transform = bind(job, settings)
-    # An unreachable cluster or a missing topic is an error before an owner is fenced, and before a transaction is open.
-    admin = Admin.of(settings)
+    # An unreachable cluster or a missing topic is an error before an owner is fenced, and before a transaction is open. The
+    # sessions ask by the same client, which is connected then.
+    admin = shared_admin(settings)
     existing = _partitions_of(job, admin)
     _require_outputs(job, admin)
     shards = _owned(job, settings, existing)

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from eos.deadline import Deadline
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.committed import offsets_at, partitions_of
-from eos.kafka.admin import Admin, Mark
+from eos.kafka.admin import Mark, shared_admin
 from eos.kafka.consumer import lone_reader
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
 _ASK_EVERY_S = 0.3
+_ASK_AGAIN_S = 0.02  # behind a commit of the caller's own, which is answered before it is visible; doubles up to the above
 _SET_BACK_S = 5.0
 _CALL_S = 5.0
 
@@ -49,7 +50,7 @@ class CatchUp:
         self, settings: Settings, group: str, topics: Sequence[str], only: Sequence[Partition] | None = None
     ) -> None:
         self._timeout_s = settings.held_back_timeout_s
-        self._admin = Admin.of(settings)
+        self._admin = shared_admin(settings)
         # A client of its own: on the loop's, the questions would wait behind its fetches.
         self._client = lone_reader(settings, group, stable=True)
         deadline = Deadline(settings.open_timeout_s)
@@ -69,8 +70,16 @@ class CatchUp:
         self._set_back_at: dict[Partition, float] = {}
         self._reached = False
         self._asked_at = 0.0
+        self._pause_s = _ASK_AGAIN_S
+        self._mine = OffsetVector()  # when the pause was short the last time …
+        self._moved_at = 0.0  # … which was then
         self._answered_at = time.monotonic()
         self._unanswered_s = settings.input.offline_timeout_s
+
+    @property
+    def ends(self) -> OffsetVector:
+        """The high watermarks as of the making."""
+        return self._ends
 
     def close(self) -> None:
         """Close the client that reads the offsets."""
@@ -88,8 +97,12 @@ class CatchUp:
             FencedError: the offset of an own partition was set back from outside.
         """
         now = time.monotonic()
-        if not self._reached and now - self._asked_at >= _ASK_EVERY_S:
-            self._asked_at = now
+        if (
+            mine != self._mine and now - self._moved_at >= _ASK_EVERY_S
+        ):  # input that goes on coming moves it for ever
+            self._mine, self._moved_at, self._pause_s = mine, now, _ASK_AGAIN_S
+        if not self._reached and now - self._asked_at >= self._pause_s:
+            self._asked_at, self._pause_s = now, min(2 * self._pause_s, _ASK_EVERY_S)
             try:
                 stored = self._client.committed(self._ends, _CALL_S)
                 behind = [

@@ -22,7 +22,7 @@ from eos.group.guards import refuse_members
 from eos.group.metadata import OwnershipMode
 from eos.job import checked_topics
 from eos.kafka.admin import Admin
-from eos.kafka.config import consumer_config
+from eos.kafka.config import QUICKLY, consumer_config
 from eos.kafka.consumer import ConsumerClient, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
@@ -113,7 +113,10 @@ class ShardConsumer:
 
     def open(self) -> None:
         """Check the group, apply the start policy if it has no offsets, and begin to read."""
-        client = ConsumerClient(consumer_config(self._settings, self._group, None))
+        config = consumer_config(self._settings, self._group, None)
+        if self._given is None:  # a client that only asks; the member is another one
+            config |= QUICKLY
+        client = ConsumerClient(config)
         try:
             if self._given is not None:
                 admin = Admin.of(self._settings)
@@ -231,6 +234,17 @@ class ShardConsumer:
     def caught_up(self) -> bool:
         """Whether every owned partition, if any, has been read to its LSO at least once since it was assigned."""
         return self._handed_out.at_end >= self.resume_positions.keys()
+
+    def has_read_to(self, ends: OffsetVector, *, passed_markers: bool = False) -> bool:
+        """Whether partitions are owned, and each was handed out up to its offset here, or read to its LSO.
+
+        Args:
+            ends: offsets; a partition without one counts as read.
+            passed_markers: let control records and aborted records count that were passed behind the last record.
+        """
+        read = self._handed_out.next.merged(self.positions()) if passed_markers else self._handed_out.next
+        at_end = self._handed_out.at_end
+        return bool(read) and all(p in at_end or offset >= ends.get(p, 0) for p, offset in read.items())
 
     def positions(self) -> OffsetVector:
         """Per owned partition that was read from, the next offset to read. The offsets of a batch: taken()."""

@@ -49,6 +49,9 @@ from eos.shards import OrdinalShard, PartitionShard, Shard
 
 _REJOIN_PAUSE_S = 0.2
 _WAIT_S = 0.2  # how late a stop is noticed without input
+# Within this time of joining, a member without partitions may just not have got them yet. Later the group's offsets alone say
+# whether all is processed: it may be a member too many.
+_JOINING_S = 0.2
 # How long positions behind control records and aborted records may stay uncommitted: a writer of small transactions
 # moves them with each of its markers.
 _PASSED_EVERY_S = 5.0
@@ -124,6 +127,7 @@ class Session:
             lambda call, attempt, error: listener(CallRetried(self._name, call, attempt, str(error)))
         )
         self._is_open = False
+        self._opened_at = 0.0
         self._pid = os.getpid()
         self._transaction: Transaction | None = None  # the one that is being filled
         self._unsettled: Transaction | None = None  # until what became of it is known here too
@@ -160,6 +164,7 @@ class Session:
             self._producer.close()
             raise
         self._is_open = True
+        self._opened_at = time.monotonic()
         self._listener(SessionOpened(self._name, time.monotonic() - began))
 
     def close(self, reason: str = "") -> None:
@@ -206,6 +211,9 @@ class Session:
         try:
             self._settle()
             self.commit_offsets_alone(passed_markers=self.time_for_passed_markers())
+            self.look_whether_caught_up()
+            if self._caught_up:
+                return InputBatch([])
             batch = self._fetch(
                 max_records or self._settings.input.fetch_records,
                 timeout_s,
@@ -307,8 +315,12 @@ class Session:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether every owned partition has been read to its last stable offset since the last rewind."""
-        return self._consumer.caught_up
+        """Whether every owned partition has been read to its last stable offset since the last rewind, or as far as the run goes.
+
+        The client says that a partition has ended when the broker has had nothing new for it for 500 ms (fetch.wait.max.ms).
+        """
+        ends = self._catch_up.ends if self._catch_up is not None else None
+        return self._consumer.caught_up or (ends is not None and self._consumer.has_read_to(ends))
 
     def lag(self) -> LagMeasured:
         """How far this session is behind, as of its last fetches."""
@@ -346,12 +358,17 @@ class Session:
 
     def look_whether_caught_up(self) -> None:
         """If so, the iteration has ended."""
-        if (
-            self._catch_up is not None
-            and self.has_read_all
-            and not self.commit_offsets_alone(passed_markers=True)
-        ):
-            self._caught_up = self._catch_up.reached(self._consumer.resume_positions)
+        catch_up = self._catch_up
+        if catch_up is None or not self._has_passed(catch_up.ends):
+            return
+        if not self.commit_offsets_alone(passed_markers=True):
+            self._caught_up = catch_up.reached(self._consumer.resume_positions)
+
+    def _has_passed(self, ends: OffsetVector) -> bool:
+        """Whether nothing is left of the input up to these offsets that this session owns; it is a reason to ask, no proof."""
+        if not self._consumer.assignment:
+            return time.monotonic() - self._opened_at > _JOINING_S
+        return self._consumer.caught_up or self._consumer.has_read_to(ends, passed_markers=True)
 
     # --- rebalances; called by the consumer from inside fetch -----------------------------------------
 

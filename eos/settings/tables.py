@@ -330,6 +330,10 @@ class WorkerSettings(Table):
         description="milliseconds before the second restart in a row (the first is at once); at least doubles with "
         "each, to 30 seconds at most",
     )
+    spare: bool = Field(
+        default=True,
+        description="keep one more process, which has imported the job's module and waits to replace a worker that dies",
+    )
 
 
 class ShutdownSettings(Table):

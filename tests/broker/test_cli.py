@@ -111,7 +111,7 @@ def _by_partition(*numbers: int, topic: str) -> dict[str, str]:
 
 
 def _workers(parent: Child) -> list[psutil.Process]:
-    """The worker processes: multiprocessing has a child for its own resources, too."""
+    """The worker processes, and the spare if it is there: multiprocessing has a child for its own resources, too."""
     children = psutil.Process(parent.pid).children()
     return [child for child in children if any("spawn_main" in part for part in child.cmdline())]
 
@@ -310,7 +310,7 @@ def test_a_signal_ends_the_job_in_order(eos: Eos, workplace: Workplace, number: 
     with eos("run", _JOB, "--start", "earliest", "--workers", "2", TEST_SECONDS_PER_RECORD="0.002") as child:
         workplace.wait_committed(100)
         workers = _workers(child)
-        assert len(workers) == 2
+        assert len(workers) >= 2
         child.signal(number)
         _ends_with(child, ExitCode.DONE, timeout_s=15)
         assert _ended(workers, timeout_s=1)
@@ -353,7 +353,7 @@ def test_workers_end_when_their_parent_is_killed(eos: Eos, workplace: Workplace)
     with eos("run", _JOB, "--start", "earliest", "--workers", "2", TEST_SECONDS_PER_RECORD="0.002") as child:
         workplace.wait_committed(100)
         workers = _workers(child)
-        assert len(workers) == 2
+        assert len(workers) >= 2
         child.kill()
         assert _ended(workers, timeout_s=10)
     workplace.assert_exact(workplace.committed())

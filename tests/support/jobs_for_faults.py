@@ -102,6 +102,10 @@ class FaultJob:
     batch: bool = False
     pause_ms: float = 0.0  # per call of the transform
     own_loop: bool = False
+    second_import: str = (
+        ""  # of its module, that of the spare behind one worker: seconds that it takes, or "fails" …
+    )
+    imports_in: str = ""  # … by the files in this directory, one per import
 
     @property
     def group(self) -> str:
@@ -316,6 +320,18 @@ def told_at(line: str) -> float:
 # --- in the child ------------------------------------------------------------------------------------
 
 
+def _import_as_told(job: FaultJob) -> None:
+    """What code of a module may do when it is imported."""
+    number = len(list(Path(job.imports_in).iterdir())) + 1
+    Path(job.imports_in, f"{number} {os.getpid()}").touch()
+    if number != 2:
+        return
+    if job.second_import == "fails":
+        msg = "the second import fails"
+        raise ValueError(msg)
+    time.sleep(float(job.second_import))
+
+
 def _job_of_environment() -> FaultJob:
     given = json.loads(os.environ[_VARIABLE])
     given["inputs"] = tuple(given["inputs"])
@@ -365,7 +381,10 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 if _VARIABLE in os.environ:
-    fault = _job_of_environment().job()  # what a worker's plan names
+    _told = _job_of_environment()
+    if _told.imports_in and __name__ == _MODULE:  # and not as the main module of a process
+        _import_as_told(_told)
+    fault = _told.job()  # what a worker's plan names
 
 if __name__ == "__main__":
     sys.exit(_main(sys.argv[1:]))

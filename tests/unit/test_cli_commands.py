@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from eos.check.held_back import HeldBack
 from eos.exits import ExitCode
 from eos.job import Job
 from eos.offsets import Partition
+from eos.runner.processes import WorkerProcess
 from eos.runner.supervisor import Restarted
 from eos.runner.worker_process import Plan
 from eos.settings import Settings
@@ -31,6 +33,7 @@ class _Supervisor:
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
+        self.waiting: list[WorkerProcess] = []
         self.code = ExitCode.DONE
         self.reports: list[tuple[int, object]] = []
         self.stopped_after: int | None = None  # so many workers were done
@@ -42,7 +45,9 @@ class _Supervisor:
         on_report: Callable[[int, object], None],
         on_restart: Callable[[Restarted], None],
         on_done: Callable[[int], None],
+        waiting: list[WorkerProcess],
     ) -> ExitCode:
+        assert waiting is self.waiting
         self.plan = plan
         for ordinal, report in self.reports:
             on_report(ordinal, report)
@@ -66,6 +71,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
 
     standing_in = _Supervisor()
     monkeypatch.setattr("eos.runner.supervisor.run_workers", standing_in.run_workers)
+    monkeypatch.setattr("eos.runner.processes.started_early", lambda _: nullcontext(standing_in.waiting))
     monkeypatch.setattr("eos.check.preflight.preflight", preflight)
     monkeypatch.setattr("eos.observe.configure_logs", lambda _: None)
     return standing_in

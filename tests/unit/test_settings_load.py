@@ -69,7 +69,12 @@ def test_command_line_over_environment_over_secret_files_over_toml_over_defaults
         (mounted / name).write_text("3\n")
     environ = {"EOS_SECRETS_DIR": str(mounted), "EOS_WORKERS__COUNT": "4", "EOS_WORKERS__MAX_RESTARTS": "4"}
     settings = load(environ, config=config, overrides={"workers.count": 5})
-    assert settings.workers.model_dump() == {"count": 5, "max_restarts": 4, "restart_backoff_ms": 3}
+    assert settings.workers.model_dump() == {
+        "count": 5,
+        "max_restarts": 4,
+        "restart_backoff_ms": 3,
+        "spare": True,
+    }
     assert settings.shutdown.grace_ms == 2
     assert settings.input.fetch_records == 1_000
     shown = settings.shown()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.listening import listen
+from eos.cli.listening import listen, prepare
 from eos.errors import TransformError
 from eos.exits import ENDS, ExitCode
 from eos.observe import configure_logs
@@ -82,7 +82,7 @@ def test_the_error_of_a_worker_is_in_it(file: Path, tmp_path: Path) -> None:
         overrides={"kafka.bootstrap_servers": "127.0.0.1:1", "observe.termination_log": str(file)}, environ={}
     )
     code = run_workers(
-        Plan("no.such.module:job", tmp_path, settings, False, listen),
+        Plan("no.such.module:job", tmp_path, settings, False, listen, prepare),
         on_report=lambda *_: None,
         on_restart=lambda _: None,
     )

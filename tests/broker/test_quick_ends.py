@@ -1,0 +1,116 @@
+"""A run that catches up ends when its input is passed, without waiting for a broker that has nothing new."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain, unique, watermarks
+
+pytestmark = pytest.mark.broker
+
+MODES = pytest.mark.parametrize("mode", ["group", "partition"])
+OWN_LOOP = pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+
+# A fetch at the end of a partition is answered after this time, and only then does the client say that it is the end.
+_WAIT_MS = 12_000
+_SOON_S = 8.0
+
+
+def seconds_to_the_end(mode: str, bootstrap: str, job: FaultJob, **changes: Any) -> float:
+    if mode == "partition":
+        changes["ownership__mode"] = mode
+        changes["ownership__partitions"] = tuple(f"{job.inputs[0]}:{number}" for number in range(2))
+    settings = settings_for(bootstrap, kafka__consumer={"fetch.wait.max.ms": _WAIT_MS}, **changes)
+    began = time.monotonic()
+    run_to_end(job, settings)
+    return time.monotonic() - began
+
+
+def assert_all_committed(bootstrap: str, job: FaultJob) -> None:
+    source = job.inputs[0]
+    stored = committed_offsets(bootstrap, job.group, [(source, number) for number in range(2)])
+    ends = watermarks(bootstrap, source)
+    assert [stored[source, n][0] for n in range(2)] == [ends[n][1] for n in range(2)]
+
+
+def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> None:
+    """Another application's transaction, in both partitions."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": unique("writer"), "log_level": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % 2)
+    producer.flush(20)
+    if commit:
+        producer.commit_transaction(20)
+    else:
+        producer.abort_transaction(20)
+
+
+@MODES
+@OWN_LOOP
+def test_backlog_and_then_none(bootstrap: str, mode: str, *, own_loop: bool) -> None:
+    if own_loop and mode == "partition":
+        pytest.skip("a session of its own for each partition")
+    job = fault_job(bootstrap, partitions=2, own_loop=own_loop)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
+    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
+    assert_all_committed(bootstrap, job)
+    assert job.check(bootstrap).processed == 100
+    assert seconds_to_the_end(mode, bootstrap, job, input__start="fail") < _SOON_S
+    assert job.check(bootstrap).processed == 100
+
+
+@MODES
+def test_input_that_ends_in_markers(bootstrap: str, mode: str) -> None:
+    """The position behind the last record is below the high watermark: the marker behind it is passed, and committed."""
+    job = fault_job(bootstrap, partitions=2)
+    write(bootstrap, job.inputs[0], [b"v%d" % n for n in range(100)], commit=True)
+    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
+    assert_all_committed(bootstrap, job)
+    assert job.check(bootstrap).processed == 100
+
+
+@MODES
+def test_input_that_ends_in_an_aborted_transaction(bootstrap: str, mode: str) -> None:
+    job = fault_job(bootstrap, partitions=2)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
+    write(bootstrap, job.inputs[0], [b"w%d" % n for n in range(10)], commit=False)
+    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
+    assert_all_committed(bootstrap, job)
+    assert job.check(bootstrap).processed == 100
+
+
+@MODES
+def test_input_that_goes_on_coming(bootstrap: str, mode: str) -> None:
+    """There is always a next record: the end is the high watermark of the beginning."""
+    job = fault_job(bootstrap, partitions=2)
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
+    ended = threading.Event()
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        number = 0
+        while not ended.wait(0.001):
+            for _ in range(3):
+                producer.produce(job.inputs[0], b"w%d" % number, partition=number % 2)
+                number += 1
+            producer.poll(0)
+        producer.flush(20)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
+    finally:
+        ended.set()
+        thread.join()
+    assert job.check(bootstrap).processed >= 100
