@@ -7,14 +7,13 @@ n's commit has returned.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 
 from eos.deadline import Deadline
 from eos.errors import Action, EosError, RecordRefusedError
 from eos.events import Listener, LoopTurned
 from eos.poison import PoisonFilter
-from eos.records import OutputBatch, OutputRecord
+from eos.records import OutputBatch
 from eos.runner.at_work import AtWork
 from eos.runner.refused import naming_its_input
 from eos.runner.slow_records import SlowRecords
@@ -145,7 +144,7 @@ class Loop:
         was_committing = session.committing
         with self._at_work.on(self._shard, batch), session.committing_at(self._late_at(began)):
             if deaths := session.deaths():
-                outputs: Sequence[OutputBatch] | Sequence[OutputRecord] = self._filter.died(batch[0], deaths)
+                outputs = self._filter.died(batch[0], deaths)
             else:
                 with TRANSFORM_CLOCK.running(self._shard):
                     outputs = self._filter.apply(batch)
@@ -242,10 +241,5 @@ class Loop:
             self._listener(self._session.lag())
 
 
-def _value_bytes(outputs: Sequence[OutputBatch] | Sequence[OutputRecord]) -> int:
-    columns: Iterable[Iterable[bytes | None]]
-    if outputs and isinstance(outputs[0], OutputRecord):
-        columns = [map(attrgetter("value"), outputs)]
-    else:
-        columns = map(attrgetter("values"), outputs)
-    return sum(sum(map(len, filter(None, column))) for column in columns)
+def _value_bytes(outputs: Sequence[OutputBatch]) -> int:
+    return sum(sum(map(len, filter(None, output.values))) for output in outputs)
