@@ -6,6 +6,7 @@ n's commit has returned.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 
@@ -119,6 +120,8 @@ class Loop:
             if self._records:
                 session.produce()
             if session.filling and self._due():
+                # It looks at few objects. What a transform leaves in cycles is not to grow with the worker's threshold.
+                gc.collect(0)
                 session.commit_soon()
                 self._clear()
             elif session.idle:
