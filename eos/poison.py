@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from operator import attrgetter, countOf, itemgetter
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from eos.deadletter import origin_of
 from eos.errors import ProcessDiedError, TransformError, reason_of
 from eos.events import Listener, RecordDeadLettered
 from eos.headers import UnreadableHeadersError
 from eos.offsets import Partition
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, OutputRefusedError
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, OutputRefusedError, by_topic
 from eos.transform import BoundTransform
-
-_topic_of_record = itemgetter(OutputRecord._fields.index("topic"))  # half the cost of attrgetter
-_topic_of_batch = attrgetter("topic")
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class PoisonFilter:
         self._poisoned: dict[tuple[Partition, int], Exception] = {}  # of this batch
         self._warned = False  # of a batch function that raises for no record alone
 
-    def apply(self, batch: InputBatch) -> Sequence[OutputBatch] | Sequence[OutputRecord]:
+    def apply(self, batch: InputBatch) -> list[OutputBatch]:
         """The outputs of a batch, in order.
 
         Raises:
@@ -79,7 +75,7 @@ class PoisonFilter:
             self._tell_of_returned_letters(outputs, self._transform.dead_letters)
         return outputs
 
-    def _applied(self, batch: InputBatch) -> list[OutputBatch] | list[OutputRecord]:
+    def _applied(self, batch: InputBatch) -> list[OutputBatch]:
         if self._transform.takes_batches:
             try:
                 return self._transform.batch(batch)
@@ -89,7 +85,7 @@ class PoisonFilter:
                 return self._record_by_record(batch, type(error).__name__)
         return self._transform.records(batch, self._poison)
 
-    def died(self, record: InputRecord, deaths: int) -> list[OutputRecord]:
+    def died(self, record: InputRecord, deaths: int) -> list[OutputBatch]:
         """The outputs of a record with which so many processes have died; its transform is not called.
 
         Raises:
@@ -105,21 +101,13 @@ class PoisonFilter:
         )
         if self._policy == "stop":
             raise error
-        return self._instead(record, error, f"{deaths} processes in a row died with it alone")
+        return by_topic(self._instead(record, error, f"{deaths} processes in a row died with it alone"))
 
-    def _tell_of_returned_letters(
-        self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], topic: str
-    ) -> None:
+    def _tell_of_returned_letters(self, outputs: Sequence[OutputBatch], topic: str) -> None:
         """The events of dead letters that the transform has made itself, by `eos.dead_letter`."""
-        topic_of: Callable[[Any], object] = (
-            _topic_of_batch if outputs and isinstance(outputs[0], OutputBatch) else _topic_of_record
-        )
-        if not countOf(map(topic_of, outputs), topic):
-            return
         for output in outputs:
             if output.topic == topic:
-                made = [output.headers] if isinstance(output, OutputRecord) else output.headers or ()
-                for origin in filter(None, map(origin_of, made)):
+                for origin in filter(None, map(origin_of, output.headers or ())):
                     if (origin.partition, origin.offset) not in self._poisoned:
                         self._listener(RecordDeadLettered(self._shard, *origin))
 
@@ -143,7 +131,7 @@ class PoisonFilter:
                     offset=offset,
                 ) from error
 
-    def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputRecord]:
+    def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputBatch]:
         outputs = self._transform.records(batch, self._poison)
         if not self._poisoned and not self._warned:
             self._warned = True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import repeat
-from operator import countOf
+from operator import countOf, itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from eos.errors import UsageError
@@ -222,6 +222,34 @@ class OutputBatch:
         )
 
 
+_topic_of = itemgetter(OutputRecord._fields.index("topic"))  # half the cost of access by name
+
+
+def by_topic(records: Sequence[OutputRecord]) -> list[OutputBatch]:
+    """The records by column: a batch for each topic, whose records keep their order."""
+    runs: dict[str, Sequence[OutputRecord]]
+    if len(set(map(_topic_of, records))) == 1:  # the usual case; a third of the cost of a look-up per record
+        runs = {records[0].topic: records}
+    else:
+        lists: dict[str, list[OutputRecord]] = {}
+        for record in records:
+            lists.setdefault(record.topic, []).append(record)
+        runs = {**lists}
+    return [_by_column(topic, run) for topic, run in runs.items()]
+
+
+def _by_column(topic: str, records: Sequence[OutputRecord]) -> OutputBatch:
+    _, values, keys, headers, timestamps_ms, partitions = zip(*records, strict=True)
+    return OutputBatch(
+        topic,
+        values,
+        keys,
+        headers if any(headers) else None,
+        None if timestamps_ms.count(None) == len(records) else timestamps_ms,
+        None if partitions.count(None) == len(records) else partitions,
+    )
+
+
 def not_writable(
     timestamps_ms: Iterable[int | None] | None,
     partitions: Iterable[int | None] | None,
@@ -248,19 +276,22 @@ def not_writable(
 
 def _cut_name(headers: Any) -> str | None:
     try:
-        return next((name for name, _ in headers or () if isinstance(name, str) and "\0" in name), None)
+        for name, _ in headers or ():
+            if isinstance(name, str) and "\0" in name:
+                return name
     except (TypeError, ValueError):  # no headers: the client says what they should be
-        return None
+        pass
+    return None
 
 
 def _first_below(least: int, column: Iterable[int | None] | None) -> tuple[int, int] | None:
     try:
-        return next(
-            ((at, number) for at, number in enumerate(column or ()) if number is not None and number < least),
-            None,
-        )
+        for at, number in enumerate(column or ()):
+            if number is not None and number < least:
+                return at, number
     except TypeError:  # no number: the client says which
-        return None
+        pass
+    return None
 
 
 class OutputRefusedError(UsageError):

@@ -165,8 +165,7 @@ class Skipping:
         poison = PoisonFilter(
             transform, self._settings.poison.policy, shard=self._target.group, listener=ignore_event
         )
-        made = poison.apply(InputBatch.of(records))
-        return [one for part in made for one in ([part] if isinstance(part, OutputRecord) else part)]
+        return [one for made in poison.apply(InputBatch.of(records)) for one in made]
 
     def _read(self, stored: Mapping[Partition, Committed]) -> list[InputRecord]:
         """The records from the group's place to the one that is skipped."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import chain
 
 from eos.deadline import Deadline
 from eos.errors import AbortableError, EosError, RecordRefusedError
 from eos.poison import PoisonFilter
-from eos.records import InputBatch, OutputBatch, OutputRecord, fingerprint
+from eos.records import InputBatch, OutputRecord, fingerprint
 from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.transform import BoundTransform
@@ -99,11 +100,7 @@ class _Look:
             self._take(outputs[0], what)
 
     def _refused_of(self, batch: InputBatch) -> list[OutputRecord]:
-        flat = (
-            one
-            for output in self._poison.apply(batch)
-            for one in (output if isinstance(output, OutputBatch) else [output])
-        )
+        flat = chain.from_iterable(self._poison.apply(batch))
         return [one for one in flat if fingerprint(one.topic, one.value, one.key) in self._missing]
 
     def _take(self, output: OutputRecord, what: str) -> None:

@@ -13,7 +13,7 @@ from eos.kafka.consumer import Committed
 from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
 from eos.producer.transaction import Transaction
-from eos.records import InputBatch, OutputBatch, OutputRecord
+from eos.records import InputBatch, OutputBatch
 from eos.session.alone import ALONE
 from eos.session.overtime import Overtime
 from eos.session.session import Session
@@ -28,7 +28,7 @@ _OTHERS_S = 0.05  # between two looks whether all other sessions of the process 
 class Work(NamedTuple):
     """Input that was transformed: its outputs, how many records it was, and which."""
 
-    outputs: Sequence[OutputBatch] | Sequence[OutputRecord]
+    outputs: Sequence[OutputBatch]
     records_in: int
     taken: InputTaken
 
@@ -119,7 +119,7 @@ class PipelinedSession(Session):
             self._to_renew |= self._suspects.finished(self._consumer.at_end)
         return self._fetched
 
-    def stage(self, outputs: Sequence[OutputBatch] | Sequence[OutputRecord], records_in: int) -> None:
+    def stage(self, outputs: Sequence[OutputBatch], records_in: int) -> None:
         """Keep transformed records for the next :meth:`produce`. Call it after the fetch they came from.
 
         Raises:
@@ -146,7 +146,8 @@ class PipelinedSession(Session):
         try:
             for work in staged:
                 self._listener(work.taken)
-                _produce(transaction, work.outputs)
+                for output in work.outputs:
+                    transaction.produce_batch(output.topic, output)
                 transaction.records_in += work.records_in
                 self._processed = self._processed.merged(work.taken.ends)
         except BaseException as error:
@@ -384,14 +385,3 @@ class PipelinedSession(Session):
     def _drop(self) -> None:
         self._staged = []
         self._fetched = InputBatch([])
-
-
-def _produce(transaction: Transaction, outputs: Sequence[OutputBatch] | Sequence[OutputRecord]) -> None:
-    records: list[OutputRecord] = []
-    for output in outputs:
-        if isinstance(output, OutputBatch):
-            transaction.produce_batch(output.topic, output)
-        else:
-            records.append(output)
-    if records:
-        transaction.produce_records(records)

@@ -17,7 +17,7 @@ from eos.events import Event, RecordDeadLettered
 from eos.headers import Headers
 from eos.job import Job
 from eos.poison import PoisonFilter
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch
 from eos.settings import Settings
 from eos.settings.binding import bind
 from eos.spark.failures import marked
@@ -165,43 +165,20 @@ def _by_shard(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield shard, batch.slice(start, end - start)
 
 
-def _arrow(outputs: Sequence[OutputBatch] | Sequence[OutputRecord], shard: int) -> Iterator[pa.RecordBatch]:
-    records: list[OutputRecord] = []
-    for output in outputs:
-        if isinstance(output, OutputBatch):
-            columns = (output.keys, output.headers, output.timestamps_ms, output.partitions)
-            yield from _rows(shard, [output.topic] * len(output), output.values, *columns)
-        else:
-            records.append(output)
-    if records:
-        topics, values, keys, headers, timestamps_ms, partitions = zip(*records, strict=True)
-        yield from _rows(shard, topics, values, keys, headers, timestamps_ms, partitions)
-
-
-def _rows(  # noqa: PLR0917 - the columns in the order of a record's fields
-    shard: int,
-    topics: Sequence[str],
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    headers: Sequence[Iterable[tuple[str, bytes | None]]] | None,
-    timestamps_ms: Sequence[int | None] | None,
-    partitions: Sequence[int | None] | None,
-) -> Iterator[pa.RecordBatch]:
-    if not values:
-        return
-    none = [None] * len(values)
-    structs = none if headers is None else [_structs(of_record) for of_record in headers]
-    columns = [
-        [shard] * len(values),
-        topics,
-        keys or none,
-        values,
-        partitions or none,
-        structs,
-        timestamps_ms or none,
-    ]
-    arrays = [_array(column, field.type) for column, field in zip(columns, _OUTPUT, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, schema=_OUTPUT)
+def _arrow(outputs: Iterable[OutputBatch], shard: int) -> Iterator[pa.RecordBatch]:
+    for output in filter(len, outputs):
+        none = [None] * len(output)
+        columns: list[Sequence[Any]] = [
+            [shard] * len(output),
+            [output.topic] * len(output),
+            output.keys or none,
+            output.values,
+            output.partitions or none,
+            none if output.headers is None else [_structs(of_record) for of_record in output.headers],
+            output.timestamps_ms or none,
+        ]
+        arrays = [_array(column, field.type) for column, field in zip(columns, _OUTPUT, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_OUTPUT)
 
 
 def _array(column: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from eos import ConfigError, FencedError, OutputRecord, Partition
+from eos import ConfigError, FencedError, OutputBatch, OutputRecord, Partition
 from eos.events import TransactionCommitted
 from eos.group.metadata import OffsetMetadata
+from eos.records import by_topic
 from eos.session.pipeline import PipelinedSession
 from eos.shards import PartitionShard
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
@@ -47,7 +48,7 @@ def process(session: PipelinedSession, job: FaultJob, count: int) -> None:
                     OutputRecord(job.audit, b"audit " + (record.value or b"")),
                 )
             ]
-            session.stage(outputs, len(batch))
+            session.stage(by_topic(outputs), len(batch))
             count -= len(batch)
     session.produce()
     session.commit_soon()
@@ -70,7 +71,7 @@ def test_zombie_finds_a_successor_that_has_processed_nothing_yet_and_leaves_it_t
         while owner_of(bootstrap, job) == mine:
             assert time.monotonic() < deadline, "the successor leaves no trace"
         zombie._producer._suspect("a test: it has outlived its timeout")
-        zombie.stage([OutputRecord(job.out, b"of the zombie")], 0)
+        zombie.stage([OutputBatch(job.out, [b"of the zombie"])], 0)
         with pytest.raises(FencedError):
             zombie.produce()
         zombie.close()

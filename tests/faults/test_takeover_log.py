@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from eos import OutputRecord, Partition
+from eos import OutputBatch, Partition
 from eos.kafka.consumer import Committed, GroupMetadata
 from eos.producer.producer import ShardProducer
 from eos.session.pipeline import PipelinedSession
@@ -191,7 +191,7 @@ def run_to_the_end(session: PipelinedSession, out: str, began: float) -> float:
         batch = session.fetch(10, 0.2, 0.01)
         if batch:
             first_at = first_at or time.monotonic()
-            session.stage([OutputRecord(out, record.value) for record in batch], len(batch))
+            session.stage([OutputBatch(out, batch.values)], len(batch))
             session.produce()
             session.commit_soon()
             session.join(WAIT_S)

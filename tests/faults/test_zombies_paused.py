@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import EosError, OutputRecord, Partition, UnprovenFenceError
+from eos import EosError, OutputBatch, Partition, UnprovenFenceError
 from eos.events import InputTaken
 from eos.offsets import OffsetVector
 from eos.session.pipeline import PipelinedSession, Work
@@ -73,7 +73,7 @@ def be_an_owner(
                 # Without a fetch, which would show the member of a group that it is fenced.
                 begins, ends = (OffsetVector({Partition(source, 0): n * STEP}) for n in (1, 2))
                 taken = InputTaken("of the zombie", 1, begins, ends)
-                session._staged = [Work([OutputRecord(out, b"of the zombie")], 1, taken)]
+                session._staged = [Work([OutputBatch(out, [b"of the zombie"])], 1, taken)]
                 session.produce()
             commit(session)
             print("committed", flush=True)  # noqa: T201

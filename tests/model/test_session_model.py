@@ -38,7 +38,7 @@ from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ProducerState
-from eos.records import InputRecord, OutputRecord, _RecordAsMessage
+from eos.records import InputRecord, OutputBatch, _RecordAsMessage
 from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.support.settings import settings_of
@@ -588,7 +588,7 @@ class SessionMachine(RuleBasedStateMachine):
                 meanwhile()
                 if late:
                     self.session._overtime.look()
-            self.session.stage([OutputRecord("out", record.value) for record in batch], len(batch))
+            self.session.stage([OutputBatch("out", batch.values)], len(batch))
 
     def _is_where_the_group_stands(self) -> None:
         if self.member.broken is None and not self.session._consumer.rewind_due:

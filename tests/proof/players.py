@@ -15,7 +15,7 @@ from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.events import Listener, ignore_event
 from eos.producer.transaction import Transaction
-from eos.records import InputBatch
+from eos.records import InputBatch, by_topic
 from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
 from eos.session.pipeline import PipelinedSession
@@ -83,7 +83,7 @@ class ByLoop:
                 raise TimeoutError("no input came")
             if batch := self._session.fetch(records, 0.2, 0.01):
                 copies = [OutputRecord(self._out, one.value, partition=partition) for one in batch]
-                self._session.stage(copies, len(batch))
+                self._session.stage(by_topic(copies), len(batch))
                 records -= len(batch)
         self._session.produce()
         if delivered:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from eos.deadline import Deadline
 from eos.events import Listener, ignore_event
 from eos.kafka.producer import TransactionalClient
-from eos.records import OutputRecord
+from eos.records import OutputRecord, by_topic
 from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.shards import PartitionShard, Shard
@@ -46,7 +46,7 @@ def fill(session: PipelinedSession, out: str, records: int = 10, *, partitions: 
         assert not deadline.passed
         if batch := session.fetch(records, 0.2, 0.01):
             outputs = [OutputRecord(out, r.value, partition=int(r.value or b"0") % partitions) for r in batch]
-            session.stage(outputs, len(batch))
+            session.stage(by_topic(outputs), len(batch))
             records -= len(batch)
     session.produce()
     wait_delivered(session._producer._client)

@@ -222,7 +222,20 @@ def test_headers_that_a_record_function_uses_again_are_those_of_their_record() -
     bound = job(transform=one_after_the_other).bound()
     expected = [(("a", RECORD.value),), (("b", RECORD.value),)]
     assert [one.headers for one in bound.record(RECORD)] == expected
-    assert [one.headers for one in bound.records(InputBatch.of([RECORD]), lambda *_: [])] == expected
+    (made,) = bound.records(InputBatch.of([RECORD]), lambda *_: [])
+    assert [one.headers for one in made] == expected
+
+
+def test_list_that_a_record_function_uses_again_holds_what_each_record_made_of_it() -> None:
+    shared: list[OutputRecord] = []
+
+    def cleared_each_time(record: InputRecord) -> list[OutputRecord]:
+        shared[:] = copied(record)
+        return shared
+
+    (made,) = job(transform=cleared_each_time).bound().records(RECORDS, lambda *_: [])
+    shared.clear()
+    assert made.values == (b"7", b"8", b"9")
 
 
 def test_batches_that_share_their_lists_hold_what_they_were_made_of() -> None:
@@ -282,7 +295,8 @@ def test_text_and_kinds_of_text_are_no_buffers() -> None:
     batch = InputBatch.of([InputRecord("in", 0, 0, b"k", b"v")])
     output = OutputRecord("out", _Text("v"), "k")  # type: ignore[arg-type]  # not declared, and taken by the client
     bound = Job(name="j", inputs=["in"], outputs=["out"], transform=lambda _: [output]).bound()
-    assert bound.records(batch, lambda *_: []) == [output]
+    (made,) = bound.records(batch, lambda *_: [])
+    assert list(made) == [output]
 
 
 @pytest.mark.parametrize("shape", ["record", "batch"])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.headers import Header, Headers
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, by_topic
 
 CASES = settings(max_examples=25, deadline=None)
 
@@ -120,6 +120,18 @@ def test_record_is_found_by_its_place_from_either_end() -> None:
 
 
 output_rows = st.tuples(payloads, payloads, header_lists, times_ms, st.none() | st.integers(0, 5))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["out", "audit", "dlq"]), output_rows), max_size=8))
+@CASES
+def test_records_by_topic_are_all_there_in_the_order_of_their_topic(
+    rows: list[tuple[str, tuple[bytes | None, bytes | None, Headers, int | None, int | None]]],
+) -> None:
+    records = [OutputRecord(topic, *row) for topic, row in rows]
+    batches = by_topic(records)
+    assert [batch.topic for batch in batches] == list(dict.fromkeys(record.topic for record in records))
+    for batch in batches:
+        assert list(batch) == [record for record in records if record.topic == batch.topic]
 
 
 @given(

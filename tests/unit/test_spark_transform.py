@@ -41,7 +41,7 @@ def test_a_batch_function_gets_every_record() -> None:
     outputs = PoisonFilter(job.bound(), "stop", shard="s", listener=ignore_event).apply(
         ArrowInputBatch(rows())
     )
-    assert [record.value for batch in outputs for record in batch] == VALUES  # type: ignore[union-attr] # of batches
+    assert [record.value for batch in outputs for record in batch] == VALUES
 
 
 def test_columns_that_a_batch_function_changes_are_its_own() -> None:
