@@ -15,7 +15,6 @@ from tests.support.observer import PlainRecord, committed_offsets, produce_plain
 pytestmark = pytest.mark.broker
 
 MODES = pytest.mark.parametrize("mode", ["group", "partition"])
-OWN_LOOP = pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 
 # A fetch at the end of a partition is answered after this time, and only then does the client say that it is the end.
 _WAIT_MS = 12_000
@@ -55,11 +54,8 @@ def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> N
         producer.abort_transaction(20)
 
 
-@MODES
-@OWN_LOOP
+@pytest.mark.parametrize(("mode", "own_loop"), [("group", False), ("partition", False), ("group", True)])
 def test_backlog_and_then_none(bootstrap: str, mode: str, *, own_loop: bool) -> None:
-    if own_loop and mode == "partition":
-        pytest.skip("a session of its own for each partition")
     job = fault_job(bootstrap, partitions=2, own_loop=own_loop)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
     assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S

@@ -129,7 +129,7 @@ def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
     with eos("spark", "run", f"{_JOBS}:copying", "--set", "job.suffix=x") as child:
         assert "declares no settings" in ended(child, ExitCode.CONFIGURATION)
     with eos("spark", "run", f"{_JOBS}:expected") as child:
-        assert "it has: copying, streaming, suffixed" in ended(child, ExitCode.CONFIGURATION)
+        assert "it has: copying, refusing, streaming, suffixed" in ended(child, ExitCode.CONFIGURATION)
 
 
 @pytest.mark.slow
@@ -273,6 +273,7 @@ def submitted(bootstrap: str, source: str, connector_jars: list[Path]) -> Eos:
     return start
 
 
+@pytest.mark.slow
 def test_debug_shows_the_failing_record_and_where_the_transform_raised(
     eos: Eos, bootstrap: str, source: str
 ) -> None:
