@@ -6,18 +6,16 @@ It only looks, but for one call, which an operator's command makes (`Transaction
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from eos.calls import Call
+from eos.check.kafka_python import client_options, kafka_python
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
 from eos.kafka.admin import Admin
-from eos.kafka.config import client_config
 from eos.offsets import Partition
 from eos.retry import resume
 from eos.settings import Settings
@@ -37,7 +35,6 @@ _NEEDS = {
     "describe producers": "Read on the topic",
     "abort transaction": "Alter on the Cluster (before Apache Kafka 3.8: ClusterAction)",
 }
-_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +97,12 @@ class TransactionsView:
         self._client = self._connected()
 
     def _connected(self) -> Any:
-        timeout_ms = max(_MIN_TIMEOUT_MS, int(self._timeout_s * 1000))
+        deadline = Deadline(self._timeout_s)
         options = client_options(self._settings)
+        if (tokens := options.get("sasl_oauth_token_provider")) is not None:
+            # Here, where its error can be raised: the client asks for it in a thread of its own.
+            tokens.token(deadline.left_s)
+        timeout_ms = max(_MIN_TIMEOUT_MS, int(deadline.left_s * 1000))
         nets: list[Any] = []  # its constructor connects, and when that fails it leaves its thread running
 
         def net(**config: Any) -> Any:
@@ -222,7 +223,17 @@ class TransactionsView:
             return ConfigError(f"{text}: the brokers are older than Apache Kafka 3.0 (KIP-664)")
         if call != "connect" and getattr(error, "retriable", False):
             return RetriableError(text)
+        if call == "connect":
+            return UnavailableError(no_answer(self._settings, error))
         return UnavailableError(f"{text} (bootstrap servers: {self._servers})")
+
+
+def no_answer(settings: Settings, error: Exception) -> str:
+    """That the cluster is silent: which setting says where it is looked for, and what to look at next."""
+    return (
+        f"Kafka does not answer at {settings.kafka.bootstrap_servers} (kafka.bootstrap_servers): {error}. If it is up, is "
+        f"kafka.security_protocol = {settings.kafka.security_protocol} what that listener speaks?"
+    )
 
 
 def _reason(settings: Settings) -> ConfigError | None:
@@ -238,46 +249,6 @@ def _reason(settings: Settings) -> ConfigError | None:
 
 class _UnknownIdError(EosError):
     """No coordinator knows the transactional.id."""
-
-
-def kafka_python() -> tuple[Any, Any]:
-    """kafka-python's errors and admin client: imported when needed, since that takes a while."""
-    with warnings.catch_warnings():
-        # Of importlib.resources, which it uses the old way.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from kafka import admin, errors
-    # At its debug level it writes its configuration, password included; and its errors are raised anyway.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    return errors, admin
-
-
-def client_options(settings: Settings) -> dict[str, Any]:
-    """The settings in kafka-python's words. Holds secrets.
-
-    Raises:
-        ConfigError: no brokers are named, or the mechanism needs what cannot be handed over (OAUTHBEARER, GSSAPI).
-    """
-    theirs = client_config(settings)
-    mechanism = theirs.get("sasl.mechanism")
-    if mechanism not in {None, *_MECHANISMS}:
-        raise ConfigError(
-            f"kafka.sasl_mechanism = {mechanism} cannot be used to look at transactions, only "
-            f"{', '.join(sorted(_MECHANISMS))}"
-        )
-    options = {
-        "bootstrap_servers": [server.strip() for server in theirs["bootstrap.servers"].split(",")],
-        "client_id": theirs.get("client.id"),
-        "security_protocol": theirs["security.protocol"],
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": theirs.get("sasl.username"),
-        "sasl_plain_password": theirs.get("sasl.password"),
-        "ssl_cafile": theirs.get("ssl.ca.location"),
-        "ssl_certfile": theirs.get("ssl.certificate.location"),
-        "ssl_keyfile": theirs.get("ssl.key.location"),
-        "ssl_password": theirs.get("ssl.key.password"),
-        "ssl_check_hostname": theirs.get("ssl.endpoint.identification.algorithm", "https") != "none",
-    }
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _state(name: str, described: Any) -> TransactionDescription:

@@ -1,4 +1,4 @@
-"""Who was refused what: an authorization error says neither, but the client that met it knows both."""
+"""Who was refused what: an authorization error says neither, but the client that met it knows both. Or who has no token."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eos.calls import Call
-from eos.errors import ConfigError, EosError
+from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
+from eos.kafka.tokens import why_no_token
 
 _TRANSACTIONAL_ID = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 _TOPIC = "TOPIC_AUTHORIZATION_FAILED"
 _GROUP = "GROUP_AUTHORIZATION_FAILED"
 _CLUSTER = "CLUSTER_AUTHORIZATION_FAILED"
+_TOKEN_S = 5.0
 _LOOKING = frozenset({Call.METADATA, Call.COMMITTED})
 
 
@@ -24,8 +26,32 @@ class Access:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.principal = _principal(config)
+        self._config = config
+        self._token_asked = False
+        self._awaited: EosError | None = None
         self._transactional_id = str(config.get("transactional.id", ""))
         self._group = str(config.get("group.id", ""))
+
+    def no_token(self) -> EosError | None:
+        """Why the client has no token to log in with, asked anew; None if that is not what is wrong."""
+        return why_no_token(self._config, _TOKEN_S)
+
+    def awaited_token(self) -> EosError | None:
+        """The same for a call that had no answer, asked once until `answered`; retriable, where a token may come yet."""
+        if not self._token_asked:
+            self._token_asked, self._awaited = True, self.no_token()
+        if self._awaited is not None and self.waits_for_a_token:
+            return RetriableError(str(self._awaited), code=self._awaited.code)
+        return self._awaited
+
+    @property
+    def waits_for_a_token(self) -> bool:
+        """Whether that was the answer of `awaited_token`."""
+        return isinstance(self._awaited, UnavailableError)
+
+    def answered(self) -> None:
+        """A call had an answer, or the client is connected: what kept it from a token does not any more."""
+        self._token_asked, self._awaited = False, None
 
     def named(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
-from eos.check.transactions import TransactionsView, client_options
+from eos.check.kafka_python import client_options
+from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, UnavailableError
 from eos.local.ports import free_port
 from eos.settings import Settings
@@ -73,10 +75,26 @@ def test_mutual_tls(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI"])
-def test_a_mechanism_that_cannot_be_handed_over_is_refused(mechanism: str) -> None:
-    with pytest.raises(ConfigError, match=mechanism):
-        client_options(settings(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
+def test_a_mechanism_that_cannot_be_handed_over_is_refused_with_the_commands_and_the_way_out() -> None:
+    with pytest.raises(ConfigError) as caught:
+        client_options(settings(security_protocol="SASL_SSL", sasl_mechanism="GSSAPI"))
+    assert str(caught.value).startswith("kafka.sasl_mechanism = GSSAPI: ")
+    for part in ("eos transactions list, explain, end and abort", "eos offsets set and copy", "eos skip"):
+        assert part in str(caught.value)
+    assert "kafka-transactions.sh" in str(caught.value)
+
+
+def test_oauthbearer_hands_over_who_gets_the_tokens_with_their_extensions() -> None:
+    config = "principal=me extension_logicalCluster=lkc extension_pool=p"
+    given = {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": config}
+    options = client_options(
+        settings(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", client=json.dumps(given))
+    )
+    from kafka.net.sasl.oauth import SaslMechanismOAuth  # as late as eos imports it
+
+    sent = SaslMechanismOAuth(**options).auth_bytes()
+    assert sent.startswith(b"n,,\x01auth=Bearer eyJhbGciOiJub25lIn0.")
+    assert sent.endswith(b".\x01logicalCluster=lkc\x01pool=p\x01\x01")
 
 
 # kafka-python leaves the socket of a refused connection to the garbage collector.

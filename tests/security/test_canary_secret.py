@@ -10,45 +10,40 @@ import os
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eos.check.grants import Purpose, Shape, grants_for
 from eos.exits import ExitCode
-from eos.job import Job
 from eos.kafka.config import client_config
 from eos.local.ports import free_port
 from eos.settings import HIDDEN
-from tests.support import jobs_for_tests, observer
+from tests.support import observer
 from tests.support.command_line import Eos
-from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
+from tests.support.secured_job import END_S, REFERENCE, Environment, SecuredJob, ended, eos_process, variable
 from tests.support.settings import settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
 
-_JOB = "tests.support.jobs_for_tests:copying"
-_END_S = 60.0
 _QUESTION_S = 5.0
 
-Environment = dict[str, str]
 Way = Callable[
     [Path, str, str], Environment
 ]  # a directory, a setting's name, and a secret to the variables that say it
 
 
 def by_variable(_: Path, name: str, secret: str) -> Environment:
-    return {_variable(name): secret}
+    return {variable(name): secret}
 
 
 def by_file(directory: Path, name: str, secret: str) -> Environment:
     file = directory / "secret"
     file.write_text(f"{secret}\n")
-    return {_variable(f"{name}_file"): str(file)}
+    return {variable(f"{name}_file"): str(file)}
 
 
 def by_secrets_directory(directory: Path, name: str, secret: str) -> Environment:
@@ -66,7 +61,7 @@ def by_toml(directory: Path, name: str, secret: str) -> Environment:
 
 def by_json_variable(directory: Path, name: str, secret: str) -> Environment:
     table, _, key = name.partition(".")
-    return {_variable(table): f'{{"{key}": "{secret}"}}'}
+    return {variable(table): f'{{"{key}": "{secret}"}}'}
 
 
 _WAYS = [
@@ -94,56 +89,6 @@ def canary() -> str:
     return f"S3CR3T-{uuid.uuid4().hex}"
 
 
-class Work:
-    """The copying job, whose user's password is the canary."""
-
-    def __init__(self, broker: SecuredBroker, password: str) -> None:
-        self.broker = broker
-        self.topic = observer.unique("canary")
-        self.user: User = broker.add_user(f"{self.topic}-user", password)
-        outputs = [f"{self.topic}.copies", f"{self.topic}.audit"]
-        dead = f"{self.topic}.dlq"
-        observer.create_topics(broker.plain, dict.fromkeys([self.topic, *outputs, dead], 1))
-        observer.produce_plain(broker.plain, self.topic, [b"value"])
-        job = Job(
-            name=jobs_for_tests.copying.name,
-            inputs=[self.topic],
-            outputs=outputs,
-            dead_letters=dead,
-            transform=lambda _: [],
-        )
-        settings = settings_of(group=self.topic)
-        broker.grant(self.user.principal, grants_for(Purpose.RUN, job, settings, shape=Shape.LOOP))
-
-    def environment(self, **more: str) -> Environment:
-        login = {name: str(value) for name, value in self.broker.sasl(self.user).items()}
-        del login["kafka.sasl_password"]
-        return {_variable(name): value for name, value in login.items()} | {
-            "EOS_GROUP": self.topic,
-            "EOS_OBSERVE__LOG_LEVEL": "debug",
-            "EOS_INPUT__START": "earliest",
-            "TEST_INPUT": self.topic,
-            **more,
-        }
-
-
-def _variable(name: str) -> str:
-    return f"EOS_{name.upper().replace('.', '__')}"
-
-
-def _eos(*arguments: str, env: Mapping[str, str]) -> Iterator[Child]:
-    config = ["--config", env["CONFIG"]] if "CONFIG" in env else []
-    with running_module("eos.cli", "--debug", *arguments, *config, env=env) as child:
-        yield child
-
-
-def _ended(*arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
-    for child in _eos(*arguments, env=env):
-        code = child.wait(_END_S)
-        return code, "\n".join(child.lines)
-    raise AssertionError
-
-
 def _page(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_QUESTION_S) as page:
         return str(page.read().decode())
@@ -158,16 +103,16 @@ def _command_lines(pid: int) -> str:
 def test_a_login_s_secret_works_and_is_shown_nowhere(
     secured: SecuredBroker, tmp_path: Path, canary: str, way: Way
 ) -> None:
-    work = Work(secured, canary)
+    work = SecuredJob(secured, canary)
     port = free_port()
     env = work.environment(EOS_OBSERVE__HTTP_PORT=str(port)) | way(tmp_path, "kafka.sasl_password", canary)
 
-    code, shown = _ended("config", "show", env=env)
+    code, shown = ended("config", "show", env=env)
     assert (code, canary in shown) == (ExitCode.DONE, False)
     assert "kafka.sasl_password" in shown
 
-    for job in _eos("run", _JOB, env=env):
-        deadline = time.monotonic() + _END_S
+    with eos_process("run", REFERENCE, env=env) as job:
+        deadline = time.monotonic() + END_S
         while not observer.read_committed(secured.plain, f"{work.topic}.copies", settled=False):
             assert time.monotonic() < deadline, "nothing was processed"
             assert job.alive
@@ -179,7 +124,7 @@ def test_a_login_s_secret_works_and_is_shown_nowhere(
             time.sleep(0.1)
         assert canary not in metrics
         job.terminate()
-        assert job.wait(_END_S) == ExitCode.DONE
+        assert job.wait(END_S) == ExitCode.DONE
         assert canary not in "\n".join(job.lines)
 
 
@@ -189,8 +134,9 @@ def test_a_login_s_secret_works_and_is_shown_nowhere(
 def test_a_wrong_secret_is_in_no_error_and_no_traceback(
     secured: SecuredBroker, tmp_path: Path, canary: str, way: Way
 ) -> None:
-    work = Work(secured, "another")
-    code, said = _ended("run", _JOB, env=work.environment() | way(tmp_path, "kafka.sasl_password", canary))
+    work = SecuredJob(secured, "another")
+    env = work.environment() | way(tmp_path, "kafka.sasl_password", canary)
+    code, said = ended("run", REFERENCE, env=env)
     assert code == ExitCode.CONFIGURATION
     assert "Traceback" in said
     assert "kafka.sasl_password" in said

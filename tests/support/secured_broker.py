@@ -32,7 +32,9 @@ from tests.support.certificates import Authority, Certificate
 _HEAP_MB = 384
 _ASK_S = 15.0
 _ITERATIONS = 4096  # SCRAM's least; the password is no secret worth more
+_OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SASL, MUTUAL = "SASL", "MUTUAL"
+OAUTH = "OAUTH"  # tokens of OAUTHBEARER without a signature, over TLS: Kafka's own for trials
 OLD, MISNAMED = "OLD", "MISNAMED"  # as SASL, with a certificate that has expired, or that is for another host
 
 
@@ -48,7 +50,7 @@ class User(NamedTuple):
 
 
 class SecuredBroker:
-    """One broker with listeners for SASL_SSL (SCRAM-SHA-512) and for mutual TLS; made by `secured_broker`."""
+    """One broker with listeners for SASL_SSL (SCRAM-SHA-512, OAUTHBEARER) and for mutual TLS; made by `secured_broker`."""
 
     def __init__(self, cluster: LocalKafka, authority: Authority) -> None:
         self.cluster = cluster
@@ -98,6 +100,16 @@ class SecuredBroker:
             "kafka.ssl_ca_file": str(self.authority.certificate),
         }
 
+    def oauth(self, login: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of a client that logs in by tokens, which these settings get."""
+        return {
+            "kafka.bootstrap_servers": self.cluster.servers_at(OAUTH),
+            "kafka.security_protocol": "SASL_SSL",
+            "kafka.sasl_mechanism": "OAUTHBEARER",
+            "kafka.ssl_ca_file": str(self.authority.certificate),
+            **login,
+        }
+
     def mutual(self, certificate: Certificate) -> dict[str, Any]:
         """Settings of a client that shows this certificate."""
         return {
@@ -131,6 +143,7 @@ def secured_broker(directory: Path, *, jars: Path | None) -> Iterator[SecuredBro
     certificates = {
         SASL: authority.issue("broker", *here),
         MUTUAL: authority.issue("broker-mutual", *here),
+        OAUTH: authority.issue("broker-oauth", *here),
         OLD: authority.issue("broker-old", *here, expired=True),
         MISNAMED: authority.issue("broker-elsewhere", "DNS:kafka.example"),
     }
@@ -148,7 +161,13 @@ def secured_broker(directory: Path, *, jars: Path | None) -> Iterator[SecuredBro
         properties[f"{of_listener}.ssl.keystore.location"] = str(certificate.both)
         mutual = listener == MUTUAL
         properties[f"{of_listener}.ssl.client.auth"] = "required" if mutual else "none"
-        if not mutual:
+        if listener == OAUTH:
+            properties[f"{of_listener}.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+            login = f'{_OAUTH_LOGIN} required unsecuredLoginStringClaim_sub="broker";'
+            properties[f"{of_listener}.oauthbearer.sasl.jaas.config"] = login
+            # So that a connection ends with its token (KIP-368).
+            properties[f"{of_listener}.oauthbearer.connections.max.reauth.ms"] = "3600000"
+        elif not mutual:
             login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
             properties[f"{of_listener}.scram-sha-512.sasl.jaas.config"] = login
     protocols = {name: "SSL" if name == MUTUAL else "SASL_SSL" for name in certificates}
