@@ -13,11 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from bench.process import ROOT, end
+from bench.process import ended_with_block
 
 EOS = str(Path(sys.executable).with_name("eos"))
 JOB = "bench.contenders.eos_workers:job"
-SHOWN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -42,16 +41,9 @@ class JobRun:
         }
         command = [EOS, "run", JOB, *options]
         with tempfile.TemporaryFile("w+") as log:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, text=True)
-            try:
+            name = f"worker {ordinal}"
+            with ended_with_block(name, command, out=log, err=log, environment=environment) as process:
                 yield process
-            except BaseException as error:
-                end(process)
-                log.seek(0)
-                error.add_note(f"worker {ordinal} said:\n{log.read()[-SHOWN_CHARACTERS:]}")
-                raise
-            finally:
-                end(process)
 
 
 def worker_of(process: subprocess.Popen[str]) -> int:

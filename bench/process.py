@@ -8,10 +8,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
@@ -20,6 +21,7 @@ from bench.contenders import Contender
 
 SAMPLE_SECONDS = 0.1
 GRACE_SECONDS = 30.0
+SHOWN_CHARACTERS = 2000
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -60,27 +62,19 @@ def running(contender: Contender, arguments: Arguments) -> Iterator[Running]:
     Raises:
         RuntimeError: it ended with an error; its last words are in the message.
     """
+    name = f"contender {contender.name}"
     command = [*contender.command, *arguments.command_line()]
     cpu_before = _cpu_seconds_of_children()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, text=True)
-        run = Running(process, time.time_ns() // 1_000_000)
-        watch = threading.Thread(target=_watch, args=(run,), daemon=True)
-        watch.start()
-        try:
+        with ended_with_block(name, command, out=out, err=err) as process:
+            run = Running(process, time.time_ns() // 1_000_000)
+            watch = threading.Thread(target=_watch, args=(run,), daemon=True)
+            watch.start()
             yield run
-        except BaseException as error:
-            end(process)
-            err.seek(0)
-            error.add_note(f"contender {contender.name} said:\n{err.read()[-2000:]}")
-            raise
-        finally:
-            end(process)
-            watch.join(GRACE_SECONDS)
+        watch.join(GRACE_SECONDS)
         out.seek(0)
-        err.seek(0)
         if process.returncode != 0:
-            msg = f"contender {contender.name} ended with {process.returncode}:\n{err.read()[-2000:]}"
+            msg = f"{name} ended with {process.returncode}:\n{_last_words(err)}"
             raise RuntimeError(msg)
         run.report = Report.parse(out.read())
         run.cpu_seconds = _cpu_seconds_of_children() - cpu_before
@@ -92,8 +86,33 @@ def _cpu_seconds_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    """End a process in order, or kill it."""
+@contextmanager
+def ended_with_block(
+    name: str,
+    command: Sequence[str],
+    *,
+    out: TextIO,
+    err: TextIO,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a command during the block. Its last words go with an error of the block."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err, text=True)
+    try:
+        yield process
+    except BaseException as error:
+        _end(process)
+        error.add_note(f"{name} said:\n{_last_words(err)}")
+        raise
+    finally:
+        _end(process)
+
+
+def _last_words(err: TextIO) -> str:
+    err.seek(0)
+    return err.read()[-SHOWN_CHARACTERS:]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
         try:

@@ -13,9 +13,9 @@ from typing import Any
 from bench.contender import Arguments, Meter
 from eos import Job, Settings
 from eos.events import Event, Listener, TransactionCommitted
+from eos.runner.messages import Plan
 from eos.runner.supervisor import run_workers
 from eos.runner.worker import run
-from eos.runner.worker_process import Plan
 
 
 class CommitCounter:

@@ -2,7 +2,7 @@
 
 import orjson
 
-from bench.contenders.raw_loop import Value, copy
+from bench.contenders.raw_loop import Value, copied, copy
 from bench.contenders.raw_tuned import TUNED
 
 
@@ -12,4 +12,4 @@ def parse_and_write(value: Value) -> Value:
 
 
 if __name__ == "__main__":
-    copy(consumer_settings=TUNED, change=parse_and_write)
+    copy(consumer_settings=TUNED, write=copied(parse_and_write))

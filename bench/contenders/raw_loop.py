@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 
 from bench.contender import Arguments, Meter
 from bench.topics import PARTITIONER
@@ -21,15 +21,35 @@ CONSUMED_AT_ONCE = 1000
 CALL_TIMEOUT_SECONDS = 30.0
 
 Value = bytes | None
+Write = Callable[[Producer, str, Sequence[Message]], None]
+
+
+def copied(change: Callable[[Value], Value] | None = None) -> Write:
+    """Write each value through ``change``, with its key."""
+
+    def write(producer: Producer, topic: str, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            value = message.value() if change is None else change(message.value())
+            while True:
+                try:
+                    producer.produce(topic, value, message.key())
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+
+    return write
 
 
 def copy(
     *,
     consumer_settings: Mapping[str, str | int] | None = None,
-    change: Callable[[Value], Value] | None = None,
+    write: Write | None = None,
     transactional: bool = True,
 ) -> None:
-    """Run as a contender: copy the input, each value through ``change``, and print the report."""
+    """Run as a contender: copy the input as ``write`` does it, unchanged by default, and print the report."""
+    write = write or copied()
     meter = Meter()
     arguments = Arguments.from_command_line()
     stop = _StopOnSignal()
@@ -61,16 +81,7 @@ def copy(
     pending = 0
     while not stop.asked and (remaining is None or remaining > 0):
         messages = consumer.consume(CONSUMED_AT_ONCE, interval)
-        for message in messages:
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            value = message.value() if change is None else change(message.value())
-            while True:
-                try:
-                    producer.produce(arguments.output, value, message.key())
-                    break
-                except BufferError:
-                    producer.poll(0.01)
+        write(producer, arguments.output, messages)
         producer.poll(0)
         pending += len(messages)
         if remaining is not None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,42 +12,14 @@ import pytest
 from bench import peering
 from bench.__main__ import main
 from bench.check import Output
-from bench.contender import Arguments, Report
 from bench.contenders import CONTENDERS, Contender
 from bench.copying import Outcome, Workload, interleaved, ratios
 from bench.peering import _show
 from bench.peers import environments, listed
-from bench.plot import plot
-from bench.process import running
 from bench.topics import value
 from bench.visible import Seen, Visible
 from eos.errors import ConfigError
-
-ARGUMENTS = Arguments("here:9092", "in", "out", "group", 100, until_caught_up=True)
-REPORT = Report(seconds=1.0, startup_cpu_seconds=0.0, peak_rss_bytes=0, commits=1, commit_seconds=None)
-
-
-def outcome(
-    contender: str = "eos", number: int = 1, rate: float = 100_000.0, *, exact: bool = True
-) -> Outcome:
-    return Outcome(
-        contender=contender,
-        round=number,
-        rate=rate,
-        warm_rate=2 * rate,
-        records=1_000_000,
-        exact=exact,
-        seconds=10.0,
-        start_seconds=1.25,
-        cpu_seconds=12.0,
-        startup_cpu_seconds=2.0,
-        commits=10,
-        commit_ms=None,
-        markers=11,
-        peak_rss=1 << 20,
-        rss_at_20_percent=0,
-        rss_at_100_percent=0,
-    )
+from tests.support.bench_outcomes import outcome
 
 
 class TestRates:
@@ -92,25 +62,6 @@ class TestRounds:
 
 
 class TestProcesses:
-    def test_the_cpu_of_a_contender_is_seen_from_outside(self) -> None:
-        burn = f"import time\nwhile time.process_time() < 0.5: pass\nprint('''{json.dumps(vars(REPORT))}''')"
-        contender = Contender("burner", "", "", launch=(sys.executable, "-c", burn))
-        subprocess.run([sys.executable, "-c", "pass"], check=True)  # of another child
-        with running(contender, ARGUMENTS) as process:
-            process.wait(60)
-        assert process.report == REPORT
-        assert 0.5 <= process.cpu_seconds < 5
-
-    def test_a_contender_that_fails_says_its_last_words(self) -> None:
-        contender = Contender(
-            "failing", "", "", launch=(sys.executable, "-c", "raise SystemExit('no broker')")
-        )
-        with (
-            pytest.raises(RuntimeError, match="failing ended with 1:\nno broker"),
-            running(contender, ARGUMENTS),
-        ):
-            time.sleep(1)
-
     def test_a_contender_of_ours_runs_in_this_python(self) -> None:
         assert CONTENDERS["eos"].command == (sys.executable, "-m", "bench.contenders.eos_batch")
 
@@ -195,10 +146,6 @@ class TestPeers:
             with pytest.raises(ConfigError, match="no wheel"):
                 environments.python_module("nothing==1.0", "quix_app")
         assert len(calls) == 4
-
-    def test_the_plot_is_drawn_beside_the_figures(self, tmp_path: Path) -> None:
-        plot([outcome(), outcome(number=2), outcome("quix")], tmp_path / "peers.json")
-        assert (tmp_path / "peers.svg").read_text().count("<svg") == 1
 
 
 class TestWords:

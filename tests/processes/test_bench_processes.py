@@ -1,0 +1,44 @@
+"""Contenders of the benchmark as processes, and the plot of what they did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.contender import Arguments, Report
+from bench.contenders import Contender
+from bench.plot import plot
+from bench.process import running
+from tests.support.bench_outcomes import outcome
+
+ARGUMENTS = Arguments("here:9092", "in", "out", "group", 100, until_caught_up=True)
+REPORT = Report(seconds=1.0, startup_cpu_seconds=0.0, peak_rss_bytes=0, commits=1, commit_seconds=None)
+
+
+def test_the_cpu_of_a_contender_is_seen_from_outside() -> None:
+    burn = f"import time\nwhile time.process_time() < 0.5: pass\nprint('''{json.dumps(vars(REPORT))}''')"
+    contender = Contender("burner", "", "", launch=(sys.executable, "-c", burn))
+    subprocess.run([sys.executable, "-c", "pass"], check=True)  # of another child
+    with running(contender, ARGUMENTS) as process:
+        process.wait(60)
+    assert process.report == REPORT
+    assert 0.5 <= process.cpu_seconds < 5
+
+
+def test_a_contender_that_fails_says_its_last_words() -> None:
+    contender = Contender("failing", "", "", launch=(sys.executable, "-c", "raise SystemExit('no broker')"))
+    with (
+        pytest.raises(RuntimeError, match="failing ended with 1:\nno broker"),
+        running(contender, ARGUMENTS),
+    ):
+        time.sleep(1)
+
+
+def test_the_plot_is_drawn_beside_the_figures(tmp_path: Path) -> None:
+    plot([outcome(), outcome(number=2), outcome("quix")], tmp_path / "peers.json")
+    assert (tmp_path / "peers.svg").read_text().count("<svg") == 1
