@@ -101,7 +101,9 @@ class PoisonFilter:
         )
         if self._policy == "stop":
             raise error
-        return by_topic(self._instead(record, error, f"{deaths} processes in a row died with it alone"))
+        return by_topic(
+            self._instead(record, error, f"{deaths} processes in a row died with it alone", deaths)
+        )
 
     def _tell_of_returned_letters(self, outputs: Sequence[OutputBatch], topic: str) -> None:
         """The events of dead letters that the transform has made itself, by `eos.dead_letter`."""
@@ -162,8 +164,10 @@ class PoisonFilter:
             ) from error
         return self._instead(record, error, reason)
 
-    def _instead(self, record: InputRecord, error: Exception, reason: str) -> list[OutputRecord]:
+    def _instead(
+        self, record: InputRecord, error: Exception, reason: str, deaths: int = 0
+    ) -> list[OutputRecord]:
         skipped = self._policy == "skip"
         partition = Partition(record.topic, record.partition)
-        self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped))
+        self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped, deaths))
         return [] if skipped else [self._transform.dead_letter(record, error)]

@@ -178,8 +178,8 @@ def _coordinator(call: Call, code: str | None) -> str:
     if code not in _NO_REASON or call not in _COORDINATORS:
         return ""
     return (
-        f". The {_COORDINATORS[call]} coordinator is out of reach, waits for a transaction that is open, or has been loading its log "
-        "since its broker started; one that never comes to an end can't read it (a fault of brokers, KAFKA-19862 for one): see "
+        f". No broker answers at kafka.bootstrap_servers; or the {_COORDINATORS[call]} coordinator is out of reach, waits for a "
+        "transaction that is open, or has been loading its log since its broker started; one that never comes to an end can't read it (a fault of brokers, KAFKA-19862 for one): see "
         "docs/RUNBOOK.md, 'A coordinator does not load'"
     )
 

@@ -10,12 +10,15 @@ It answers what the offset alone cannot:
   separately in a group without members, and reports neither.
 - Which topic does it count in? A topic that is deleted and created anew begins at offset 0 again under the same name.
 - Was the input behind it taken up before, by owners that did not get past it? It may be what ended them.
+- On which host, in which process? No coordinator says who else has a transactional.id.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import socket
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,12 +34,18 @@ class OwnershipMode(StrEnum):
     START = "start"  # older metadata of a start policy's offsets; every mode takes them over
 
 
-# Older metadata has no app and no topic. The attempt stands behind the owner's token, as a part of it to older versions.
+# Older metadata has no app, no topic and no host.
 _FORM = re.compile(
     r"eos1 mode=(\w+) shard=(\S+) owner=(\w+?)(?:_([1-9]\d{0,4}))? commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11}) "
-    r"had=(0|[1-9]\d{0,9})(?: app=([A-Za-z0-9_-]+))?(?: topic=([A-Za-z0-9_-]+))?",
+    r"had=(0|[1-9]\d{0,9})(?: app=([A-Za-z0-9_-]+))?(?: topic=([A-Za-z0-9_-]+))?(?: host=([A-Za-z0-9_.-]+/\d+))?",
     re.ASCII,
 )
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def this_process() -> str:
+    """``host name/process id``."""
+    return f"{_NOT_OF_A_NAME.sub('_', socket.gethostname()) or '_'}/{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class OffsetMetadata:
             :mod:`eos.group.expiry`.
         app: the job's name; "" in older metadata.
         topic: the id of the topic that the offset counts in; "" in older metadata.
+        host: and process of the owner, ``web-0/17``; "" in older metadata.
         attempt: how far the search for a record behind this offset has come that ends its owners (`eos.session.suspects`); 0:
             there is none.
     """
@@ -65,6 +75,7 @@ class OffsetMetadata:
     started_partitions: int = 0
     app: str = ""
     topic: str = ""
+    host: str = field(default_factory=this_process)
     attempt: int = 0
 
     def __str__(self) -> str:
@@ -73,7 +84,7 @@ class OffsetMetadata:
             f"eos1 mode={self.mode} shard={self.shard} owner={owner} commit={self.commit} at={self.at_s} "
             f"had={self.started_partitions}"
         )
-        named = {"app": self.app, "topic": self.topic}
+        named = {"app": self.app, "topic": self.topic, "host": self.host}
         return text + "".join(f" {name}={value}" for name, value in named.items() if value)
 
     def next(self) -> OffsetMetadata:
@@ -108,5 +119,6 @@ class OffsetMetadata:
             started,
             app=match[8] or "",
             topic=match[9] or "",
+            host=match[10] or "",
             attempt=int(match[4] or 0),
         )

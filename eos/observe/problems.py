@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eos.listing import listed
@@ -135,6 +135,22 @@ def _transactions(status: Status) -> _Found:
         )
 
 
+def _lost(status: Status, recent: Sequence[Mapping[str, Any]]) -> _Found:
+    """Workers whose partitions went and did not come back: without any, they have no lag that could show it."""
+    running = {worker["ordinal"] for worker in status["workers"] if worker["state"] == "running"}
+    latest: dict[int, Mapping[str, Any]] = {}
+    for event in recent:
+        if event["kind"] in ("assigned", "lost"):
+            latest.setdefault(event["worker"], event)
+    for ordinal, event in latest.items():
+        if event["kind"] == "lost" and ordinal in running:
+            yield (
+                "warning",
+                f"Worker {ordinal} has lost {event['text']}, and has got none back yet.",
+                "The brokers did not answer for ownership.session_timeout_ms, or another process has its ordinal. No record is lost",
+            )
+
+
 def _events(status: Status) -> _Found:
     recent = [event for event in status["events"] if status["at"] - event["at"] <= _RECENT_S]
     for event in recent:
@@ -155,6 +171,7 @@ def _events(status: Status) -> _Found:
                 f"Worker {event['worker']} tries again what Kafka does not answer: {event['kind']}, {event['text']}",
                 "Are the brokers up, and can they be reached? Nothing is lost meanwhile",
             )
+    yield from _lost(status, recent)
     restarts = {worker["ordinal"]: worker["restarts"] for worker in status["workers"]}
     for event in recent:
         if event["kind"] == "worker replaced":

@@ -85,7 +85,6 @@ class WorkerState:
             events.TransactionExpired: self._ended,
             events.TransactionUnresolved: self._ended,
             events.PartitionsAssigned: self._positioned,
-            events.StartPolicyApplied: self._positioned,
             events.Rewound: self._positioned,
             events.PartitionsRevoked: self._revoked,
             events.SessionClosed: self._closed,

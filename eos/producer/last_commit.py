@@ -211,11 +211,12 @@ class OwnedOffsets:
         for partition in foreign:
             if not self._of_another_member(stored_now.get(partition)):
                 stored = stored_now.get(partition)
-                by_eos = stored is None or _parsed(stored) is not None
+                by = _parsed(stored)
+                where = f" on {by.host}" if by is not None and by.host else ""
                 why = (
-                    f"another owner has taken the partition over. {ONE_OWNER}"
-                    if by_eos
-                    else _SET_FROM_OUTSIDE
+                    _SET_FROM_OUTSIDE
+                    if stored is not None and by is None
+                    else f"another owner{where} has taken the partition over. {ONE_OWNER}"
                 )
                 raise FencedError(f"{self._difference(partition, stored)}: {why}")
             moved = partition

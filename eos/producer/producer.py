@@ -353,12 +353,12 @@ class ShardProducer:
         config = producer_config(self._settings, self.transactional_id)
         config.setdefault("statistics.interval.ms", _STATISTICS_INTERVAL_MS)
         client = TransactionalClient(config, transaction_timeout_s=self.timeout_s, doubt=self._doubt)
+        on_retry = (
+            None if self._listener is ignore_event else self.on_retry
+        )  # who listens to nothing has the log
         try:
             retry.resume(
-                Call.INIT,
-                client.init,
-                deadline=Deadline(self._settings.open_timeout_s),
-                on_retry=self.on_retry,
+                Call.INIT, client.init, deadline=Deadline(self._settings.open_timeout_s), on_retry=on_retry
             )
         except BaseException as error:
             client.close()

@@ -25,10 +25,13 @@ from eos.transform import BoundTransform
 
 _IDLE_WAIT_S = 0.2  # how late a stop is noticed without input, or while a commit stays unanswered
 _LOOK_S = 0.02  # how late it is noticed that the input of a run that catches up is passed, without a record behind it
-# How long a fetch collects records after its first one, and how late a commit's return is noticed. Each fetch has its price:
-# with 5 ms, 2,000 records a second took 25 % of a core, and with this 16 %. At high rates a fetch is full before that.
-_LINGER_SHARE = 0.2  # of the interval …
-_LEAST_LINGER_S = 0.002  # … and no less: a commit takes 5 to 30 ms
+# How long a fetch collects records after its first one. Each fetch has its price, and so have the requests that its outputs
+# are produced by: at 2,000 records a second a fetch every 5 ms took 25 % of a core, every 20 ms 16 %, one for what is left of
+# the interval 12 %. A transform that needs the interval gets its records in parts all the same, or the transaction would
+# only begin to be made when it has to end. At high rates a fetch is full before that.
+_LINGER_SHARE = 0.2  # of the interval, at least; so long, too, it may take until a commit's return is noticed
+_SPARE_TIMES = 2  # of the interval's rest so many times what the last transaction took is left
+_LEAST_LINGER_S = 0.002
 _MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the transactions small
 # What is transformed during a commit is produced in one go after it. Without a bound that grew until most of each
 # transaction was, the commit waited for all of it to be sent (65 ms, not 15), and so more was transformed meanwhile:
@@ -85,7 +88,8 @@ class Loop:
         self._first_at: float | None = None  # when the transaction's first record was fetched
         self._records = 0
         self._bytes = 0
-        self._linger_s = min(_IDLE_WAIT_S, max(_LEAST_LINGER_S, _LINGER_SHARE * self._limits.interval_s))
+        self._took_s = 0.0  # to transform and produce what is gathered now …
+        self._last_took_s = self._limits.interval_s  # … and what the last transaction was made of
         self._nothing_open_until = 0.0
         self._lag_at = 0.0
 
@@ -122,7 +126,9 @@ class Loop:
             return
         if not session.committing:
             if self._records:
+                began = time.monotonic()
                 session.produce()
+                self._took_s += time.monotonic() - began
             if session.filling and self._due():
                 # It looks at few objects. What a transform leaves in cycles is not to grow with the worker's threshold.
                 gc.collect(0)
@@ -161,6 +167,7 @@ class Loop:
             self._clear()
             self._first_at = began
         seconds = time.monotonic() - began
+        self._took_s += seconds
         self._pace(len(batch), seconds)
         self._slow_records.took(batch, seconds)
         session.stage(outputs, len(batch))
@@ -187,15 +194,18 @@ class Loop:
 
     def _wait_s(self) -> float:
         session = self._session
+        if self._first_at is not None:
+            return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._fill_s - time.monotonic()))
         if session.committing:
-            wait_s = self._linger_s
-        elif self._first_at is None and session.until_caught_up:
-            wait_s = _LOOK_S
-        else:
-            wait_s = _IDLE_WAIT_S
-        if self._first_at is None:
-            return wait_s
-        return min(wait_s, max(0.0, self._first_at + self._fill_s - time.monotonic()))
+            return min(_IDLE_WAIT_S, _LINGER_SHARE * self._limits.interval_s)
+        return _LOOK_S if session.until_caught_up else _IDLE_WAIT_S
+
+    @property
+    def _linger_s(self) -> float:
+        """How long a fetch waits for more records: the longer, the less of the interval it takes to process them."""
+        interval_s = self._limits.interval_s
+        spare_s = interval_s - _SPARE_TIMES * self._last_took_s
+        return min(_IDLE_WAIT_S, max(_LEAST_LINGER_S, _LINGER_SHARE * interval_s, spare_s))
 
     @property
     def _fill_s(self) -> float:
@@ -217,7 +227,10 @@ class Loop:
 
     @property
     def _passed_the_end(self) -> bool:
-        """Whether there is a look, whether all is processed, behind each transaction: input may go on coming for ever."""
+        """Whether a run that catches up has been handed out all that it is to process.
+
+        Then each transaction ends with nothing transformed ahead, so that a look follows it: input may go on coming for ever.
+        """
         return self._session.until_caught_up and self._session.has_read_all
 
     @property
@@ -251,6 +264,7 @@ class Loop:
                 raise
 
     def _clear(self) -> None:
+        self._last_took_s, self._took_s = self._took_s, 0.0
         self._first_at = None
         self._records = 0
         self._bytes = 0

@@ -1,8 +1,8 @@
 """Processes of workers as their parent has them: each does its imports, and waits until it is told which worker it is.
 
-So one can be started before there is a worker for it: while the cluster is asked whether it fits, or as a spare for the
-place of a worker that dies. They are spawned, never forked (librdkafka does not survive a fork), and make no Kafka client
-before they are told.
+So one can be started before there is a worker for it: before its parent's own imports, or as a spare for the place of a
+worker that dies. This module loads nothing of what the work needs, or that start would be late. They are spawned, never forked
+(librdkafka does not survive a fork), and make no Kafka client before they are told.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ import multiprocessing
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
+from eos.runner.messages import Plan, Unfit
 from eos.runner.transform_clock import NOT_RUNNING
-from eos.runner.worker_process import Plan, Unfit, work
-from eos.settings import Settings
+
+if TYPE_CHECKING:
+    from ctypes import c_double
+    from multiprocessing.connection import Connection
+
+    from eos.settings import Settings
 
 # For one that has no work to end by itself, its exit handlers with it.
 _END_S = 1.0
@@ -27,16 +33,21 @@ log = logging.getLogger("eos.runner.supervisor")
 
 
 class WorkerProcess:
-    """A process that waits for the settings of a worker, or has got them."""
+    """A process that waits for the settings of a worker, or has got them.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        plan: what it prepares for; without one it waits for that too, at the imports that every plan needs.
+    """
+
+    def __init__(self, plan: Plan | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self.transforming_since = context.Value("d", NOT_RUNNING, lock=False)
         self.reports, theirs = context.Pipe(duplex=False)
         self.lifeline, their_lifeline = context.Pipe(duplex=True)
         self.process = context.Process(
-            target=work, args=(plan, theirs, their_lifeline, self.transforming_since), name="eos-worker"
+            target=_work, args=(theirs, their_lifeline, self.transforming_since), name="eos-worker"
         )
+        self._has_plan = False
         # Ctrl-C reaches the whole terminal group; until a worker has its own handler, only the parent handles it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -45,11 +56,26 @@ class WorkerProcess:
             signal.signal(signal.SIGINT, before)
             theirs.close()
             their_lifeline.close()
+        if plan is not None:
+            self.prepare(plan)
+
+    def prepare(self, plan: Plan) -> None:
+        """Import what this plan needs, the job's module above all; once."""
+        self._has_plan = True
+        with suppress(OSError):  # as in begin
+            self.lifeline.send(plan)
 
     def begin(self, settings: Settings) -> None:
         """Be the worker with these settings, as soon as the imports are done."""
         with suppress(OSError):  # it has died; its status says how
             self.lifeline.send(settings)
+
+    def drop(self) -> None:
+        """It has no work: it ends by itself, behind its imports, with the exit handlers of the job's module if it has that."""
+        self.lifeline.close()
+        self.reports.close()
+        if not self._has_plan:
+            self.process.kill()
 
     def messages(self) -> Iterator[object]:
         """What has come from the worker; what it reports comes by another pipe."""
@@ -62,8 +88,7 @@ def end_all(processes: Iterable[WorkerProcess]) -> None:
     """End processes that have no work."""
     ending = list(processes)
     for one in ending:
-        one.lifeline.close()  # a process that waits ends by that; one at its imports after them
-        one.reports.close()
+        one.drop()
     deadline = Deadline(_END_S)
     for one in ending:
         one.process.join(deadline.left_s)
@@ -73,14 +98,26 @@ def end_all(processes: Iterable[WorkerProcess]) -> None:
 
 
 @contextmanager
-def started_early(plan: Plan) -> Iterator[list[WorkerProcess]]:
-    """A process for each worker, at its imports while the block goes on; at its end those still in the list are ended."""
-    processes: list[WorkerProcess] = []
+def started_early() -> Iterator[list[WorkerProcess]]:
+    """One process, which any plan has work for, at its imports while the block goes on; at its end those in the list are ended."""
+    processes = [WorkerProcess()]
     try:
-        processes += (WorkerProcess(plan) for _ in range(plan.settings.workers.count))
         yield processes
     finally:
         end_all(processes)
+
+
+def prepare_all(processes: list[WorkerProcess], plan: Plan) -> None:
+    """Give the plan to processes that were started without one, and add what is missing for its workers."""
+    for one in processes:
+        one.prepare(plan)
+    processes += (WorkerProcess(plan) for _ in range(plan.settings.workers.count - len(processes)))
+
+
+def _work(reports: Connection, lifeline: Connection, transforming_since: c_double) -> None:
+    from eos.runner.worker_process import work
+
+    work(reports, lifeline, transforming_since)
 
 
 class Spare:

@@ -17,13 +17,14 @@ from typing import NamedTuple
 from eos.deadline import Deadline
 from eos.exits import ENDS, ExitCode
 from eos.runner.killed import fix_of
+from eos.runner.messages import OPENED, PASSED, Ending, Plan
 from eos.runner.processes import Spare, WorkerProcess
+from eos.runner.stopping import KILL_MARGIN_S, stop_signals
 from eos.runner.transform_clock import NOT_RUNNING
-from eos.runner.worker_process import KILL_MARGIN_S, OPENED, Ending, Plan, stop_signals
 
 _POLL_S = 0.2
 _MAX_PAUSE_S = 30.0
-_NOTICE_S = 10.0  # of waiting for workers to end, until their parent says so
+_NOTICE_S = 3.0  # of waiting for workers to end, until their parent says so
 _STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
 _OPENS_S = 30.0  # within this time a worker has a session, if it is to have one
 _SPARE_AFTER_S = 2.0  # of all workers being at work: a spare's imports must not slow their start down
@@ -52,6 +53,7 @@ class _Worker:
         self.ending: Ending | None = None
         self.started_at = self.reported_at = 0.0
         self.died = False  # its last process, by a signal
+        self.overran = False  # … which its parent sent: a transform had not returned in time
 
     def start(self, process: WorkerProcess | None) -> None:
         """Let a process that waits be this worker, or a new one."""
@@ -62,6 +64,7 @@ class _Worker:
             settings = settings.of_replacement()
         self.running.begin(settings)
         self.ending = self.opened_at = self.restart_at = None
+        self.overran = False
         self.started_at = time.monotonic()
 
     @property
@@ -109,6 +112,7 @@ class _Worker:
                 seconds,
                 limit_ms,
             )
+            self.overran = True
             running.process.kill()
             running.process.join(KILL_MARGIN_S)
 
@@ -117,6 +121,8 @@ class _Worker:
             if message == OPENED:
                 self.opened_at = time.monotonic()
                 self.job_started.set()
+            elif message == PASSED:
+                self.restarts = 0  # those in a row were for that record, and the next one needs its own
             elif isinstance(message, Ending) and self.ending is None:
                 self.ending, self.reported_at = message, time.monotonic()
 
@@ -201,9 +207,11 @@ def _look_after(
     if status is None:
         return ExitCode.DONE
     worker.release(on_report)
+    if stopping:
+        return _stopped(worker, status)
     code = _meaning(worker, status)
     ended_by = worker.ending.asked_by if worker.ending is not None else -status
-    if code is not ExitCode.DONE or stopping:
+    if code is not ExitCode.DONE:
         return code
     if not ended_by:
         on_done(worker.ordinal)
@@ -316,8 +324,13 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
             notice = Deadline(deadline.seconds)
         _pass_reports(workers, on_report)
     codes = [worker.ending.code for worker in running if worker.ending is not None]
-    codes += [_meaning(worker, status) for worker in workers if (status := worker.ended()) is not None]
+    codes += [_stopped(worker, status) for worker in workers if (status := worker.ended()) is not None]
     return next((code for code in codes if code is not ExitCode.DONE), in_order)
+
+
+def _stopped(worker: _Worker, status: int) -> ExitCode:
+    """What the end of a process says that was asked to stop: one whose transform was not over in time has not done so."""
+    return ExitCode.UNEXPECTED if worker.overran else _meaning(worker, status)
 
 
 def _kill(workers: list[_Worker], on_report: Callable[[int, object], None]) -> None:

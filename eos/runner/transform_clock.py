@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ class TransformClock:
     def __init__(self) -> None:
         self._began: dict[str, float] = {}  # by shard: each has a thread
         self._shared: c_double | None = None
+        # What is shown last is the newest: else a call that has returned could stay there while no other runs.
+        self._lock = threading.Lock()
 
     def share(self, since: c_double) -> None:
         """From now on, show time.monotonic() of the oldest call's beginning there; `NOT_RUNNING` if none runs."""
@@ -30,17 +33,18 @@ class TransformClock:
         if self._shared is None:
             yield
             return
-        self._began[shard] = time.monotonic()
-        self._show()
+        with self._lock:
+            self._began[shard] = time.monotonic()
+            self._show(self._shared)
         try:
             yield
         finally:
-            del self._began[shard]
-            self._show()
+            with self._lock:
+                del self._began[shard]
+                self._show(self._shared)
 
-    def _show(self) -> None:
-        if self._shared is not None:
-            self._shared.value = min(list(self._began.values()), default=NOT_RUNNING)
+    def _show(self, shared: c_double) -> None:
+        shared.value = min(self._began.values(), default=NOT_RUNNING)
 
 
 TRANSFORM_CLOCK = TransformClock()  # of this process

@@ -9,20 +9,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from ctypes import c_double
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType
-from typing import NamedTuple
 
 from eos.errors import EosError, TransformError
-from eos.events import Event, Listener, SessionOpened
+from eos.events import Event, Listener, RecordDeadLettered, SessionOpened, TransactionCommitted
 from eos.exits import ENDS, ExitCode, exit_code_of
 from eos.job import Job
 from eos.references import load_named
+from eos.runner.messages import OPENED, PASSED, Ending, Plan, Unfit
+from eos.runner.stopping import KILL_MARGIN_S, Stop, stop_signals
 from eos.runner.transform_clock import TRANSFORM_CLOCK
 from eos.runner.worker import run
 from eos.settings import Settings
@@ -30,73 +28,18 @@ from eos.settings import Settings
 log = logging.getLogger("eos.runner.supervisor")
 
 
-def _prepare_nothing(settings: Settings) -> None:
-    """The default of :attr:`Plan.prepare`."""
-
-
-class Plan(NamedTuple):
-    """What every worker gets; picklable, because workers are spawned (librdkafka does not survive fork).
-
-    ``prepare`` is called in a process before it imports the job's module, with the settings of the plan; ``listener`` in one
-    that is a worker, with that worker's.
-    """
-
-    job: str
-    app_dir: Path
-    settings: Settings
-    until_caught_up: bool
-    listener: Callable[[Connection, int, Settings], Listener]
-    prepare: Callable[[Settings], None] = _prepare_nothing
-
-
-class Unfit(NamedTuple):
-    """A message of a process that is no use: it could not import the job's module. As a worker it ends with the error."""
-
-    reason: str
-
-
-class Ending(NamedTuple):
-    """The last message of a worker: its sessions are closed, and nothing more comes from it."""
-
-    code: ExitCode
-    asked_by: int = 0  # the signal that asked it to stop; 0: it has done all its work, or failed
-
-
-KILL_MARGIN_S = 5.0  # after the grace period: what is left open is aborted by the next owner's init
-OPENED = "opened"  # a worker's message: it has a session, so the group has its first offsets
-
-
-class Stop(threading.Event):
-    """Set by a signal, whose number it keeps."""
-
-    asked_by = 0
-
-
-@contextmanager
-def stop_signals(stop: Stop | None = None) -> Iterator[Stop]:
-    """SIGTERM and SIGINT set the event; the handlers before are put back."""
-    stop = stop or Stop()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the handler's interface
-        stop.asked_by = number
-        stop.set()
-
-    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def work(plan: Plan, reports: Connection, lifeline: Connection, transforming_since: c_double) -> None:
+def work(reports: Connection, lifeline: Connection, transforming_since: c_double) -> None:
     """A worker process: runs its shards, reports how it ended, and ends with that exit code.
 
-    It gets its settings by the lifeline. One that waits for them has no handler for signals, makes no Kafka client, and reports
-    nothing: a spare that is ended, by its parent or with it, leaves nothing behind.
+    It gets its plan by the lifeline, and then its settings. One that waits for either has no handler for signals, makes no Kafka
+    client, and reports nothing: a spare that is ended, by its parent or with it, leaves nothing behind.
     """
     stop = Stop()
     given: SimpleQueue[Settings | None] = SimpleQueue()
+    try:
+        plan: Plan = lifeline.recv()
+    except (EOFError, OSError):  # the parent has no plan, or is gone
+        return
     is_worker = lifeline.poll()  # from the start: it is told already
     threading.Thread(target=_follow_parent, args=(lifeline, given, stop), daemon=True).start()
     with ExitStack() as handlers:
@@ -115,7 +58,7 @@ def work(plan: Plan, reports: Connection, lifeline: Connection, transforming_sin
             handlers.enter_context(stop_signals(stop))
         if settings.poison.transform_timeout_ms is not None:
             TRANSFORM_CLOCK.share(transforming_since)
-        listener = _reporting_opened(plan.listener(reports, settings.ordinal, settings), lifeline)
+        listener = _reporting(plan.listener(reports, settings.ordinal, settings), lifeline)
         code = _run(plan, imported, settings, stop=stop, listener=listener)
     with suppress(OSError):  # the parent is gone
         lifeline.send(Ending(code, stop.asked_by))
@@ -164,22 +107,31 @@ def _or_raise(imported: Job | BaseException) -> Job:
     return imported
 
 
-def _reporting_opened(listener: Listener, lifeline: Connection) -> Listener:
-    """The listener, which also sends the parent the message that a first session is open."""
+def _reporting(listener: Listener, lifeline: Connection) -> Listener:
+    """The listener, which also sends the parent the messages that a first session is open, and that a deadly record is passed."""
     sent = threading.Event()
+    passing: set[str] = set()  # shards; such a record has a transaction of its own
+
+    def send(message: str) -> None:
+        with suppress(OSError):
+            lifeline.send(message)
 
     def listen(event: Event) -> None:
         if isinstance(event, SessionOpened) and not sent.is_set():
             sent.set()
-            with suppress(OSError):
-                lifeline.send(OPENED)
+            send(OPENED)
+        elif isinstance(event, RecordDeadLettered) and event.deaths:
+            passing.add(event.shard)
+        elif isinstance(event, TransactionCommitted) and event.shard in passing:
+            passing.discard(event.shard)
+            send(PASSED)
         listener(event)
 
     return listen
 
 
 def _follow_parent(lifeline: Connection, given: SimpleQueue[Settings | None], stop: Stop) -> None:
-    """Take the settings, which are all that the parent writes; the pipe's end means that it is gone, however it died."""
+    """Take the settings, which are all that the parent still writes; the pipe's end means that it is gone, however it died."""
     settings: Settings | None = None
     with suppress(EOFError, OSError):
         settings = lifeline.recv()

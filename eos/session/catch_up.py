@@ -97,9 +97,8 @@ class CatchUp:
             FencedError: the offset of an own partition was set back from outside.
         """
         now = time.monotonic()
-        if (
-            mine != self._mine and now - self._moved_at >= _ASK_EVERY_S
-        ):  # input that goes on coming moves it for ever
+        # Not at each move: input that goes on coming moves it for ever.
+        if mine != self._mine and now - self._moved_at >= _ASK_EVERY_S:
             self._mine, self._moved_at, self._pause_s = mine, now, _ASK_AGAIN_S
         if not self._reached and now - self._asked_at >= self._pause_s:
             self._asked_at, self._pause_s = now, min(2 * self._pause_s, _ASK_EVERY_S)

@@ -236,7 +236,19 @@ class PipelinedSession(Session):
 
         What is open is committed with it. Returns whether to go on; if not, the session ends, or rewinds.
         """
-        due = self._suspects.unannounced(self._first_partition) if self._suspects else None
+        if not self._suspects:
+            return True
+        partition, at = self._first_partition, OffsetVector()
+        if partition in self._suspects.alone:
+            # Nothing that can be read stands between the committed offset and the first record.
+            ends = self._consumer.taken(self._fetched).ends
+            epoch = ends.epoch_of(partition)
+            offset = self._fetched.offsets[0]
+            at = OffsetVector(
+                {partition: offset}, {} if epoch is None else {partition: epoch}, ends.topic_ids
+            )
+            self._suspects.met_alone(partition, offset)
+        due = self._suspects.unannounced(partition)
         if not due:
             return True
         if self._stop.wait(self._suspects.pause_s(due)):
@@ -250,7 +262,7 @@ class PipelinedSession(Session):
             self.commit_soon()
             self.join()
             if left := self._to_renew & due:  # no transaction was open
-                self._commit_only(self._consumer.resume_positions.only(left))
+                self._commit_only(self._consumer.resume_positions.merged(at).only(left))
         except BaseException:
             self._suspects.announce(due, announced=False)
             raise
@@ -286,8 +298,9 @@ class PipelinedSession(Session):
         return True
 
     def _withdraw(self) -> None:
-        """The session ends in order: that it has taken input up was no attempt."""
-        said = self._suspects.withdraw(self._consumer.assignment)
+        """The session ends in order: that it has taken input up was no attempt. What was read to its end has no attempts left."""
+        mine = self._consumer.assignment
+        said = self._suspects.finished(mine if self._caught_up else ()) | self._suspects.withdraw(mine)
         # After a fetch that an exception has left, partitions may be another's already.
         if not said or self._producer.given_up() or self._consumer.rewind_due:
             return

@@ -214,18 +214,15 @@ class Session:
             self.look_whether_caught_up()
             if self._caught_up:
                 return InputBatch([])
-            batch = self._fetch(
+            return self._fetch(
                 max_records or self._settings.input.fetch_records,
                 timeout_s,
                 min(timeout_s, self._settings.transaction.interval_s),
             )
-            if not batch:
-                self.look_whether_caught_up()
         except EosError as error:
             with self._naming_rivals():
                 self.go_on_after(error)
             return InputBatch([])
-        return batch
 
     @contextmanager
     def transaction(self, batch: InputBatch) -> Iterator[Transaction]:

@@ -2,11 +2,13 @@
 
 A process that dies writes nothing, so an owner announces an attempt *before* it works: it commits the offset that it has found
 once more, with the number of the attempt in the offset's metadata. An owner does so only where something points to a death: it
-replaces a worker that was killed, the offset it has found was committed long ago though input waits behind it, or that offset
-announces an attempt already. So an ordinary takeover costs nothing, and nothing is written between commits.
+replaces a worker that was killed, the offset it has found was committed long ago though input waits behind it, its last owner has
+committed nothing but that takeover (``ownership.mode = "partition"``), or that offset announces an attempt already. So an
+ordinary takeover costs nothing, and nothing is written between commits.
 
 Each death with the same input leads one step further. For a minute, commits behind it say how far the search is, but not how often
-one record was met alone; later ones, the end of the input, and an end in order take the number back:
+one record was met alone: that is counted when the record has come, at its own offset, and for no other one, should it be gone.
+Later commits, the end of the input, and an end in order take the number back:
 
 ====  =====================================================================================
 1     the input was taken up as ever
@@ -27,7 +29,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from eos.group.metadata import OffsetMetadata
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.consumer import Committed
 from eos.offsets import OffsetVector, Partition
 
@@ -36,8 +38,8 @@ FEW_RECORDS = 200
 _FEW, _ALONE = 2, 3  # the attempts at which a record is looked for so
 # A job has committed within this time if its input comes; what died in less is replaced by its supervisor.
 _LONG_AGO_S = 60.0
-# For how long either goes on where nothing is found: longer than what an ordinary transaction holds takes so, and no other
-# partition waits for longer.
+# For how long either goes on where nothing is found, alone with each partition: longer than what an ordinary transaction holds
+# takes so. A record that takes as long may be in any partition, so none gives up its time to one that is read before it.
 _LOOK_S = 60.0
 _PAUSE_S = (
     1.0,
@@ -52,8 +54,12 @@ class _Suspect:
     offset: int
     found: int  # the attempt that is announced at the offset by others, that died; 0: none
     attempt: int  # this owner's
-    announced: bool = False  # its own, at this offset
+    said: int  # what a commit of this offset says
     alone: int = 0  # how many records are still to be taken alone
+
+    @property
+    def announced(self) -> bool:
+        return self.said >= self.attempt
 
 
 class Suspects:
@@ -89,9 +95,13 @@ class Suspects:
             found = metadata.attempt if metadata is not None else 0
             if metadata is not None and found and metadata.owner == self._owner:
                 # It was lost, and has come back: this owner lives.
-                one = _Suspect(offset, found - 1, found, announced=True)
-            elif found or self._replaces_dead or (metadata and time.time() - metadata.at_s > _LONG_AGO_S):
-                one = _Suspect(offset, found, found + 1)
+                one = _Suspect(offset, found - 1, found, said=found)
+            elif (
+                found
+                or self._replaces_dead
+                or (metadata is not None and _led_to_nothing(metadata, partition))
+            ):
+                one = _Suspect(offset, found, found + 1, said=found)
             else:
                 continue
             self._by_partition[partition] = one
@@ -116,10 +126,8 @@ class Suspects:
         one = self._by_partition.get(partition)
         if one is None:
             return 0
-        if offset == one.offset:
-            return one.attempt if one.announced else one.found
-        if one.alone > 1:
-            return _ALONE
+        if offset <= one.offset:
+            return one.said
         # Also in ordinary transactions: what ends a process by a limit of time lets the input before it be committed, batch by
         # batch, and each life would get nearer to the record without one step further.
         return min(one.attempt, _FEW) if self._looking else 0
@@ -128,12 +136,12 @@ class Suspects:
         """These offsets were committed."""
         for partition, offset in offsets.items() if self._by_partition else ():
             one = self._by_partition.get(partition)
-            if one is None or offset == one.offset:
+            if one is None or offset <= one.offset:
                 continue
-            attempt = self.attempt_at(partition, offset)
-            if attempt:
-                alone = one.alone - 1 if attempt == _ALONE else 0
-                self._by_partition[partition] = _Suspect(offset, 0, attempt, announced=True, alone=alone)
+            said = self.attempt_at(partition, offset)
+            alone = max(0, one.alone - 1)
+            if said:
+                self._by_partition[partition] = _Suspect(offset, 0, _ALONE if alone else said, said, alone)
             else:
                 del self._by_partition[partition]
         self.look()
@@ -155,10 +163,23 @@ class Suspects:
         again = any(self._by_partition[partition].found >= _ALONE for partition in partitions)
         return random.uniform(*_PAUSE_S) if again else 0.0  # noqa: S311 - no secret
 
+    def met_alone(self, partition: Partition, offset: int) -> None:
+        """The next record of the partition whose records are taken alone has come: attempts are counted at its own offset.
+
+        Behind the committed one stand control records, aborted records, and what compaction has removed since: also the record
+        that attempts were counted for.
+        """
+        one = self._by_partition[partition]
+        if offset > one.offset:
+            one.offset = offset
+            if one.found >= _ALONE:
+                one.found, one.attempt, one.said = _FEW, _ALONE, _FEW
+
     def announce(self, partitions: Iterable[Partition], *, announced: bool = True) -> None:
         """The next commit of the offsets of these partitions says that their input is attempted; or it does not."""
         for partition in partitions:
-            self._by_partition[partition].announced = announced
+            one = self._by_partition[partition]
+            one.said = one.attempt if announced else one.found or (_FEW if one.alone else 0)
 
     def deaths(self, partition: Partition) -> int:
         """How many processes in a row died alone with the partition's next record, if the policy is to decide on it; else 0."""
@@ -172,9 +193,9 @@ class Suspects:
         for partition in partitions:
             one = self._by_partition.get(partition)
             if one is not None:
-                if one.announced:
+                if one.said != one.found:
                     announced.append(partition)
-                self._by_partition[partition] = _Suspect(one.offset, one.found, 0)
+                self._by_partition[partition] = _Suspect(one.offset, one.found, 0, one.found)
         self.look()
         return frozenset(announced)
 
@@ -197,12 +218,30 @@ class Suspects:
 
     def look(self) -> None:
         """Look whether the time is over for which records are taken in few or alone; call it now and then."""
+        if time.monotonic() >= self._look_until:
+            for partition in self.alone & self._by_partition.keys():
+                one = self._by_partition[partition]
+                one.alone = 0
+                if not one.announced and not one.found:
+                    one.attempt = one.said
+                elif not one.announced:  # its input has not come: what is stored still says so
+                    del self._by_partition[partition]
+            if any(one.alone for one in self._by_partition.values()):
+                self.look_on()
         self._looking = looking = time.monotonic() < self._look_until
         for partition, one in list(self._by_partition.items()) if not looking else ():
-            one.alone = 0
-            if (
-                one.attempt >= _FEW and not one.announced
-            ):  # its input has not come: what is stored still says so
+            if one.attempt >= _FEW and not one.announced:
                 del self._by_partition[partition]
         self.few_at_a_time = looking and any(one.attempt >= _FEW for one in self._by_partition.values())
-        self.alone = frozenset(sorted(p for p, one in self._by_partition.items() if one.alone)[:1])
+        # First where most have died; the time of the next one begins when it is its turn.
+        waiting = sorted((-one.found, p) for p, one in self._by_partition.items() if one.alone)
+        alone = frozenset(p for _, p in waiting[:1])
+        if alone and self.alone and alone != self.alone:
+            self.look_on()
+        self.alone = alone
+
+
+def _led_to_nothing(metadata: OffsetMetadata, partition: Partition) -> bool:
+    """Whether the commit is long ago, or that of a takeover: an owner by partition commits what it has found, and anew each time."""
+    taken_over = metadata.mode is OwnershipMode.PARTITION and metadata.shard == str(partition)
+    return time.time() - metadata.at_s > _LONG_AGO_S or (taken_over and metadata.commit == 1)

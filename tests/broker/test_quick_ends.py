@@ -38,6 +38,12 @@ def assert_all_committed(bootstrap: str, job: FaultJob) -> None:
     assert [stored[source, n][0] for n in range(2)] == [ends[n][1] for n in range(2)]
 
 
+def assert_all_processed_soon(mode: str, bootstrap: str, job: FaultJob) -> None:
+    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
+    assert_all_committed(bootstrap, job)
+    assert job.check(bootstrap).processed == 100
+
+
 def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> None:
     """Another application's transaction, in both partitions."""
     producer = Producer(
@@ -58,9 +64,7 @@ def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> N
 def test_backlog_and_then_none(bootstrap: str, mode: str, *, own_loop: bool) -> None:
     job = fault_job(bootstrap, partitions=2, own_loop=own_loop)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
-    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
-    assert_all_committed(bootstrap, job)
-    assert job.check(bootstrap).processed == 100
+    assert_all_processed_soon(mode, bootstrap, job)
     assert seconds_to_the_end(mode, bootstrap, job, input__start="fail") < _SOON_S
     assert job.check(bootstrap).processed == 100
 
@@ -70,9 +74,7 @@ def test_input_that_ends_in_markers(bootstrap: str, mode: str) -> None:
     """The position behind the last record is below the high watermark: the marker behind it is passed, and committed."""
     job = fault_job(bootstrap, partitions=2)
     write(bootstrap, job.inputs[0], [b"v%d" % n for n in range(100)], commit=True)
-    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
-    assert_all_committed(bootstrap, job)
-    assert job.check(bootstrap).processed == 100
+    assert_all_processed_soon(mode, bootstrap, job)
 
 
 @MODES
@@ -80,9 +82,7 @@ def test_input_that_ends_in_an_aborted_transaction(bootstrap: str, mode: str) ->
     job = fault_job(bootstrap, partitions=2)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
     write(bootstrap, job.inputs[0], [b"w%d" % n for n in range(10)], commit=False)
-    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
-    assert_all_committed(bootstrap, job)
-    assert job.check(bootstrap).processed == 100
+    assert_all_processed_soon(mode, bootstrap, job)
 
 
 @MODES

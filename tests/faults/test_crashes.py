@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,35 @@ def test_fenced_worker_ends_all_workers_with_the_code_of_a_fence(
             _wait_for_outputs(bootstrap, job, loaded)
             run.stop()
     assert job.check(bootstrap).processed == loaded
+
+
+def test_owner_of_partitions_that_was_replaced_is_fenced_and_names_host_and_process_of_the_other(
+    bootstrap: str,
+) -> None:
+    """It is in no group, so nobody else can say who has its shards."""
+    job = fault_job(bootstrap, partitions=2)
+    load(bootstrap, job, 10)
+    alone: dict[str, Any] = {
+        "ownership__mode": "partition",
+        "ownership__instances": 1,
+        "ownership__ordinal": 0,
+    }
+    with in_process(job, bootstrap, **alone) as first:
+        first.wait_line("TransactionCommitted", WAIT_S)
+        first.pause()
+        with in_process(job, bootstrap, **alone) as second:
+            second.wait_line(r"PartitionsAssigned.*\[", WAIT_S)
+            load(bootstrap, job, 10, prefix="w")
+            second.wait_line("TransactionCommitted", WAIT_S)
+            first.resume()
+            load(bootstrap, job, 10, prefix="x")
+            assert first.wait(WAIT_S) == ExitCode.FENCED
+            named = re.escape(f"another owner on {socket.gethostname()}/{second.pid} has taken")
+            first.wait_line(named, WAIT_S)
+            second.terminate()
+            assert second.wait(WAIT_S) == ExitCode.DONE
+    run_to_end(job, settings_for(bootstrap, **alone))
+    assert job.check(bootstrap).processed == 30
 
 
 def test_poison_in_one_worker_ends_all_with_its_code(bootstrap: str) -> None:

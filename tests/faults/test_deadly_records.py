@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 import eos
 from eos.deadline import Deadline
@@ -17,7 +18,7 @@ from eos.events import RecordDeadLettered, TransactionCommitted
 from eos.exits import ExitCode
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed
+from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
 from tests.support.offset_ages import store
 from tests.support.process_ends import MARK
 from tests.support.processes import Child
@@ -37,6 +38,18 @@ def load(bootstrap: str, job: FaultJob, count: int, deadly: bytes, *, at: int) -
     records = [PlainRecord(f"v{i}".encode(), f"k{i}".encode(), partition=i % 2) for i in range(count)]
     records[at] = PlainRecord(MARK + deadly, b"deadly", partition=0)
     produce_plain(bootstrap, job.inputs[0], records)
+
+
+def abort_records(bootstrap: str, topic: str, partition: int) -> None:
+    """So that the partition's first readable record stands behind a gap."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": unique("writer"), "log_level": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted", partition=partition)
+    producer.flush(20)
+    producer.abort_transaction(20)
 
 
 def letters(bootstrap: str, job: FaultJob) -> list[tuple[bytes | None, dict[str, bytes | None]]]:
@@ -170,6 +183,55 @@ def test_death_of_whole_instances_is_found_by_others(bootstrap: str) -> None:
     assert seen == [1, 2, 3, 4, 5, 0]
     assert job.check(bootstrap).processed == 20
     assert [value for value, _ in letters(bootstrap, job)] == [MARK + b"SIGKILL"]
+
+
+@pytest.mark.slow
+def test_deaths_of_whole_instances_by_partition_are_found_however_soon_they_are_started_again(
+    bootstrap: str,
+) -> None:
+    """Each commits the offset that it has found before it reads, so that is never old."""
+    job = fault_job(bootstrap)
+    load(bootstrap, job, 20, b"SIGKILL", at=10)
+    seen = []
+    for _ in range(8):
+        with in_process(
+            job, bootstrap, until_caught_up=True, poison__policy="dead-letter", **OWNERSHIPS["partition"]
+        ) as child:
+            child.wait(WAIT_S)
+        seen.append(max(attempts(bootstrap, job)))
+    assert seen[-1] == 0
+    assert job.check(bootstrap).processed == 20
+    assert [value for value, _ in letters(bootstrap, job)] == [MARK + b"SIGKILL"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", [(100, 102, 104), (100, 101)], ids=["in a row", "in two partitions"])
+def test_several_deadly_records_take_restarts_of_their_own(bootstrap: str, places: tuple[int, ...]) -> None:
+    """With workers.max_restarts as it is by default."""
+    job = fault_job(bootstrap)
+    records = [PlainRecord(f"v{i}".encode(), f"k{i}".encode(), partition=i % 2) for i in range(200)]
+    for place in places:
+        records[place] = PlainRecord(MARK + b"SIGKILL", b"deadly", partition=place % 2)
+    produce_plain(bootstrap, job.inputs[0], records)
+    with in_process(job, bootstrap, kind="workers", until_caught_up=True, **QUICKLY) as child:
+        assert child.wait(WAIT_S) == ExitCode.DONE, child.lines[-20:]
+    assert job.check(bootstrap).processed == 200
+    assert [value for value, _ in letters(bootstrap, job)] == [MARK + b"SIGKILL"] * len(places)
+
+
+@pytest.mark.parametrize("ownership", OWNERSHIPS)
+def test_deaths_with_a_record_that_is_gone_are_not_those_of_the_next_one(
+    bootstrap: str, ownership: str
+) -> None:
+    """Where it stood is a gap, as compaction leaves one."""
+    job = fault_job(bootstrap)
+    abort_records(bootstrap, job.inputs[0], partition=0)
+    job.load(bootstrap, 10)
+    store(bootstrap, job, {0: 0, 1: 0}, had=2, mode=OwnershipMode(ownership), attempts={0: 5})
+    run_to_end(job, settings_for(bootstrap, poison__policy="dead-letter", **OWNERSHIPS[ownership]))
+    assert letters(bootstrap, job) == []
+    assert job.check(bootstrap).processed == 10
+    assert attempts(bootstrap, job) == [0, 0]
 
 
 @pytest.mark.slow

@@ -11,9 +11,11 @@ from confluent_kafka import KafkaError
 from eos.errors import ConfigError, EosError, FencedError, UnavailableError
 from eos.events import CallRetried, Fenced, ProducerOpened
 from eos.producer.producer import ProducerState
+from eos.producer.transactional import TransactionalProducer
 from eos.settings import Settings
 from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
+from tests.support.jobs_for_faults import settings_for
 from tests.support.mock_cluster import MockCluster
 
 E = KafkaError
@@ -116,3 +118,20 @@ def test_broker_without_transactions_is_refused_by_its_age(
         new_shard(on=three_brokers).producer.open()
     assert isinstance(raised.value, ConfigError), raised.value
     assert "2.5 or newer" in str(raised.value)
+
+
+def test_a_producer_that_nobody_listens_to_logs_what_it_waits_for(
+    three_brokers: MockCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("eos.retry._FIRST_NOTICE_S", 0.1)
+    producer = TransactionalProducer(settings_for(three_brokers.bootstrap_servers), app="payments")
+    three_brokers.coordinator_set("transaction", producer.transactional_id, COORDINATOR)
+    three_brokers.broker_down(COORDINATOR)
+    back = threading.Timer(1.2, three_brokers.broker_up, [COORDINATOR])
+    back.start()
+    try:
+        with producer:
+            pass
+    finally:
+        back.join()
+    assert "waiting for" in caplog.text

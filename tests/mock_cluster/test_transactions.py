@@ -69,6 +69,12 @@ def test_record_that_the_broker_refuses_is_told_as_such(shard: MockShard) -> Non
     assert shard.run().state is TransactionState.COMMITTED
 
 
+def test_broker_that_refuses_the_offset_metadata_is_told_as_such(shard: MockShard) -> None:
+    shard.cluster.push_errors(OFFSET_COMMIT, E.OFFSET_METADATA_TOO_LARGE)
+    with pytest.raises(ConfigError, match=r"offset\.metadata\.max\.bytes"):
+        shard.run(offset=5)
+
+
 def test_leader_that_moved_is_followed_without_an_abort(
     three_brokers: MockCluster, new_shard: NewShard
 ) -> None:

@@ -30,9 +30,9 @@ from eos.events import Event, LagMeasured, Listener, LoopTurned, TransactionComm
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.runner.messages import Plan
 from eos.runner.supervisor import Restarted, run_workers
 from eos.runner.worker import run
-from eos.runner.worker_process import Plan
 from eos.session.session import Session
 from eos.settings import Settings
 from tests.support.exactly_once import Comparison, Output, SeenRecord

@@ -39,6 +39,7 @@ def store(
     days_ago: float = 0,
     had: int = PARTITIONS,
     mode: OwnershipMode = OwnershipMode.PARTITION,
+    attempts: Mapping[int, int] | None = None,
 ) -> None:
     """Offsets of the first input by partition, as a run in this mode has left them, which knew of so many."""
     source = job.inputs[0]
@@ -58,6 +59,7 @@ def store(
                         started_partitions=had,
                         app=job.name,
                         topic=topic_id,
+                        attempt=(attempts or {}).get(p, 0),
                     )
                 ),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os
 from dataclasses import replace
 
 import pytest
@@ -58,14 +58,26 @@ def test_no_two_owners_share_a_token() -> None:
 
 @given(st.integers(1, 9_999))
 @CASES
-def test_attempt_is_read_back_and_is_a_part_of_the_owner_to_older_versions(attempt: int) -> None:
-    older = re.compile(
-        r"eos1 mode=(\w+) shard=(\S+) owner=(\w+) commit=(\d+) at=(\d+) had=(\d+) app=([\w-]+)", re.ASCII
-    )
+def test_attempt_is_read_back_and_the_owner_stays_the_same(attempt: int) -> None:
     said = OffsetMetadata(OwnershipMode.GROUP, "#0", app="job")
     tried = replace(said, attempt=attempt)
     assert OffsetMetadata.parse(str(tried)) == tried
     assert said.is_owner_of(str(tried))
-    match = older.fullmatch(str(tried))
-    assert match is not None
-    assert match[3] == f"{said.owner}_{attempt}"
+
+
+@pytest.mark.parametrize("name", ["web-0", "host.example", "Jürgens Rechner", "", "a host=b/1"])
+def test_any_host_name_is_read_back_in_the_form_of_metadata(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: name)
+    said = OffsetMetadata(OwnershipMode.GROUP, "#0", app="job")
+    read = OffsetMetadata.parse(str(said))
+    assert read == said
+    assert said.host.endswith(f"/{os.getpid()}")
+
+
+def test_metadata_without_a_host_is_read_without_one() -> None:
+    older = "eos1 mode=group shard=#0 owner=1f commit=1 at=1 had=1 app=job topic=abc"
+    read = OffsetMetadata.parse(older)
+    assert read is not None
+    assert (read.topic, read.host, str(read)) == ("abc", "", older)
