@@ -199,6 +199,7 @@ class RecordDeadLettered(Event):
     offset: int
     error: str
     skipped: bool = False
+    deaths: int = 0  # of processes in a row that were alone with it; 0 where its transform has raised
 
 
 @dataclass(frozen=True, slots=True)

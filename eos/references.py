@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
-from eos.errors import ConfigError, EndedBySignal, EosError, UsageError
+from eos.errors import ConfigError, EndedBySignal, EosError, UnclassifiedError, UsageError
 
 T = TypeVar("T")
 
@@ -50,23 +52,18 @@ def _split(reference: str) -> tuple[str, str]:
     return module_name, name
 
 
-def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
-    """The object of a kind that a reference names, for example the Job of ``jobs.refunds:job``.
+def _place(error: Exception, app_dir: Path) -> str:
+    """The last line of the folder's own code on the way to an error."""
+    frames = [
+        one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).is_relative_to(app_dir)
+    ]
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
-    ``app_dir`` is put in front of sys.path: a console script does not have the working directory there. ``title`` is the
-    kind's public name, for the message.
 
-    Raises:
-        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported, has a
-            syntax error, or misses a module that it imports.
-        UsageError: the module raises a class of eos when it is imported.
-    """
-    module_name, name = _split(reference)
-    if str(app_dir) not in sys.path:
-        sys.path.insert(0, str(app_dir))
+def _imported(module_name: str, app_dir: Path) -> ModuleType:
     try:
         with code_of_the_job(f"the module {module_name!r}"):
-            module = importlib.import_module(module_name)
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         # Of the module itself or a parent, or of what it imports.
         if error.name is None:
@@ -83,13 +80,36 @@ def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
             f"{error.filename}, line {error.lineno}: {error.msg}, so the module {module_name!r} cannot be imported. Fix: correct "
             "the syntax there"
         ) from error
-    except EndedBySignal:
+    except (EndedBySignal, EosError):
         raise
+    except Exception as error:
+        raise UnclassifiedError(
+            f"the module {module_name!r} raises {type(error).__name__} when it is imported{_place(error, app_dir)}: {error}. Fix: "
+            "correct it there; `eos --debug …` prints the whole traceback"
+        ) from error
     except SystemExit as error:  # it would end the command, with 0 for all that a caller can see
         raise ConfigError(
             f"the module {module_name!r} calls sys.exit({error.code!r}) when it is imported. Fix: put what it runs as a script "
             "below: if __name__ == '__main__':"
         ) from error
+
+
+def load_named(reference: str, app_dir: Path, kind: type[T], title: str) -> T:
+    """The object of a kind that a reference names, for example the Job of ``jobs.refunds:job``.
+
+    ``app_dir`` is put in front of sys.path: a console script does not have the working directory there. ``title`` is the
+    kind's public name, for the message.
+
+    Raises:
+        ConfigError: there is no such module or name, it is something else, or the module exits when it is imported, has a
+            syntax error, or misses a module that it imports.
+        UsageError: the module raises a class of eos when it is imported.
+        UnclassifiedError: it raises anything else.
+    """
+    module_name, name = _split(reference)
+    if str(app_dir) not in sys.path:
+        sys.path.insert(0, str(app_dir))
+    module = _imported(module_name, app_dir)
     found = getattr(module, name, None)
     if isinstance(found, kind):
         return found

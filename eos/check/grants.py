@@ -23,7 +23,8 @@ Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Alter"]
 
 # The brokers' own topics that a transaction is written to: preflight looks at their replication. They exist once they
 # were used.
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = (OFFSETS_TOPIC, "__transaction_state")
 _ANY = "*"  # Kafka's wildcard, as a literal name
 _CLUSTER = "kafka-cluster"  # Kafka's one name of the resource
 _ADMIN = """\
@@ -171,7 +172,7 @@ def _to_end(job: Declared, group: str) -> Iterator[Grant]:
             "Topic", topic, False, ("Read", "Describe"), "transactions abort: what is open in its logs"
         )
     why = "what hangs there (transactions abort, show); it holds the offsets of all groups"
-    yield Grant("Topic", INTERNAL_TOPICS[0], False, ("Read", "Describe"), why, needed=False)
+    yield Grant("Topic", OFFSETS_TOPIC, False, ("Read", "Describe"), why, needed=False)
     why = "transactions abort: whether any coordinator counts a transaction as open"
     yield Grant("TransactionalId", _ANY, False, ("Describe",), why)
     yield Grant(

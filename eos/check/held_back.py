@@ -13,10 +13,6 @@ from eos.settings import Settings
 
 _TIMEOUT_S = 10.0
 NOT_ASKED = "by a transaction that could not be asked for: {}"
-_NOT_LISTED = (
-    "by a transaction that no coordinator lists: either this principal may not see it (Describe on its "
-    "TransactionalId), or it hangs. See docs/RUNBOOK.md, 'The LSO is stuck'"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +55,29 @@ def held_back_by(
     transactions: Iterable[TransactionDescription],
     lsos: Mapping[Partition, int],
     high_watermarks: Mapping[Partition, int],
-    unknown: str = _NOT_LISTED,
+    unknown: str | None = None,
 ) -> tuple[HeldBack, ...]:
     """As `held_back`, of transactions that are known; ``unknown`` is said where it is none of them."""
     known = [one for one in transactions if one.is_open]
 
     def by(partition: Partition) -> str:
         named = ", ".join(_described(one) for one in known if partition in one.partitions)
-        return f"by the open transaction of {named}" if named else unknown
+        return (
+            f"by the open transaction of {named}"
+            if named
+            else unknown or _not_listed(partition, lsos[partition])
+        )
 
     return tuple(
         HeldBack(p, lso, high_watermarks[p], by(p)) for p, lso in lsos.items() if lso < high_watermarks[p]
+    )
+
+
+def _not_listed(partition: Partition, lso: int) -> str:
+    return (
+        "by a transaction that no coordinator lists: either this principal may not see it (Describe on its "
+        f"TransactionalId), or it hangs: `eos transactions abort --topic {partition.topic} --partition {partition.number} "
+        f"--offset {lso}` shows it, and ends it only with --yes. See docs/RUNBOOK.md, 'The LSO is stuck'"
     )
 
 

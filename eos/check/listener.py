@@ -8,7 +8,7 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-from eos.check.transactions import kafka_python
+from eos.check.kafka_python import kafka_python
 from eos.deadline import Deadline
 
 # The first request that may come over any connection. It authenticates nobody and says no more than a mechanism's name.

@@ -7,21 +7,19 @@ from typing import TypeVar
 
 from eos.calls import Call
 from eos.check.grants import INTERNAL_TOPICS
-from eos.check.listener import listener_at
+from eos.check.reach import await_brokers
 from eos.check.transactions import TransactionsView
 from eos.deadline import Deadline
-from eos.errors import ConfigError, EosError, UnavailableError
+from eos.errors import ConfigError, EosError
 from eos.group.guards import refuse_members
 from eos.group.metadata import OwnershipMode
 from eos.job import Declaration
 from eos.kafka.admin import Admin, TopicShape
+from eos.kafka.api_versions import ApiVersions
 from eos.retry import resume
 from eos.settings import Settings
 
 T = TypeVar("T")
-
-_FIRST_S = 5.0  # without an answer, until the listener is asked what it speaks
-_LISTENER_S = 4.0
 
 # KIP-447 came with 2.5: offsets that are only read when stable (OffsetFetch 7) and offset commits that carry the
 # member's generation (TxnOffsetCommit 3). librdkafka falls back to older requests without a word, and then a new
@@ -92,7 +90,7 @@ def preflight(
         refuse_members(cluster.admin, group, OwnershipMode.PARTITION, timeout_s=deadline.left_s)
     return [
         *_broker_limits(settings, cluster, brokers),
-        *_broker_version(settings, deadline),
+        *_broker_version(settings, cluster, deadline),
         *_durability(job, settings, cluster, shapes, one_machine=one_machine),
     ]
 
@@ -101,43 +99,18 @@ class _Cluster:
     """The admin client under one deadline."""
 
     def __init__(self, settings: Settings, deadline: Deadline) -> None:
-        self.admin = Admin.of(settings)
-        self._servers = settings.kafka.bootstrap_servers
-        self._protocol = settings.kafka.security_protocol
+        self._settings = settings
+        self._versions = ApiVersions()
+        self.admin = Admin.of(settings, self._versions.options)
         self._deadline = deadline
 
     def brokers(self) -> tuple[int, ...]:
-        try:
-            # In short slices: librdkafka reports a refused connection at the end of the first one.
-            return resume(
-                Call.METADATA,
-                self.admin.brokers,
-                deadline=Deadline(min(_FIRST_S, self._deadline.left_s)),
-                slice_s=1.0,
-            )
-        except (ConfigError, UnavailableError) as error:
-            self._refuse_wrong_protocol(error)
-            if isinstance(error, ConfigError):
-                raise
-        try:
-            return self.ask(self.admin.brokers, slice_s=1.0)
-        except UnavailableError as error:
-            raise UnavailableError(
-                f"Kafka does not answer at {self._servers} (kafka.bootstrap_servers): {error}. If it is up, is "
-                f"kafka.security_protocol = {self._protocol} what that listener speaks?",
-                code=error.code,
-            ) from error
+        return await_brokers(self._settings, timeout_s=self._deadline.left_s, admin=self.admin)
 
-    def _refuse_wrong_protocol(self, error: EosError) -> None:
-        """Say what the listener speaks, if it is not what is set: a client finds out only that nobody answers it."""
-        server = self._servers.split(",")[0]
-        found = listener_at(server, _LISTENER_S)
-        if found is not None and found.protocol != self._protocol:
-            raise ConfigError(
-                f"kafka.security_protocol = {self._protocol}, and the listener at {server} (kafka.bootstrap_servers) speaks "
-                f"{found}. Fix: kafka.security_protocol = {found.protocol}, with what belongs to it, or another listener's port",
-                code=error.code,
-            ) from error
+    def understood(self) -> Mapping[str, int]:
+        """The newest version of each request that the brokers understand; empty if librdkafka has not said it."""
+        self.admin.serve_log()
+        return self._versions.newest
 
     def ask(self, question: Callable[[float], T], slice_s: float = 5.0) -> T:
         return resume(Call.METADATA, question, deadline=self._deadline, slice_s=slice_s)
@@ -223,10 +196,12 @@ def other_makes(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         )
 
 
-def _broker_version(settings: Settings, deadline: Deadline) -> Iterator[str]:
+def _broker_version(settings: Settings, cluster: _Cluster, deadline: Deadline) -> Iterator[str]:
     try:
-        with TransactionsView(settings, timeout_s=deadline.left_s) as view:
-            understood = view.api_versions()
+        understood = cluster.understood()
+        if not understood:  # another version of librdkafka, which writes other lines
+            with TransactionsView(settings, timeout_s=deadline.left_s) as view:
+                understood = view.api_versions()
     except EosError as error:
         # librdkafka has just talked to these brokers: what failed is this second client, which is no reason to stop.
         yield f"the brokers' version could not be checked, and Apache Kafka {OLDEST_BROKER} or newer is needed: {error}"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from eos.check.held_back import NOT_ASKED, held_back_by
+from eos.check.reach import await_brokers
 from eos.check.transactions import TransactionDescription, TransactionsView
 from eos.deadline import Deadline
 from eos.errors import EosError
@@ -34,6 +35,7 @@ class PartitionStatus:
         held_back: whose open transaction lies between the two, in words; "" if there is none.
         member: who has it now, by the group's coordinator; None without a member.
         leader: the broker that leads it; None if none does.
+        start: the first offset that the log still holds.
     """
 
     partition: Partition
@@ -44,11 +46,17 @@ class PartitionStatus:
     held_back: str
     member: str | None
     leader: str | None = None
+    start: int = 0
 
     @property
     def lag(self) -> int | None:
         """Offsets that a job could process (transaction markers count); None without a committed offset."""
-        return None if self.committed is None else max(0, self.lso - self.committed)
+        return None if self.committed is None else max(0, self.lso - max(self.committed, self.start))
+
+    @property
+    def gone(self) -> int:
+        """Offsets that were deleted before they were processed, at most (markers count)."""
+        return 0 if self.committed is None else max(0, self.start - self.committed)
 
     @property
     def age_s(self) -> float | None:
@@ -82,15 +90,16 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
         UnavailableError: the cluster did not answer in time.
         ConfigError: an input does not exist, or access was refused.
     """
-    deadline = Deadline(timeout_s)
     admin = Admin.of(settings)
+    await_brokers(settings, timeout_s=timeout_s, admin=admin)
+    deadline = Deadline(timeout_s)
     group = settings.group_for(job.name)
     with fresh_reader(settings, group, stable=False) as reader:
         partitions = partitions_of(reader, sorted(job.inputs), timeout_s=deadline.left_s)
         # First the ends: an LSO read afterwards is behind one only for what is open.
-        ends, lsos = (
+        ends, lsos, starts = (
             offsets_at(settings, mark, partitions, admin=admin, timeout_s=deadline.left_s)
-            for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE)
+            for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE, Mark.START)
         )
         leaders = ask(lambda s: admin.leaders(job.inputs, s), timeout_s=deadline.left_s)
         members = ask(lambda s: admin.groups.members(group, s), timeout_s=deadline.left_s)
@@ -121,6 +130,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
             by.get(partition, ""),
             None if member is None else str(member),
             leaders.get(partition),
+            starts[partition],
         )
 
     return JobStatus(group, tuple(members), tuple(map(of, sorted(partitions))), transactions, unknown)

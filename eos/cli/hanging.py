@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from eos.cli.offsets import AsJson, Yes
-from eos.cli.options import Assignments, Config, Local, load_settings
+from eos.cli.options import Assignments, Config, Local, load_settings, reach
 from eos.cli.texts import command
 from eos.cli.transactions import commands
 from eos.exits import ExitCode
@@ -45,6 +45,7 @@ def abort(
       eos transactions abort --topic orders --partition 0 --offset 4711 --yes
     """
     settings = load_settings(config, assignments, local=local)
+    reach(settings)
     from eos.check.transactions import TransactionsView
     from eos.offsets import Partition
     from eos.operate import hanging

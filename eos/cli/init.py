@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import keyword
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -70,13 +72,13 @@ def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the job: small letters, digits and '_'.")],
     app_dir: AppDir = Path(),
 ) -> None:
-    """Write a job, its settings and its test, to begin with.
+    r"""Write a job, its settings and its test, to begin with.
 
     Makes NAME.py, NAME.toml and test_NAME.py; what is there already stays as it is.
 
     Examples:
       eos init orders
-      pytest test_orders.py                  # needs the extra: pip install 'eos-kafka[testing]'
+      pip install 'eos-kafka\[testing]' && pytest test_orders.py
       eos local start && eos local topics orders:job
       eos run orders:job --config orders.toml --local --start earliest
     """
@@ -84,11 +86,24 @@ def init(
         raise ConfigError(
             f"{name!r} cannot be the name of a module. Fix: small letters, digits and '_', for example orders"
         )
+    if name in sys.stdlib_module_names or (find_spec(name) and not (app_dir / f"{name}.py").exists()):
+        raise ConfigError(
+            f"{name!r} is a module that Python has already, here or among what is installed: {name}.py would hide it, or be "
+            "hidden. Fix: another name"
+        )
     texts = {f"{name}.py": _JOB, f"{name}.toml": _SETTINGS, f"test_{name}.py": _TEST}
     if there := [file for file in texts if (app_dir / file).exists()]:
         raise ConfigError(
             f"{', '.join(there)}: there already. Fix: another name, or another folder (--app-dir)"
         )
+    app_dir.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
         (app_dir / file).write_text(text.format(name=name, module=name))
         typer.echo(file)
+    where = "" if app_dir == Path() else f" --app-dir {app_dir}"
+    typer.echo(
+        f"next: pytest {app_dir / f'test_{name}.py'}; or, on a broker of this machine:\n"
+        f"  eos local start && eos local topics {name}:job{where} && eos local produce {name}-in hello\n"
+        f"  eos run {name}:job{where} --config {app_dir / f'{name}.toml'} --local --start earliest --until-caught-up\n"
+        f"  eos show {name}-out --local"
+    )

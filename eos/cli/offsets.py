@@ -17,11 +17,12 @@ from eos.cli.options import (
     Config,
     JobReference,
     Local,
+    as_given,
     load_declaration,
     load_settings,
+    reach,
 )
-from eos.cli.status import age
-from eos.cli.texts import command, print_table
+from eos.cli.texts import age, command, print_table
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def show(
       eos offsets show jobs.refunds:job -c conf/refunds.toml
       eos offsets show jobs.refunds:job --json > refunds.offsets
     """
-    settings, target = _loaded(reference, config, assignments, app_dir, local=local)
+    settings, target, _ = _loaded(reference, config, assignments, app_dir, local=local)
     from eos.operate.offsets import show as look
 
     found = look(settings, target)
@@ -131,10 +132,12 @@ def set_(
     from eos.operate.places import place_of
 
     place = place_of(to)
-    settings, target = _loaded(
+    settings, target, again = _loaded(
         reference, config, assignments, app_dir, local=local, adopt_offsets=adopt_offsets
     )
-    _move(settings, target, lambda: chosen(settings, target, place, only or ()), yes=yes, as_json=as_json)
+    _move(
+        settings, target, again, lambda: chosen(settings, target, place, only or ()), yes=yes, as_json=as_json
+    )
 
 
 @command(
@@ -171,7 +174,7 @@ def copy(
       eos offsets copy jobs.refunds:job --from-group refunds --set group=second
       eos offsets copy jobs.refunds:job --from-group old-consumer --yes
     """
-    settings, target = _loaded(
+    settings, target, again = _loaded(
         reference, config, assignments, app_dir, local=local, adopt_offsets=adopt_offsets
     )
     from eos.operate.choosing import copied
@@ -179,7 +182,7 @@ def copy(
     def choose() -> OffsetVector:
         return copied(settings, target, source, only or ())
 
-    _move(settings, target, choose, yes=yes, as_json=as_json, source=source)
+    _move(settings, target, again, choose, yes=yes, as_json=as_json, source=source)
 
 
 def _loaded(
@@ -190,17 +193,30 @@ def _loaded(
     *,
     local: bool,
     adopt_offsets: bool = False,
-) -> tuple[Settings, Target]:
+) -> tuple[Settings, Target, str]:
     settings = load_settings(
         config, assignments, {"ownership.adopt_offsets": adopt_offsets or None}, local=local
     )
+    from eos.job import Job
     from eos.operate.target import Target
 
-    return settings, Target.of(load_declaration(reference, app_dir), settings)
+    job = load_declaration(reference, app_dir)
+    target = Target.of(job, settings)
+    reach(settings)
+    # Of a job for Spark another one is verified, the loop's that makes the same.
+    options = as_given(config, assignments, local=local, app_dir=app_dir)
+    return settings, target, f"{reference}{options}" if isinstance(job, Job) else "…"
 
 
 def _move(
-    settings: Settings, target: Target, choose: Choose, *, yes: bool, as_json: bool, source: str | None = None
+    settings: Settings,
+    target: Target,
+    again: str,
+    choose: Choose,
+    *,
+    yes: bool,
+    as_json: bool,
+    source: str | None = None,
 ) -> None:
     from eos.operate.offsets import preview, write
 
@@ -225,7 +241,7 @@ def _move(
     if yes:
         typer.echo(f"committed in one transaction; fenced before: {', '.join(plan.fenced)}")
         if plan.verify_from:
-            typer.echo(f"from here on: eos verify … {' '.join(plan.verify_from)}")
+            typer.echo(f"from here on: eos verify {again} {' '.join(plan.verify_from)}")
         return
     if plan.refused:
         complain(f"it would be refused now: {plan.refused}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -89,6 +90,29 @@ def load_settings(
     if settings.observe.log_level == "debug":
         Errors.with_traceback = True
     return settings
+
+
+def as_given(
+    config: Path | None, assignments: Iterable[str] | None, *, local: bool, app_dir: Path = Path()
+) -> str:
+    """Options that say where and what a command was asked, for another one that it prints."""
+    words = ["--config", str(config)] if config else []
+    words += ["--local"] if local else []
+    words += ["--app-dir", str(app_dir)] if app_dir != Path() else []
+    for assignment in assignments or ():
+        words += ["--set", assignment]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def reach(settings: Settings) -> None:
+    """Let a command that would ask a cluster for long end soon where none answers, and say at which address.
+
+    Raises:
+        EosError: as `await_brokers`.
+    """
+    from eos.check.reach import await_brokers
+
+    await_brokers(settings)
 
 
 def load_job(reference: str, app_dir: Path) -> Job:

@@ -33,8 +33,8 @@ from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.job import Job
+    from eos.runner.messages import Plan
     from eos.runner.processes import WorkerProcess
-    from eos.runner.worker_process import Plan
     from eos.settings import Settings
 
 _HELD_BACK_CALL_S = 5.0
@@ -80,12 +80,7 @@ def run(
       eos run jobs.refunds:job -c conf/refunds.toml --workers 2 --until-caught-up
       EOS_ORDINAL=1 eos run jobs.refunds:job -c conf/refunds.toml
     """
-    from eos.cli.listening import listen, prepare
-    from eos.cli.progress import quiet, shows_bars
-    from eos.observe import configure_logs
-    from eos.runner.processes import started_early
-    from eos.runner.worker_process import Plan
-    from eos.settings.binding import bind
+    from eos.runner.processes import prepare_all, started_early
 
     options = {
         "workers.count": workers,
@@ -93,14 +88,23 @@ def run(
         "ownership.adopt_offsets": adopt_offsets or None,
         "observe.log_level": "debug" if debug else None,
     }
-    settings = load_settings(config, assignments, options, local=local)
-    configure_logs(settings.observe)
-    job = load_job(reference, app_dir)
-    bind(job, settings)
-    with_line = shows_bars(settings)
-    theirs = quiet(settings) if with_line else settings
-    plan = Plan(reference, app_dir.absolute(), theirs, until_caught_up, listen, prepare)
-    with started_early(plan) as waiting:  # they import what they need while the cluster is asked
+    with started_early() as waiting:  # at its imports while this process is at its own, and asks the cluster
+        from eos.cli.listening import listen, prepare
+        from eos.cli.progress import quiet, shows_bars
+        from eos.runner.messages import Plan
+
+        settings = load_settings(config, assignments, options, local=local)
+        with_line = shows_bars(settings)
+        theirs = quiet(settings) if with_line else settings
+        plan = Plan(reference, app_dir.absolute(), theirs, until_caught_up, listen, prepare)
+        prepare_all(waiting, plan)
+
+        from eos.observe import configure_logs
+        from eos.settings.binding import bind
+
+        configure_logs(settings.observe)
+        job = load_job(reference, app_dir)
+        bind(job, settings)
         check_cluster(job, settings, local=local, reference=reference)
         code, caught_up = _supervise(
             plan,

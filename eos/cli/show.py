@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.options import Assignments, Config, Local, load_settings
+from eos.cli.options import Assignments, Config, Local, load_settings, reach
 from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from eos.verifier.records import Shown
 
 _MAX_CHARS = 200
-_OFFSETS = "__consumer_offsets"
 
 commands = typer.Typer()
 
@@ -57,10 +56,13 @@ def show(
       eos show settlements -c conf/refunds.toml --json | jq .value
     """
     settings = load_settings(config, assignments, local=local)
+    start = _start(topic, at)
+    reach(settings)
+    from eos.check.grants import OFFSETS_TOPIC
     from eos.verifier.records import records
 
-    found = list(records(settings, topic, start=_start(topic, at), count=count))
-    if topic == _OFFSETS:
+    found = list(records(settings, topic, start=start, count=count))
+    if topic == OFFSETS_TOPIC:
         found = [_spelled_out(one) for one in found]
     for one in found:
         if as_json:

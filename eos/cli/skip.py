@@ -10,7 +10,17 @@ import typer
 
 from eos.cli.ending import complain
 from eos.cli.offsets import AsJson, Yes
-from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_declaration, load_settings
+from eos.cli.options import (
+    AppDir,
+    Assignments,
+    Config,
+    JobReference,
+    Local,
+    as_given,
+    load_declaration,
+    load_settings,
+    reach,
+)
 from eos.cli.texts import command
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -72,6 +82,7 @@ def skip(
     place = coordinates(record)
     settings = load_settings(config, assignments, local=local)
     job = load_declaration(reference, app_dir)
+    reach(settings)
     from eos.operate.skip import Skipping
 
     skipping = Skipping(settings, job, place, reason=reason.strip(), without_letter=without_letter)
@@ -96,7 +107,8 @@ def skip(
     if done.refused:
         complain(f"it would be refused now: {done.refused}")
     typer.echo(
-        f"nothing was written. The record: eos show {place[0].topic} --at {place[0].number}@{place[1]} -n 1. To do it: --yes"
+        f"nothing was written. The record: eos show {place[0].topic} --at {place[0].number}@{place[1]} -n 1"
+        f"{as_given(config, assignments, local=local)}. To do it: --yes"
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_declaration, load_settings
-from eos.cli.texts import command, print_table
+from eos.cli.texts import age, command, print_table
 from eos.cli.transactions import plain
 from eos.exits import ExitCode
 from eos.listing import listed
@@ -41,9 +42,11 @@ def status(
 ) -> None:
     """Say how far a job is, who runs it, and what holds it up.
 
-    Of each input partition: the committed offset, who committed it and when, how much
+    Of each input partition: the committed offset, who committed it and when (also on
+    which host, as host name/process id, where the group has no members), how much
     there is to process, whose open transaction holds back the rest, and which broker
-    leads it. Of the group: its members. Of the job's transactional.ids: the state of their transactions.
+    leads it. Of the group: its members. Of the job's transactional.ids: the state of
+    their transactions.
 
     Asks the cluster, joins no group and changes nothing. For a loop, a SparkJob or a
     StreamJob, whose ledger is not shown.
@@ -80,20 +83,38 @@ def _print(name: str, found: JobStatus) -> None:
         typer.echo(f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}")
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
         typer.echo(f"no member reads {listed(unread, _MAX_LISTED)}")
-    led: dict[str, list[Partition]] = {}
-    for one in found.partitions:
-        led.setdefault(one.leader or "no broker", []).append(one.partition)
-    for leader, partitions in sorted(led.items()):
+    # Members say where they are; of the other owners only their commits do.
+    alone = [one for one in found.partitions if one.member is None and one.metadata and one.metadata.host]
+    for host, partitions in _grouped((one.metadata.host, one) for one in alone if one.metadata):
+        typer.echo(f"{host} last committed {listed(partitions, _MAX_LISTED)}")
+    for leader, partitions in _grouped((one.leader or "no broker", one) for one in found.partitions):
         typer.echo(f"{leader} leads {listed(partitions, _MAX_LISTED)}")
     for one in found.partitions:
-        if one.held_back:
-            typer.echo(f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}")
+        for text in _troubles(one):
+            typer.echo(text)
     for transaction in found.transactions or ():
         if transaction.open_s is not None:
             open_s = transaction.open_s
             typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
     for text in found.unknown:
         typer.echo(text)
+
+
+def _troubles(one: PartitionStatus) -> Iterator[str]:
+    if one.gone:
+        yield (
+            f"{one.partition}: up to {one.gone:,} offsets were deleted before they were processed, the log begins at "
+            f"{one.start:,}. The job ends with 6: see 'Input is gone' in docs/RUNBOOK.md"
+        )
+    if one.held_back:
+        yield f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}"
+
+
+def _grouped(named: Iterable[tuple[str, PartitionStatus]]) -> list[tuple[str, list[Partition]]]:
+    found: dict[str, list[Partition]] = {}
+    for name, one in named:
+        found.setdefault(name, []).append(one.partition)
+    return sorted(found.items())
 
 
 def _row(name: str, one: PartitionStatus) -> tuple[str, ...]:
@@ -114,14 +135,6 @@ def _row(name: str, one: PartitionStatus) -> tuple[str, ...]:
     )
 
 
-def age(seconds: float) -> str:
-    """A duration in its largest unit."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def _plain(found: JobStatus) -> dict[str, Any]:
     return {
         "group": found.group,
@@ -140,6 +153,8 @@ def _plain(found: JobStatus) -> dict[str, Any]:
                 "partition": one.partition.number,
                 "committed": one.committed,
                 "lag": one.lag,
+                "gone": one.gone,
+                "start": one.start,
                 "lso": one.lso,
                 "end": one.end,
                 "held_back_by": one.held_back or None,
@@ -148,6 +163,7 @@ def _plain(found: JobStatus) -> dict[str, Any]:
                 "app": one.metadata and one.metadata.app,
                 "shard": one.metadata and one.metadata.shard,
                 "commit": one.metadata and one.metadata.commit,
+                "host": one.metadata and (one.metadata.host or None),
                 "member": one.member,
                 "leader": one.leader,
             }

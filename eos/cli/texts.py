@@ -88,3 +88,11 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     Console(highlight=False, markup=False, emoji=False).print(table)
+
+
+def age(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

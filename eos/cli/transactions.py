@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.options import AppDir, Assignments, Config, Local, load_declaration, load_settings
-from eos.cli.texts import command, print_table
+from eos.cli.options import (
+    AppDir,
+    Assignments,
+    Config,
+    Local,
+    as_given,
+    load_declaration,
+    load_settings,
+    reach,
+)
+from eos.cli.texts import age, command, print_table
 from eos.errors import ConfigError, EosError
 from eos.exits import ExitCode
 
@@ -52,6 +61,7 @@ def list_(
       eos transactions list --open --topic settlements --local
     """
     settings = load_settings(config, assignments, local=local)
+    reach(settings)
     prefix = ""
     if reference is not None:
         from eos.shards import shard_prefix
@@ -88,6 +98,7 @@ def explain(
       eos transactions explain refunds.refunds.i.3 -c conf/refunds.toml
     """
     settings = load_settings(config, assignments, local=local)
+    reach(settings)
     shard = _shard(transactional_id)
     if shard is None:
         typer.echo("no id of eos: its program knows what it means")
@@ -108,7 +119,10 @@ def explain(
     members = _members(settings, shard)
     for member in members:
         typer.echo(f"member of the group: {member}")
-    typer.echo(_advice(described, shard, has_members=bool(members)))
+    if last := _last_commit(settings, shard):
+        typer.echo(last)
+    at_once = f"eos transactions end {transactional_id}{as_given(config, assignments, local=local)}"
+    typer.echo(_advice(described, shard, at_once, has_members=bool(members)))
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
@@ -135,6 +149,7 @@ def end(
       eos transactions end refunds.refunds.i.3 -c conf/refunds.toml
     """
     settings = load_settings(config, assignments, local=local)
+    reach(settings)
     shard = _shard(transactional_id)
     before = _described(settings, transactional_id)
     if before is None:
@@ -145,6 +160,8 @@ def end(
             "'The LSO is stuck'"
         )
     if not yes and (why := _may_live(shard, _members(settings, shard))):
+        if last := _last_commit(settings, shard):
+            why = f"{why} ({last})"
         raise ConfigError(f"{why}. Fix: stop it, or start it again, which ends its old transaction; or --yes")
     from eos.producer.fence import fence
 
@@ -201,6 +218,26 @@ def _members(settings: Settings, shard: Shard | None) -> list[str]:
     return [f"{one}, has {', '.join(map(str, one.partitions)) or 'no partition'}" for one in found]
 
 
+def _last_commit(settings: Settings, shard: Shard | None) -> str:
+    """Of a partition's owner, who is no member of the group; "" if there is none, or it may not be seen."""
+    from eos.group.committed import committed_offsets, fresh_reader
+    from eos.group.metadata import OffsetMetadata
+    from eos.shards import PartitionShard
+
+    if not isinstance(shard, PartitionShard):
+        return ""
+    try:
+        with fresh_reader(settings, shard.group, stable=False) as reader:
+            stored = committed_offsets(reader, [shard.partition], timeout_s=_READ_S).get(shard.partition)
+    except EosError as error:
+        return f"last commit not known: {error}"
+    metadata = None if stored is None else OffsetMetadata.parse(stored.metadata)
+    if stored is None or metadata is None:
+        return ""
+    where = f" on {metadata.host}" if metadata.host else ""
+    return f"last commit: offset {stored.offset:,}{where}, {age(time.time() - metadata.at_s)} ago"
+
+
 def _may_live(shard: Shard | None, members: list[str]) -> str:
     """Why its owner may be at work, in words; "" if it is not."""
     from eos.shards import OrdinalShard
@@ -214,7 +251,7 @@ def _may_live(shard: Shard | None, members: list[str]) -> str:
     )
 
 
-def _advice(one: TransactionDescription, shard: Shard | None, *, has_members: bool) -> str:
+def _advice(one: TransactionDescription, shard: Shard | None, at_once: str, *, has_members: bool) -> str:
     if not one.is_open:
         return "to do: nothing, no transaction is open"
     if one.state.startswith("Prepare"):
@@ -222,11 +259,13 @@ def _advice(one: TransactionDescription, shard: Shard | None, *, has_members: bo
     left_s = one.timeout_ms / 1000 - (one.open_s or 0.0)
     by_timeout = f"the coordinator aborts it {f'in {left_s:.0f} s' if left_s > 0 else 'within seconds'}"
     if shard is None:
-        return f"to do: its program ends it, or {by_timeout}"
+        return (
+            f"to do: its program ends it, or {by_timeout}. At once, and its program with it: {at_once} --yes"
+        )
     alive = "its owner commits it, if it lives; " if has_members else ""
     return (
         f"to do: nothing, {alive}the next owner of this id aborts it when it starts, or {by_timeout}. At once: "
-        f"eos transactions end {one.transactional_id}"
+        f"{at_once}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eos.cli.ending import end_with
-from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings
+from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings, reach
 from eos.cli.texts import command, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -89,6 +89,7 @@ def verify(
     grown = dict(_grown(text) for text in grown_from or ())
     settings = load_settings(config, assignments, local=local)
     job = load_job(reference, app_dir)
+    reach(settings)
     from eos.cli.progress import bars
     from eos.verifier import verify as verifying  # only now: it takes longest to load
 

@@ -114,9 +114,13 @@ class Admin:
         self.groups = Groups(self._connection)
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """A client of its own for the cluster of these settings."""
-        return cls(client_config(settings))
+    def of(cls, settings: Settings, options: Mapping[str, Any] | None = None) -> Self:
+        """A client of its own for the cluster of these settings, with further options of librdkafka."""
+        return cls({**client_config(settings), **(options or {})})
+
+    def serve_log(self) -> None:
+        """Hand the lines that wait to the ``logger`` of the options."""
+        self._connection.client.poll(0)
 
     def brokers(self, timeout_s: float) -> tuple[int, ...]:
         """The ids of the brokers that are up.
@@ -144,11 +148,7 @@ class Admin:
             ConfigError: access was refused.
         """
         may_be_hidden = set(hidden)
-        wanted = sorted({*names, *may_be_hidden})
-        with self._connection.classified():
-            futures = self._connection.client.describe_topics(
-                TopicCollection(wanted), request_timeout=timeout_s
-            )
+        futures = self._ask_about({*names, *may_be_hidden}, timeout_s)
         found: dict[str, TopicShape] = {}
         absent = {KafkaError.UNKNOWN_TOPIC_OR_PART}
         visible = {name: future for name, future in futures.items() if name not in may_be_hidden}
@@ -182,12 +182,8 @@ class Admin:
             RetriableError: no answer in time.
             ConfigError: access was refused.
         """
-        with self._connection.classified():
-            wanted = TopicCollection(sorted(set(topics)))
-            futures = self._connection.client.describe_topics(wanted, request_timeout=timeout_s)
-        answers = self._connection.answers(
-            futures, timeout_s, absent={KafkaError.UNKNOWN_TOPIC_OR_PART}, topic=str
-        )
+        futures, absent = self._ask_about(topics, timeout_s), {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        answers = self._connection.answers(futures, timeout_s, absent=absent, topic=str)
         return {
             Partition(name, one.id): f"broker {one.leader.id} ({one.leader.host}:{one.leader.port})"
             for name, described in answers.items()
@@ -283,6 +279,11 @@ class Admin:
             return self._connection.client.list_offsets(
                 wanted, isolation_level=isolation, request_timeout=timeout_s
             )
+
+    def _ask_about(self, topics: Iterable[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        wanted = TopicCollection(sorted(set(topics)))
+        with self._connection.classified():
+            return self._connection.client.describe_topics(wanted, request_timeout=timeout_s)
 
     def _configs(
         self, kind: ResourceType, names: Iterable[str], timeout_s: float

@@ -107,6 +107,7 @@ class AdminConnection:
     def answered(self) -> None:
         """What was refused before is not any more."""
         self._event = self._refused = None
+        self._access.answered()
 
     @contextlib.contextmanager
     def classified(self, topic: str = "", group: str = "") -> Iterator[None]:
@@ -131,8 +132,8 @@ class AdminConnection:
         self.client.poll(0)  # serves error_cb, which an admin client's own calls do not
         while self._events:
             self._on_error(self._events.popleft())
-        if self._refused is not None:
-            return self._refused
+        if refused := self._access.awaited_token() or self._refused:
+            return refused
         event = self._event or error
         return RetriableError(f"{Call.METADATA}: {error.name()}: {event.str()}", code=error.name())
 

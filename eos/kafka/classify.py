@@ -70,9 +70,9 @@ _FIXES = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_ACCESS} on the cluster",
     KafkaError.SASL_AUTHENTICATION_FAILED: "the broker refused the credentials. Fix: kafka.sasl_username and "
-    "kafka.sasl_password (or its _file)",
+    "kafka.sasl_password (or its _file); with OAUTHBEARER sasl.oauthbearer.… in [kafka.client]",
     KafkaError._AUTHENTICATION: "the broker refused the credentials. Fix: kafka.sasl_username, kafka.sasl_password (or "
-    "its _file) and kafka.sasl_mechanism",
+    "its _file) and kafka.sasl_mechanism; with OAUTHBEARER sasl.oauthbearer.… in [kafka.client]",
     KafkaError._SSL: "no secure connection. Fix: kafka.ssl_ca_file (the brokers' authority); the host names in "
     "kafka.bootstrap_servers and in the brokers' certificates; certificates that have expired, the brokers' or "
     "kafka.ssl_certificate_file; kafka.security_protocol",
@@ -82,6 +82,8 @@ _FIXES = {
     "Apache Kafka 2.5 or newer is needed",
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic's message format has no transactions. "
     "Fix: message.format.version 0.11 or newer",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "eos stores with each offset who has committed it, in up to 1,000 bytes, and the "
+    "broker's offset.metadata.max.bytes is below that. Fix: raise it; its default is 4096",
     KafkaError.INVALID_GROUP_ID: "the group id is not valid. Fix: the setting group (EOS_GROUP)",
     KafkaError._UNKNOWN_GROUP: "the consumer has no group. Fix: the setting group (EOS_GROUP)",
 }

@@ -34,6 +34,7 @@ from eos.kafka.config import QUICKLY, client_config
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import as_partitions, bare, epoch_of, metadata_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
+from eos.kafka.tokens import secrets_in
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
 from eos.settings import Settings
@@ -154,7 +155,7 @@ class ConsumerClient:
         callbacks = {
             "error_cb": self._error_events.append,
             "stats_cb": self._statistics_texts.append,
-            "logger": LogLines(),
+            "logger": LogLines(secrets_in(config)),
         }
         try:
             self._consumer = Consumer(options | callbacks)
@@ -248,7 +249,7 @@ class ConsumerClient:
         if self._broken is not None:
             raise self._broken
         if self._refused is not None and time.monotonic() - self._refused_at > _REFUSED_S:
-            raise self._refused
+            raise self._access.no_token() or self._refused
         event, self._error_event = self._error_event, None
         if event is not None:
             raise event
@@ -367,6 +368,8 @@ class ConsumerClient:
         end_if_forked(self._pid)
         self._closing = threading.Thread(target=self._close, name="eos-close-consumer", daemon=True)
         self._closing.start()
+        if self._access.waits_for_a_token:
+            return  # so does librdkafka, up to 20 s for one question, and close() for that
         self._closing.join(_CLOSE_S)
         if self._closing.is_alive():
             log.warning(
@@ -406,7 +409,7 @@ class ConsumerClient:
             if event is not None and isinstance(reason := self._classified(call, event), ConfigError):
                 return reason
         self._serve_callbacks()
-        return self._refused or classified
+        return self._access.awaited_token() or self._refused or classified
 
     def _classified(self, call: Call, error: KafkaError, topics: Iterable[str] = ()) -> EosError:
         return self._access.named(classify_consumer(call, error), call, topics=topics)
@@ -419,6 +422,7 @@ class ConsumerClient:
             self._statistics.read(self._statistics_texts.popleft())
             if self._statistics.connected:
                 self._refused = None
+                self._access.answered()
                 self._connected_at = time.monotonic()
 
     def _on_error(self, error: KafkaError) -> None:

@@ -8,12 +8,14 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 from confluent_kafka import libversion
 
 from eos.errors import ConfigError
+from eos.settings.secrets import HIDDEN, hidden
 
 Version = tuple[int, int, int]
 
@@ -104,9 +106,13 @@ class LogLines:
     Without one librdkafka writes to stderr by itself, whatever the log's format: 40 lines a second of a consumer whose
     brokers are all gone (measured with 2.16). Here a facility (FAIL, REQTMOUT, …) has one line in 10 s, with the number of
     those left out.
+
+    Args:
+        secrets: what no line may hold.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
         self._last: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
@@ -122,4 +128,8 @@ class LogLines:
         self._last[facility] = now
         left_out = self._left_out.pop(facility, 0)
         more = f" ({left_out} more {facility} lines since the last one)" if left_out else ""
-        _log.log(level, "librdkafka: %s%s", template % args, more)
+        text = template % args
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        # Of an address, what stands before the host may be a login.
+        _log.log(level, "librdkafka: %s%s", hidden("", text), more)

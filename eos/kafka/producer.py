@@ -109,8 +109,8 @@ class TransactionalClient:
                 if not deadline.passed:
                     slice_s *= 2
                     continue
-                if self._refused is not None:
-                    raise self._refused from error  # init would only go on timing out
+                if self._refused is not None:  # init would only go on timing out
+                    raise (self._access.no_token() or self._refused) from error
                 raise
             else:
                 if self._watch.init_sent_again:

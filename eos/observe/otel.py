@@ -63,9 +63,8 @@ class Spans:
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
-        self._open: dict[
-            str, _Open
-        ] = {}  # by shard; of each nothing is taken while it commits in another thread
+        # By shard. Of each nothing is taken while it commits in another thread.
+        self._open: dict[str, _Open] = {}
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, events.InputTaken):

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 from eos import errors
-from eos.errors import EosError, TransformError
+from eos.errors import EosError, ProcessDiedError, TransformError
 
 NOT_SHOWN = "(not shown: it may quote the record)"
 _MAX_CAUSES = 20
@@ -64,7 +64,8 @@ def shown_error(error: BaseException, *, texts: bool | None = None) -> str:
     """
     texts = Texts.shown if texts is None else texts
     name = type(error).__name__
-    if isinstance(error, TransformError):
+    # A ProcessDiedError nobody's code raised.
+    if isinstance(error, TransformError) and not isinstance(error, ProcessDiedError):
         cause = error.__cause__
         raised = f" {type(cause).__name__}{_place(cause)}" if cause else ""
         text = (

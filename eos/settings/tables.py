@@ -322,7 +322,10 @@ class WorkerSettings(Table):
         default=1, ge=1, le=1_000, description="processes; the ordinal of process i is ordinal x count + i"
     )
     max_restarts: int = Field(
-        default=8, ge=0, description="restarts in a row of a process that a signal has ended, before all stop"
+        default=8,
+        ge=0,
+        description="restarts in a row of a process that a signal has ended, before all stop; counted anew behind a record that "
+        "poison.policy has decided on for its deaths",
     )
     restart_backoff_ms: int = Field(
         default=500,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,7 +177,7 @@ def test_transaction_of_an_owner_that_is_gone_is_explained_and_ended(
     ]
     explained = eos("transactions", "explain", transactional_id, *where).out
     assert f"app app, group {group}: instance 3" in explained
-    assert f"At once: eos transactions end {transactional_id}" in explained
+    assert f"At once: eos transactions end {transactional_id} {' '.join(where)}" in explained
 
     ended = eos("transactions", "end", transactional_id, *where)
     assert ended.code == ExitCode.DONE, ended.err
@@ -203,3 +205,32 @@ def test_transaction_whose_owner_may_live_is_ended_only_on_purpose(
     assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"kept"]
     assert "none was open" in eos("transactions", "end", transactional_id, "--yes", *where).out
     assert eos("transactions", "end", unique("unknown"), *where).code == ExitCode.CONFIGURATION
+
+
+def test_owner_by_partition_is_named_by_its_last_commit_as_it_is_no_member(
+    bootstrap: str, topic: NewTopic, eos: Eos, tmp_path: Path
+) -> None:
+    source, out, name = topic("in"), topic("out"), unique("job").replace(".", "-")
+    module = unique("looked").replace("-", "_").replace(".", "_")
+    (tmp_path / f"{module}.py").write_text(_MODULE.format(name=name, source=source, out=out))
+    observer.produce_plain(bootstrap, source, [PlainRecord(b"%d" % n) for n in range(5)])
+    job = Job(name=name, inputs=[source], outputs=[out], transform=lambda r: [OutputRecord(out, r.value)])
+    alone = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
+    settings = settings_of(bootstrap, input__start="earliest", **alone)
+    run(job, settings, until_caught_up=True)
+    where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
+    host = f"{socket.gethostname()}/{os.getpid()}"
+
+    looked = ["status", f"{module}:job", "--app-dir", str(tmp_path), *where]
+    assert f"{host} last committed {source}[0]" in eos(*looked).out
+    assert json.loads(eos(*looked, "--json").out)["partitions"][0]["host"] == host
+
+    [shard] = [
+        one["id"]
+        for one in json.loads(eos("transactions", "list", "--json", *where).out)
+        if one["id"].startswith(f"{name}.") and source in one["id"]
+    ]
+    assert f"last commit: offset 5 on {host}, " in eos("transactions", "explain", shard, *where).out
+    refused = eos("transactions", "end", shard, *where)
+    assert refused.code == ExitCode.CONFIGURATION
+    assert f"on {host}" in refused.err

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from eos.check.held_back import held_back_by
 from eos.exits import ExitCode
+from eos.offsets import Partition
 from tests.conftest import NewTopic
 from tests.support import raw_transactions as raw
 from tests.support.command_line import Eos
@@ -54,6 +56,13 @@ def test_transaction_that_hangs_is_aborted_and_readers_go_on(
     who = hang(bootstrap, connection, names)
     produce_plain(bootstrap, names.out, [b"behind"])
     assert lso(bootstrap, names.out)[0] == 1
+    [said] = held_back_by((), {Partition(names.out, 0): 1}, {Partition(names.out, 0): 3})
+    printed = str(said).partition("`eos ")[2].partition("`")[0].split()
+    assert [*printed, *where(bootstrap, names, 1)[-2:]] == [
+        "transactions",
+        "abort",
+        *where(bootstrap, names, 1),
+    ]
 
     dry = eos("transactions", "abort", *where(bootstrap, names, 1), "--json")
     assert dry.code == ExitCode.DONE, dry.err

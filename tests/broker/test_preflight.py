@@ -15,6 +15,7 @@ from eos.errors import ConfigError, UnavailableError
 from eos.events import Event
 from eos.job import Job
 from eos.kafka.admin import Admin
+from eos.kafka.api_versions import ApiVersions
 from eos.offsets import Partition
 from eos.runner.worker import run
 from tests.conftest import NewTopic
@@ -37,6 +38,34 @@ def test_a_single_broker_fits_with_a_warning_per_risk_not_per_topic(bootstrap: s
     assert job.outputs[0] in of_replicas
     assert any("min.insync.replicas = 1" in one for one in warnings)
     assert not any("could not be" in one for one in warnings)
+
+
+def test_the_brokers_version_in_librdkafkas_log_is_what_another_client_is_told(bootstrap: str) -> None:
+    """If a librdkafka writes other lines, nothing is read from them and the preflight asks with the other client."""
+    versions = ApiVersions()
+    admin = Admin.of(settings_of(bootstrap), versions.options)
+    admin.brokers(WAIT_S)
+    admin.serve_log()
+    with TransactionsView(settings_of(bootstrap)) as view:
+        told = view.api_versions()
+    requests = ("OffsetFetch", "TxnOffsetCommit", "InitProducerId")
+    assert [versions.newest[one] for one in requests] == [told[one] for one in requests]
+
+
+def test_a_log_without_the_versions_is_made_up_for_by_the_other_client(
+    bootstrap: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    told = TransactionsView.api_versions
+
+    def noted(view: TransactionsView) -> dict[str, int]:
+        asked.append(True)
+        return told(view)
+
+    monkeypatch.setattr(ApiVersions, "log", lambda *_: None)
+    monkeypatch.setattr(TransactionsView, "api_versions", noted)
+    assert not any("could not be" in one for one in preflight(job, settings_of(bootstrap)))
+    assert asked == [True]
 
 
 def test_missing_topics_come_with_the_commands_that_create_them(bootstrap: str, job: Job) -> None:

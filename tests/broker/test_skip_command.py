@@ -49,7 +49,7 @@ def stopped(bootstrap: str, eos: Eos, tmp_path: Path) -> NewOperated:
 @pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("batch", [False, True], ids=["by record", "by batch"])
 def test_record_becomes_a_dead_letter_and_the_job_goes_on_behind_it(
-    bootstrap: str, stopped: NewOperated, mode: str, batch: bool
+    bootstrap: str, eos: Eos, stopped: NewOperated, mode: str, batch: bool
 ) -> None:
     one = stopped(mode, batch=batch)
     (source,) = one.job.inputs
@@ -62,6 +62,8 @@ def test_record_becomes_a_dead_letter_and_the_job_goes_on_behind_it(
     assert f"stands at offset {stood[1]} of {source}[1]" in dry.out
     assert f"{POISON_AT - stood[1]} records in front of it are processed with it" in dry.out
     assert "nothing was written" in dry.out
+    shown = eos(*dry.out.partition("The record: eos ")[2].partition(". To do it")[0].split())  # as it stands
+    assert (shown.code, f"1@{POISON_AT}" in shown.out) == (ExitCode.DONE, True), shown.err
     assert one.offsets() == stood
     assert read_committed(bootstrap, one.job.dead) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from eos.check.held_back import HeldBack
+from eos.check.transactions import TransactionDescription
+from eos.cli.transactions import _advice
+from eos.deadline import Deadline
 from eos.exits import ExitCode
 from eos.job import Job
 from eos.offsets import Partition
+from eos.runner.messages import Plan
 from eos.runner.processes import WorkerProcess
 from eos.runner.supervisor import Restarted
-from eos.runner.worker_process import Plan
 from eos.settings import Settings
 from eos.verifier.report import Difference, Example, InputCount, OutputCount, VerificationReport
 from tests.support.command_line import Eos
@@ -71,7 +75,8 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> _Supervisor:
 
     standing_in = _Supervisor()
     monkeypatch.setattr("eos.runner.supervisor.run_workers", standing_in.run_workers)
-    monkeypatch.setattr("eos.runner.processes.started_early", lambda _: nullcontext(standing_in.waiting))
+    monkeypatch.setattr("eos.runner.processes.started_early", lambda: nullcontext(standing_in.waiting))
+    monkeypatch.setattr("eos.runner.processes.prepare_all", lambda *_: None)
     monkeypatch.setattr("eos.check.preflight.preflight", preflight)
     monkeypatch.setattr("eos.observe.configure_logs", lambda _: None)
     return standing_in
@@ -195,6 +200,7 @@ def _verify_gives(report: VerificationReport, monkeypatch: pytest.MonkeyPatch) -
         return report
 
     monkeypatch.setattr("eos.verifier.verify.verify", verify)
+    monkeypatch.setattr("eos.check.reach.await_brokers", lambda _: ())
     return calls
 
 
@@ -281,6 +287,56 @@ def test_verify_begins_where_it_is_told(eos: Eos, monkeypatch: pytest.MonkeyPatc
     assert options["output_from"] == {Partition("o", 0): 7}
     assert options["timeout_s"] == 9
     assert eos("verify", _JOB, *_APP_DIR, "--input-from", "a.b=5").code == ExitCode.CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify", _JOB),
+        ("status", _JOB),
+        ("show", "topic"),
+        ("offsets", "show", _JOB),
+        ("offsets", "set", _JOB, "--to", "latest"),
+        ("skip", _JOB, "topic:0@1", "--reason", "x"),
+        ("transactions", "list", _JOB),
+        ("transactions", "explain", "id"),
+        ("transactions", "end", "id"),
+        ("transactions", "abort", "--topic", "t", "--partition", "0", "--offset", "0"),
+    ],
+    ids=lambda words: "-".join(words[:2] if words[0] in ("offsets", "transactions") else words[:1]),
+)
+def test_a_command_that_no_broker_answers_says_soon_at_which_address(
+    eos: Eos, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("eos.check.reach.Deadline", lambda _: Deadline(0.2))
+    away = ("--set", "kafka.bootstrap_servers=127.0.0.1:9")
+    ended = eos(*words, *away, *(_APP_DIR if _JOB in words else ()))
+    assert ended.code == ExitCode.UNAVAILABLE
+    assert "Kafka does not answer at 127.0.0.1:9 (kafka.bootstrap_servers)" in ended.err
+
+
+def test_the_open_transaction_of_another_program_is_explained_with_the_line_that_ends_it() -> None:
+    started_ms = int(time.time() * 1000)
+    one = TransactionDescription("billing", "Ongoing", 7, 0, 60_000, started_ms, frozenset(), 1)
+    said = _advice(one, None, "eos transactions end billing -c x.toml", has_members=False)
+    assert said.endswith("At once, and its program with it: eos transactions end billing -c x.toml --yes")
+
+
+@pytest.mark.parametrize("name", ["eos", "json", "pytest"])
+def test_a_new_job_does_not_hide_a_module_that_there_is(eos: Eos, tmp_path: Path, name: str) -> None:
+    ended = eos("init", name, "--app-dir", str(tmp_path))
+    assert ended.code == ExitCode.CONFIGURATION
+    assert "another name" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_job_makes_its_folder_and_says_what_comes_next(eos: Eos, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "orders"
+    ended = eos("init", "orders", "--app-dir", str(folder))
+    assert ended.code == ExitCode.DONE, ended.err
+    assert {file.name for file in folder.iterdir()} == {"orders.py", "orders.toml", "test_orders.py"}
+    assert f"pytest {folder}/test_orders.py" in ended.out
+    assert f"eos run orders:job --app-dir {folder} --config {folder}/orders.toml" in ended.out
 
 
 def test_a_local_kafka_that_does_not_run_is_unavailable(eos: Eos, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -114,22 +112,10 @@ def test_every_command_that_is_proposed_exists(eos: Eos) -> None:
         assert eos(*command.split(), "--help").code == ExitCode.DONE
 
 
+def test_what_stands_in_brackets_is_no_markup(eos: Eos) -> None:
+    assert "pip install 'eos-kafka[testing]'" in eos("init", "--help").out
+
+
 def test_the_version_is_printed(eos: Eos) -> None:
     ended = eos("--version")
     assert (ended.code, ended.out.split()[0]) == (ExitCode.DONE, "eos")
-
-
-_START_UP = """
-import sys
-# A worker imports the console script's module, and its own part of the command.
-import eos.cli, eos.cli.listening
-print(*{"typer", "rich", "eos.cli.app"}.intersection(sys.modules))
-import eos.cli.app, eos.spark
-print(*{"rich.progress", "eos.observe", "eos.local", "kafka", "pyspark", "pyarrow"}.intersection(sys.modules))
-"""
-
-
-def test_start_up_loads_no_more_than_it_needs() -> None:
-    command = [sys.executable, "-c", _START_UP]
-    done = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "\n\n"

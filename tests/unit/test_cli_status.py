@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ TOPIC = "settlements-europe"
 
 def _partition(number: int, member: str | None) -> PartitionStatus:
     metadata = OffsetMetadata(
-        OwnershipMode.GROUP, "#0", app="refunds", at_s=int(time.time()) - 3, owner="1f2e3d"
+        OwnershipMode.GROUP, "#0", app="refunds", at_s=int(time.time()) - 3, owner="1f2e3d", host="web-1/17"
     )
     return PartitionStatus(
         Partition(TOPIC, number),
@@ -29,6 +30,18 @@ def _partition(number: int, member: str | None) -> PartitionStatus:
         member,
         f"broker {number} (kafka-{number}.kafka:9093)" if number == 10 else None,
     )
+
+
+def test_input_that_is_gone_is_no_lag_and_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    one = replace(_partition(10, None), committed=100, start=620, lso=631, end=631)
+    assert (one.lag, one.gone) == (11, 520)
+    _print("refunds", JobStatus("refunds", (), (one,), ()))
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"{TOPIC}[10]: up to 520 offsets were deleted before they were processed, the log begins at 620"
+        in said
+    )
+    assert replace(one, committed=620).gone == 0
 
 
 def test_each_partition_has_one_line_of_eighty_columns_and_each_member_one_of_its_own(
@@ -46,5 +59,6 @@ def test_each_partition_has_one_line_of_eighty_columns_and_each_member_one_of_it
         assert row[-2:] == ["s", "ago"]
     assert f"refunds-production-3f9a1c-0 @ 10.24.117.203 reads {TOPIC}[10]" in lines
     assert f"no member reads {TOPIC}[11]" in lines
+    assert f"web-1/17 last committed {TOPIC}[11]" in lines  # of 10 the member is shown
     assert f"broker 10 (kafka-10.kafka:9093) leads {TOPIC}[10]" in lines
     assert f"no broker leads {TOPIC}[11]" in lines
