@@ -7,8 +7,10 @@ alone.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from eos.lazy_names import homes_of as _homes_of
+from eos.lazy_names import named as _named
 
 if TYPE_CHECKING:
     from eos.spark.batch import BatchResult, ExactlyOnceBatch
@@ -24,21 +26,22 @@ if TYPE_CHECKING:
     from eos.spark.stream_writer import StreamRun, StreamWriter, write_stream
     from eos.spark.transform import records_transform
 
-_NAMES = {
-    "batch": "BatchResult ExactlyOnceBatch",
-    "job": "SparkJob SparkRun main run_job",
-    "ledger": "LedgerChangedError LedgerError",
-    "placing": "Placement",
-    "plan": "InputPlan OffsetRange",
-    "report": "ShardResult ShardState",
-    "session": "build_session check_session",
-    "source": "read_snapshot read_stream",
-    "stream": "ExactlyOnceSink exactly_once_sink",
-    "stream_job": "StreamJob start_stream",
-    "stream_writer": "StreamRun StreamWriter write_stream",
-    "transform": "records_transform",
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+_HOMES = _homes_of(
+    {
+        "batch": "BatchResult ExactlyOnceBatch",
+        "job": "SparkJob SparkRun main run_job",
+        "ledger": "LedgerChangedError LedgerError",
+        "placing": "Placement",
+        "plan": "InputPlan OffsetRange",
+        "report": "ShardResult ShardState",
+        "session": "build_session check_session",
+        "source": "read_snapshot read_stream",
+        "stream": "ExactlyOnceSink exactly_once_sink",
+        "stream_job": "StreamJob start_stream",
+        "stream_writer": "StreamRun StreamWriter write_stream",
+        "transform": "records_transform",
+    }
+)
 
 __all__ = [
     "BatchResult",
@@ -70,6 +73,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if (home := _HOMES.get(name)) is None:
-        raise AttributeError(f"module 'eos.spark' has no attribute {name!r}")
-    return getattr(import_module(f"eos.spark.{home}"), name)
+    return _named(__name__, _HOMES, name)
