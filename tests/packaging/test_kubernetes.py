@@ -16,7 +16,7 @@ from eos.cli import options
 from eos.exits import ExitCode
 from eos.job import Declaration
 from eos.references import load_named
-from eos.runner.worker_process import KILL_MARGIN_S
+from eos.runner.stopping import KILL_MARGIN_S
 from eos.settings import Settings
 from eos.settings.catalogue import Catalogue
 from eos.settings.ordinal import parse_ordinal

@@ -70,7 +70,7 @@ def _tried(arguments: str, directory: Path, *, naive: bool, at_most_s: float) ->
         aborted_unknown=found["unknown"].get("aborted", 0),
         recoveries_s=found["recoveries_s"],
         note=f"convicted of: {against[0]}" if naive and against else "",
-        again=found["again"],
+        again=found["again"].replace(f"{REPOSITORY}/", ""),  # as it is called there
         looks=found["looks"],
         what=found["faults_by_what"],
     )

@@ -175,7 +175,7 @@ def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
             time.sleep(0.1)
         (java,) = [one for one in psutil.Process(child.pid).children() if "java" in one.name()]
         java.kill()
-        shown = ended(child, ExitCode.CONFIGURATION)
+        shown = ended(child, ExitCode.UNEXPECTED)
     assert "the driver's Java machine has ended" in shown
     assert "Connection refused" not in shown
     produce(bootstrap, source, 30, first=30)

@@ -19,6 +19,8 @@ _VARIES = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"owner=\w+", "owner=…"),
     (r"topic=[\w-]+", "topic=…"),
+    (r"host=[\w.-]+/\d+", "host=…"),
+    (r"owner on [\w.-]+/\d+", "owner on PROCESS"),
     (r"shouter-[0-9a-f]{8}-0", "MEMBER"),
     (r"(pid|at|seconds|confluent_kafka|librdkafka|python)=[\d.]+", r"\1=…"),
     (r"\b\d+(\.\d+)? s\b", "SECONDS"),

@@ -248,6 +248,12 @@ def test_configuration_error_names_the_fix(code: int, fix: str) -> None:
     assert fix in str(classify(Call.INIT, error(code, "fatal")))
 
 
+def test_broker_that_takes_no_such_offset_metadata_is_told_by_its_setting() -> None:
+    found = classify(Call.SEND_OFFSETS, error(E.OFFSET_METADATA_TOO_LARGE, "abortable"))
+    assert type(found) is ConfigError
+    assert "offset.metadata.max.bytes" in str(found)
+
+
 # --- delivery reports ------------------------------------------------------------------------------
 
 

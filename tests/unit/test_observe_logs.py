@@ -15,10 +15,10 @@ import structlog
 from pydantic import SecretStr
 
 from eos import events
-from eos.errors import FencedError, TransformError
+from eos.errors import FencedError, ProcessDiedError, TransformError
 from eos.events import Event
 from eos.observe import LogListener, configure_logs, log_start
-from eos.observe.quoting import Texts
+from eos.observe.quoting import Texts, shown_error
 from eos.offsets import OffsetVector, Partition
 from eos.settings.tables import ObserveSettings
 
@@ -479,6 +479,14 @@ def test_what_a_transform_raised_is_shown_with_its_text_only_where_that_is_wante
     assert written.count("4711") == (3 + 1 if is_shown else 1)  # the source line is no text of the error
     assert written.count("settlements[0]") == 2
     assert "test_observe_logs.py" in written
+
+
+def test_a_record_that_processes_died_with_is_named_so_where_texts_are_shown_too() -> None:
+    died = ProcessDiedError(
+        "settlements[0] offset 7: 3 processes in a row died", topic="settlements", partition=0, offset=7
+    )
+    shown = {shown_error(died, texts=texts) for texts in (True, False)}
+    assert shown == {"ProcessDiedError: settlements[0] offset 7: 3 processes in a row died"}
 
 
 def transform_error(cause: Exception) -> TransformError:

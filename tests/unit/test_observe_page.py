@@ -296,6 +296,16 @@ def test_a_partition_that_another_worker_has_taken_over_is_that_workers() -> Non
     assert partition["worker"] == 1
 
 
+def test_the_first_offsets_of_a_group_are_not_partitions_of_the_worker_that_committed_them() -> None:
+    job = Job(0, 1)
+    first, second = Worker(job.clock), Worker(job.clock, "2-2")
+    other = "refunds.refunds.i.1"
+    job.take(second(events.StartPolicyApplied(other, OffsetVector({P0: 0, P1: 0}), "earliest")), 1)
+    job.take(first(events.PartitionsAssigned(SHARD, OffsetVector({P0: 0})), COMMITTED), 0)
+    job.take(second(events.PartitionsAssigned(other, OffsetVector({P1: 0}))), 1)
+    assert [(p["worker"], p["committed"]) for p in job.shown["partitions"]] == [(0, 20), (1, 0)]
+
+
 # --- rates -------------------------------------------------------------------------------------------
 
 
@@ -426,6 +436,18 @@ def test_brokers_that_are_away_are_named_and_forgotten_when_they_are_back(job: J
         job.take(worker(events.LoopTurned(SHARD)))  # it turns, and learns nothing
     assert _texts(job) == ["error: in[0]: the brokers have not answered for 29 s."]
     job.take(worker(measured))
+    assert _texts(job) == []
+
+
+def test_a_worker_whose_partitions_are_lost_is_a_problem_until_it_has_some_again(
+    job: Job, worker: Worker
+) -> None:
+    assigned = events.PartitionsAssigned(SHARD, OffsetVector({P0: 20}))
+    lost = events.PartitionsRevoked(SHARD, (P0,), lost=True)
+    job.take(worker(events.SessionOpened(SHARD, 0.1), assigned, lost))
+    assert _texts(job) == ["warning: Worker 0 has lost in[0], and has got none back yet."]
+    job.clock.now += 1
+    job.take(worker(assigned))
     assert _texts(job) == []
 
 

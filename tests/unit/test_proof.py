@@ -15,7 +15,6 @@ from tests.proof.results import Results
 from tests.proof.row import Cell, Outcome, Row
 from tests.proof.rows import ROWS
 from tests.proof.running import queue
-from tests.proof.trials import trial
 
 Run = Callable[[Path], Outcome]
 Prove = Callable[..., Ended]
@@ -149,11 +148,6 @@ def test_rows_have_names_of_their_own_and_so_have_their_cells() -> None:
         names = [cell.name for cell in row.cells()]
         assert names
         assert len(names) == len(set(names)), row.id
-
-
-def test_trial_that_eos_prove_refuses_is_no_result(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"exit code 2.*--only quake"):
-        trial("tests.proof.jobs:copy --only quake", minutes=1).run(tmp_path)
 
 
 def test_first_comes_a_cell_of_each_row() -> None:

@@ -233,7 +233,9 @@ def test_entry_says_how_many_marks_stand_beside_it() -> None:
     assert ask(8, {k: replace(at(8), marks=500 * (k == 0)) for k in range(3)}).marks == 500
 
 
-@pytest.mark.parametrize("text", ["", "x", str(OffsetMetadata(OwnershipMode.SINK, "out#0", "1f", at_s=0))])
+@pytest.mark.parametrize(
+    "text", ["", "x", str(OffsetMetadata(OwnershipMode.SINK, "out#0", "1f", at_s=0, host=""))]
+)
 def test_what_no_sink_wrote_is_no_entry(text: str) -> None:
     assert LedgerEntry.parse(8, text) is None
 

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.listening import listen, prepare
 from eos.errors import TransformError
 from eos.exits import ENDS, ExitCode
 from eos.observe import configure_logs
 from eos.observe.termination import TerminationLog, note_termination
-from eos.runner.supervisor import run_workers
-from eos.runner.worker_process import Plan
-from eos.settings import Settings
 from eos.settings.tables import ObserveSettings
 from tests.support.command_line import Eos
 
@@ -73,19 +69,5 @@ def test_the_text_of_user_codes_error_is_not_in_it_even_where_logs_show_it(file:
 def test_the_error_of_a_command_is_in_it(eos: Eos, file: Path) -> None:
     ended = eos("run", "no.such.module:job", "--set", f"observe.termination_log={file}")
     assert ended.code == ExitCode.CONFIGURATION
-    assert file.read_text().startswith("ConfigError: ")
-    assert "no.such.module" in file.read_text()
-
-
-def test_the_error_of_a_worker_is_in_it(file: Path, tmp_path: Path) -> None:
-    settings = Settings.load(
-        overrides={"kafka.bootstrap_servers": "127.0.0.1:1", "observe.termination_log": str(file)}, environ={}
-    )
-    code = run_workers(
-        Plan("no.such.module:job", tmp_path, settings, False, listen, prepare),
-        on_report=lambda *_: None,
-        on_restart=lambda _: None,
-    )
-    assert code is ExitCode.CONFIGURATION
     assert file.read_text().startswith("ConfigError: ")
     assert "no.such.module" in file.read_text()

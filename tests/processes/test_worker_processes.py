@@ -1,0 +1,62 @@
+"""Processes that are started before there is a plan, or a worker, for them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eos.cli.listening import listen, prepare
+from eos.runner.messages import Plan, Unfit
+from eos.runner.processes import WorkerProcess, end_all, prepare_all, started_early
+from tests.support.settings import settings_of
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def processes() -> Iterator[list[WorkerProcess]]:
+    started: list[WorkerProcess] = []
+    yield started
+    end_all(started)
+
+
+def plan_of(job: str, app_dir: Path, workers: int = 1) -> Plan:
+    return Plan(job, app_dir, settings_of("127.0.0.1:1", workers__count=workers), False, listen, prepare)
+
+
+def test_one_that_got_no_plan_is_gone_with_its_block() -> None:
+    """As where a setting is wrong: the command ends as soon as it has said so."""
+    with started_early() as early:
+        (process,) = early
+        assert process.process.is_alive()
+    assert process.process.exitcode == -signal.SIGKILL
+
+
+def test_one_whose_parent_is_gone_before_it_had_a_plan_ends_by_itself(processes: list[WorkerProcess]) -> None:
+    one = WorkerProcess()
+    processes.append(one)
+    one.lifeline.close()
+    one.process.join(WAIT_S)
+    assert one.process.exitcode == 0
+
+
+def test_the_plan_reaches_those_that_wait_and_what_is_missing_is_added(
+    processes: list[WorkerProcess], tmp_path: Path
+) -> None:
+    processes.append(WorkerProcess())
+    prepare_all(processes, plan_of("no.such.module:job", tmp_path, workers=2))
+    assert len(processes) == 2
+    deadline = time.monotonic() + WAIT_S
+    for one in processes:
+        messages: list[object] = []
+        while not messages:
+            assert time.monotonic() < deadline, "it has not tried the import of the plan's job"
+            messages = list(one.messages())
+            time.sleep(0.05)
+        (unfit,) = messages
+        assert isinstance(unfit, Unfit)
+        assert "no.such.module" in unfit.reason
