@@ -145,17 +145,18 @@ class Board(Collector):
             return self._health.healthy(self._clock())
 
     def ready(self) -> Verdict:
-        """Whether every worker has its sessions open, and no transform has been at work for long."""
+        """Whether every worker has its sessions open, its brokers answer, and no transform has been at work for long."""
         with self._lock:
-            return self._health.ready()
+            return self._ready(self._clock())
 
     def status(self) -> dict[str, Any]:
         """What the page shows, as JSON takes it."""
         with self._lock:
             now = self._clock()
-            return self._status.shown(
-                self._health.healthy(now), self._health.ready(), now, self._wall_clock()
-            )
+            return self._status.shown(self._health.healthy(now), self._ready(now), now, self._wall_clock())
+
+    def _ready(self, now: float) -> Verdict:
+        return self._health.ready(self._status.unanswered_s(now))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the families are known when workers have reported them."""

@@ -6,7 +6,7 @@ restarting it would not bring them back, and would cost the takeover of its shar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -74,8 +74,12 @@ class Health:
             )
         )
 
-    def ready(self) -> Verdict:
-        """Every worker has its sessions open, and no transform has been at work for long."""
+    def ready(self, unanswered_s: Mapping[int, float] | None = None) -> Verdict:
+        """Every worker has its sessions open, its brokers answer, and no transform has been at work for long.
+
+        Args:
+            unanswered_s: seconds for which a worker's brokers have not answered, of those where that is long.
+        """
         missing = []
         for ordinal, worker in sorted(self._workers.items()):
             if worker.sessions_open < worker.sessions_expected:
@@ -84,4 +88,6 @@ class Health:
                 )
             if worker.at_work:
                 missing.append(f"worker {ordinal}: its transform is at work on {worker.at_work}")
+            elif seconds := (unanswered_s or {}).get(ordinal):
+                missing.append(f"worker {ordinal}: the brokers have not answered for {seconds:.0f} s")
         return Verdict(tuple(missing))

@@ -24,6 +24,7 @@ _GAUGES = {
 }
 _WAITS = ("waits_s", "held_back_s", "unmeasured_s")  # why a partition goes no further
 _MEASURED_S = 10.0  # a lag that was measured longer ago is not known
+_UNANSWERED_S = 10.0  # … for so long: the brokers do not answer
 _DIGITS = re.compile(r"\d+")
 
 _Partition = tuple[str, int]
@@ -100,6 +101,18 @@ class JobStatus:
         worker.restarts += 1
         worker.over, worker.sign_at = True, now
         self._note(ordinal, Note(wall_now, "warning", "worker replaced", "", why))
+
+    def unanswered_s(self, now: float) -> dict[int, float]:
+        """Workers whose brokers have not answered for long, and for how long: no lag could be measured."""
+        silent: dict[int, float] = {}
+        for ordinal, worker in self._workers.items():
+            if worker.done or worker.over or worker.ended or worker.state is None:
+                continue
+            for partition in map(_of, worker.state.positions):
+                why, _, since = self._waiting.get(partition, ("", None, now))
+                if why == "unmeasured_s" and now - since > _UNANSWERED_S:
+                    silent[ordinal] = max(silent.get(ordinal, 0.0), now - since)
+        return silent
 
     def shown(self, healthy: Verdict, ready: Verdict, now: float, wall_now: float) -> dict[str, Any]:
         """All of it, as JSON takes it."""

@@ -193,7 +193,7 @@ def _consequences(moves: Iterable[Move]) -> Iterable[str]:
             "beside what is there"
         )
     if skipped := sum(one for one in differences if one > 0):
-        yield f"{skipped:,} offsets are skipped: of their records nothing is made, now or later"
+        yield f"{skipped:,} offsets are skipped: the job does not process their records (what a run made of them before stays)"
     if again or skipped:
         yield (
             "the committed offsets no longer stand for the whole output: from then on eos verify needs --input-from and "

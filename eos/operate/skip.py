@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from eos.check.transactions import TransactionsView
 from eos.deadletter import dead_letter, skipped_by_operator
 from eos.deadline import Deadline
-from eos.errors import ConfigError, UnavailableError
+from eos.errors import ConfigError, TransformError, UnavailableError
 from eos.events import ignore_event
 from eos.group.committed import epochs_before, offsets_at, refuse_truncated
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
@@ -165,7 +165,18 @@ class Skipping:
         poison = PoisonFilter(
             transform, self._settings.poison.policy, shard=self._target.group, listener=ignore_event
         )
-        return [one for made in poison.apply(InputBatch.of(records)) for one in made]
+        try:
+            return [one for made in poison.apply(InputBatch.of(records)) for one in made]
+        except TransformError as error:
+            place = f"{error.topic}:{error.partition}@{error.offset}"
+            raise TransformError(
+                f"{error.topic}[{error.partition}] offset {error.offset} stands in front of offset {self._offset}, and the job stops "
+                f"at it too. Fix: skip that one first (eos skip … {place}), or process it with poison.policy = 'dead-letter' or "
+                "'skip'",
+                topic=error.topic,
+                partition=error.partition,
+                offset=error.offset,
+            ) from error
 
     def _read(self, stored: Mapping[Partition, Committed]) -> list[InputRecord]:
         """The records from the group's place to the one that is skipped."""

@@ -15,6 +15,7 @@ class Stop(threading.Event):
     """Set by a signal, whose number it keeps."""
 
     asked_by = 0
+    interrupts = 0  # how often Ctrl-C was pressed
 
 
 @contextmanager
@@ -24,6 +25,7 @@ def stop_signals(stop: Stop | None = None) -> Iterator[Stop]:
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the handler's interface
         stop.asked_by = number
+        stop.interrupts += number == signal.SIGINT
         stop.set()
 
     before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}

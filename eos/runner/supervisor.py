@@ -19,7 +19,7 @@ from eos.exits import ENDS, ExitCode
 from eos.runner.killed import fix_of
 from eos.runner.messages import OPENED, PASSED, Ending, Plan
 from eos.runner.processes import Spare, WorkerProcess
-from eos.runner.stopping import KILL_MARGIN_S, stop_signals
+from eos.runner.stopping import KILL_MARGIN_S, Stop, stop_signals
 from eos.runner.transform_clock import NOT_RUNNING
 
 _POLL_S = 0.2
@@ -183,7 +183,7 @@ def run_workers(
                         stop.set()
                 if stop.is_set():
                     _pass_reports(workers, on_report)
-                    code = _stop(workers, plan.settings.shutdown.grace_s, on_report)
+                    code = _stop(workers, stop, plan.settings.shutdown.grace_s, on_report)
                     result = code if result is ExitCode.DONE else result
                     break
         finally:
@@ -296,14 +296,21 @@ def _drain(worker: _Worker, on_report: Callable[[int, object], None]) -> None:
         worker.reports = None
 
 
-def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, object], None]) -> ExitCode:
-    """Ask all to end, and wait; returns the code of the first that ended with an error of its own."""
+def _stop(
+    workers: list[_Worker], stop: Stop, grace_s: float, on_report: Callable[[int, object], None]
+) -> ExitCode:
+    """Ask all to end, and wait; returns the code of the first that ended with an error of its own.
+
+    Ctrl-C ends the wait, once it has been said that there is one: a first one can come twice at once, from the terminal and from
+    a program between it and this process that hands signals on.
+    """
     for worker in workers:
         worker.restart_at = None
         if worker.running is not None:
             worker.running.process.terminate()
     in_order = ExitCode.DONE
     deadline, notice = Deadline(grace_s + KILL_MARGIN_S), Deadline(_NOTICE_S)
+    enough: int | None = None
     while running := [w for w in workers if w.running is not None and w.ended() is None]:
         if deadline.passed:
             if any(worker.ending is None for worker in running):
@@ -314,14 +321,23 @@ def _stop(workers: list[_Worker], grace_s: float, on_report: Callable[[int, obje
                 )
                 in_order = ExitCode.UNEXPECTED
             break
+        if enough is not None and stop.interrupts > enough:
+            log.error(
+                "Ctrl-C once more: killed. The next start settles what is open; readers of the outputs wait for that, or for "
+                "transaction.timeout_ms",
+                extra=ENDS,
+            )
+            in_order = ExitCode.UNEXPECTED
+            break
         if notice.passed:
             log.warning(
-                "worker %s still at work %.0f s after it was asked to stop: killed in %.0f s (shutdown.grace_ms)",
+                "worker %s still at work %.0f s after it was asked to stop: killed in %.0f s (shutdown.grace_ms), or by Ctrl-C "
+                "once more",
                 ", ".join(str(worker.ordinal) for worker in running),
                 notice.seconds,
                 deadline.left_s,
             )
-            notice = Deadline(deadline.seconds)
+            notice, enough = Deadline(deadline.seconds), stop.interrupts
         _pass_reports(workers, on_report)
     codes = [worker.ending.code for worker in running if worker.ending is not None]
     codes += [_stopped(worker, status) for worker in workers if (status := worker.ended()) is not None]

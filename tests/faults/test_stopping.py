@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from dataclasses import replace
 
 import pytest
 
 from eos.exits import ExitCode
 from tests.support.jobs_for_faults import fault_job, in_process
-from tests.support.observer import produce_plain
+from tests.support.observer import produce_plain, read_committed
 from tests.support.process_ends import MARK
 
 pytestmark = pytest.mark.broker
@@ -33,3 +35,24 @@ def test_endless_transform_that_is_ended_while_the_job_stops_is_no_end_in_order(
         child.terminate()
         assert child.wait(20) == ExitCode.UNEXPECTED
         assert any("poison.transform_timeout_ms = 4000" in line for line in child.lines)
+
+
+def test_ctrl_c_again_ends_a_stop_that_takes_long_and_the_next_start_writes_each_record_once(
+    bootstrap: str,
+) -> None:
+    job = fault_job(bootstrap, partitions=1, pause_ms=30_000)
+    produce_plain(bootstrap, job.inputs[0], [b"slow"])
+    with in_process(job, bootstrap, kind="workers") as child:
+        child.wait_line("PartitionsAssigned", 30)
+        time.sleep(1)  # the transform is at it
+        child.signal(signal.SIGINT)
+        child.signal(signal.SIGINT)  # as from a program between the terminal and this one: no second wish
+        child.wait_line("or by Ctrl-C once more", 10)
+        began = time.monotonic()
+        child.signal(signal.SIGINT)
+        assert child.wait(10) == ExitCode.UNEXPECTED
+        assert time.monotonic() - began < 5
+    quick = replace(job, pause_ms=0)
+    with in_process(quick, bootstrap, until_caught_up=True) as child:
+        assert child.wait(60) == ExitCode.DONE
+    assert [record.value for record in read_committed(bootstrap, job.audit)] == [b"audit slow"]

@@ -63,6 +63,19 @@ def test_a_worker_whose_transform_is_at_work_for_long_is_not_ready_until_it_has_
     assert health.ready().ok
 
 
+def test_a_worker_whose_brokers_do_not_answer_is_not_ready_and_a_stuck_transform_is_said_instead_of_that() -> (
+    None
+):
+    health = Health([0, 1], max_silence_s=60, now=0)
+    for ordinal in (0, 1):
+        health.sessions(ordinal, open_now=1, expected=1)
+    assert health.ready({1: 23.4}).missing == ("worker 1: the brokers have not answered for 23 s",)
+    health.sessions(1, open_now=1, expected=1, at_work="orders[2] offset 7 for 34 s")
+    assert health.ready({1: 23.4}).missing == (
+        "worker 1: its transform is at work on orders[2] offset 7 for 34 s",
+    )
+
+
 def test_nothing_is_expected_of_a_worker_that_has_finished() -> None:
     health = Health([0, 1], max_silence_s=60, now=0)
     health.finished(0)

@@ -435,8 +435,10 @@ def test_brokers_that_are_away_are_named_and_forgotten_when_they_are_back(job: J
         job.clock.now += 1
         job.take(worker(events.LoopTurned(SHARD)))  # it turns, and learns nothing
     assert _texts(job) == ["error: in[0]: the brokers have not answered for 29 s."]
+    assert job.status.unanswered_s(job.clock()) == {0: 29.0}
     job.take(worker(measured))
     assert _texts(job) == []
+    assert job.status.unanswered_s(job.clock()) == {}
 
 
 def test_a_worker_whose_partitions_are_lost_is_a_problem_until_it_has_some_again(
