@@ -12,6 +12,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Report:
         peak_rss_bytes: the largest resident size of this process.
         commits: transactions committed, or offset commits where there are no transactions.
         commit_seconds: time inside sending offsets and committing, all commits together; None if unknown.
+        commit_p99_seconds: how long all but the slowest hundredth of them took; None if unknown.
     """
 
     seconds: float
@@ -65,6 +67,7 @@ class Report:
     peak_rss_bytes: int
     commits: int
     commit_seconds: float | None
+    commit_p99_seconds: float | None = None
 
     @classmethod
     def parse(cls, output: str) -> Report:
@@ -84,7 +87,18 @@ class Meter:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self._startup_cpu = usage.ru_utime + usage.ru_stime
 
-    def report(self, *, commits: int, commit_seconds: float | None) -> None:
+    def report_each(self, commit_seconds: Sequence[float]) -> None:
+        """As `report`, where it is known how long each commit took."""
+        slowest = sorted(commit_seconds)[-1 - len(commit_seconds) // 100 :]
+        self.report(
+            commits=len(commit_seconds),
+            commit_seconds=sum(commit_seconds),
+            commit_p99_seconds=min(slowest, default=None),
+        )
+
+    def report(
+        self, *, commits: int, commit_seconds: float | None, commit_p99_seconds: float | None = None
+    ) -> None:
         """Print the one line of JSON that the harness waits for."""
         report = Report(
             seconds=time.monotonic() - self._began,
@@ -92,6 +106,7 @@ class Meter:
             peak_rss_bytes=_peak_rss_bytes(),
             commits=commits,
             commit_seconds=commit_seconds,
+            commit_p99_seconds=commit_p99_seconds,
         )
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
         sys.stdout.flush()

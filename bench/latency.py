@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 from confluent_kafka import Consumer, TopicPartition
@@ -25,7 +26,12 @@ DRAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """One contender in one round; delays in milliseconds."""
+    """One contender in one round; delays in milliseconds.
+
+    Attributes:
+        slow_ms: of the slowest hundredth of the records, on average: until they were produced to the output …
+        slow_after_ms: … and from then on until they were seen.
+    """
 
     contender: str
     round: int
@@ -35,8 +41,11 @@ class Outcome:
     p50_ms: float
     p99_ms: float
     max_ms: float
+    slow_ms: float
+    slow_after_ms: float
     commits: int
     commit_ms: float | None
+    commit_p99_ms: float | None
     cpu_seconds: float
     cpu_share: float
     peak_rss: int
@@ -99,36 +108,46 @@ def _measure(
     try:
         with running(contender, arguments) as process:
             generator.start()
-            delays_ms, doubled = _read(bootstrap, target, generator)
+            delays, doubled = _read(bootstrap, target, generator)
         report = process.report
         assert report is not None, "the block ended without an error, so there is a report"
     finally:
         generator.stop()
         delete_topic(bootstrap, source)
         delete_topic(bootstrap, target)
-    counted = sorted(
-        delays_ms[n] for n in range(int(WARM_UP_SECONDS * rate), generator.sent) if n in delays_ms
-    )
-    percentiles = statistics.quantiles(counted, n=100)
-    commit_seconds = report.commit_seconds
+    counted = sorted(delays[n] for n in range(int(WARM_UP_SECONDS * rate), generator.sent) if n in delays)
+    percentiles = statistics.quantiles([delay.seen_ms for delay in counted], n=100)
+    slowest = counted[-max(1, len(counted) // 100) :]
+    slow_ms = statistics.fmean(delay.produced_ms for delay in slowest)
+    commit_seconds, commit_p99 = report.commit_seconds, report.commit_p99_seconds
     return Outcome(
         contender=contender.name,
         round=number,
         records=len(counted),
-        missing=generator.sent - len(delays_ms),
+        missing=generator.sent - len(delays),
         doubled=doubled,
         p50_ms=percentiles[49],
         p99_ms=percentiles[98],
-        max_ms=counted[-1],
+        max_ms=counted[-1].seen_ms,
+        slow_ms=slow_ms,
+        slow_after_ms=statistics.fmean(delay.seen_ms for delay in slowest) - slow_ms,
         commits=report.commits,
         commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
+        commit_p99_ms=None if commit_p99 is None else commit_p99 * 1000,
         cpu_seconds=process.cpu_seconds - report.startup_cpu_seconds,
         cpu_share=(process.cpu_seconds - report.startup_cpu_seconds) / report.seconds,
         peak_rss=max(report.peak_rss_bytes, *(size for _, size in process.samples)),
     )
 
 
-def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, float], int]:
+class _Delay(NamedTuple):
+    """From the moment a record is stamped, in milliseconds, until its copy is seen; until it is produced, by its timestamp."""
+
+    seen_ms: float
+    produced_ms: float
+
+
+def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, _Delay], int]:
     """Read until every record has come or the drain time is over: delay by number, and how many came twice."""
     consumer = Consumer(
         {
@@ -140,10 +159,11 @@ def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, f
         }
     )
     consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
-    delays_ms: dict[int, float] = {}
+    delays: dict[int, _Delay] = {}
+    epoch_ms = (time.time_ns() - time.monotonic_ns()) / 1e6
     doubled = 0
     drain_until: float | None = None
-    while drain_until is None or (len(delays_ms) < generator.sent and time.monotonic() < drain_until):
+    while drain_until is None or (len(delays) < generator.sent and time.monotonic() < drain_until):
         if drain_until is None and generator.done:
             drain_until = time.monotonic() + DRAIN_SECONDS
         message = consumer.poll(0.1)
@@ -152,10 +172,11 @@ def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, f
         now = time.monotonic_ns()
         stamped = orjson.loads(message.value() or b"")["amount"]
         number = int.from_bytes(message.key() or b"")
-        doubled += number in delays_ms
-        delays_ms[number] = (now - stamped) / 1e6
+        doubled += number in delays
+        stamped_ms = stamped / 1e6
+        delays[number] = _Delay(now / 1e6 - stamped_ms, message.timestamp()[1] - epoch_ms - stamped_ms)
     consumer.close()
-    return delays_ms, doubled
+    return delays, doubled
 
 
 def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
@@ -165,11 +186,15 @@ def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
         ("p50 ms (min med max)", [outcome.p50_ms for outcome in own]),
         ("p99 ms", [outcome.p99_ms for outcome in own]),
         ("max ms", [outcome.max_ms for outcome in own]),
+        ("slowest 1 %: ms to produce", [outcome.slow_ms for outcome in own]),
+        ("then", [outcome.slow_after_ms for outcome in own]),
     ):
         row[title] = f"{min(figures):.1f} {statistics.median(figures):.1f} {max(figures):.1f}"
     commit_ms = [outcome.commit_ms for outcome in own if outcome.commit_ms is not None]
     row["commits"] = f"{statistics.median(outcome.commits for outcome in own):.0f}"
     row["ms/commit"] = f"{statistics.median(commit_ms):.1f}" if commit_ms else "-"
+    p99_ms = [outcome.commit_p99_ms for outcome in own if outcome.commit_p99_ms is not None]
+    row["p99 ms/commit"] = f"{statistics.median(p99_ms):.1f}" if p99_ms else "-"
     row["CPU s"] = f"{statistics.median(outcome.cpu_seconds for outcome in own):.2f}"
     row["% of a core"] = f"{statistics.median(outcome.cpu_share for outcome in own) * 100:.1f}"
     row["peak MB"] = f"{max(outcome.peak_rss for outcome in own) / MEBIBYTE:.0f}"

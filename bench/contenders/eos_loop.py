@@ -19,16 +19,14 @@ from eos.runner.worker import run
 
 
 class CommitCounter:
-    """A listener that adds up what the report asks for."""
+    """A listener that keeps what the report asks for."""
 
     def __init__(self) -> None:
-        self.commits = 0
-        self.commit_seconds = 0.0
+        self.took: list[float] = []
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TransactionCommitted):
-            self.commits += 1
-            self.commit_seconds += event.commit_seconds
+            self.took.append(event.commit_seconds)
 
 
 def settings_of(arguments: Arguments, *, workers: int = 1) -> Settings:
@@ -55,7 +53,7 @@ def copy(**transform: Callable[..., Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     counter = CommitCounter()
     run(job, settings_of(arguments), stop=stop, until_caught_up=arguments.until_caught_up, listener=counter)
-    meter.report(commits=counter.commits, commit_seconds=counter.commit_seconds)
+    meter.report_each(counter.took)
 
 
 class _Sender:
@@ -91,4 +89,4 @@ def copy_with_workers(job: str, workers: int) -> None:
     code = run_workers(plan, on_report=on_report, on_restart=lambda _: None)
     if code:
         raise SystemExit(code)
-    meter.report(commits=len(commits), commit_seconds=sum(commits))
+    meter.report_each(commits)

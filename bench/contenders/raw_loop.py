@@ -95,7 +95,10 @@ def copy(
         commit()
     commit.end()
     consumer.close()
-    meter.report(commits=commit.count, commit_seconds=commit.seconds)
+    if commit.took is None:
+        meter.report(commits=commit.count, commit_seconds=None)
+    else:
+        meter.report_each(commit.took)
 
 
 class _Transactions:
@@ -110,8 +113,7 @@ class _Transactions:
         )
         self.producer.init_transactions(CALL_TIMEOUT_SECONDS)
         self.producer.begin_transaction()
-        self.count = 0
-        self.seconds = 0.0
+        self.took: list[float] = []
 
     def __call__(self) -> None:
         began = time.monotonic()
@@ -120,16 +122,19 @@ class _Transactions:
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), CALL_TIMEOUT_SECONDS
         )
         self.producer.commit_transaction(CALL_TIMEOUT_SECONDS)
-        self.seconds += time.monotonic() - began
-        self.count += 1
+        self.took.append(time.monotonic() - began)
         self.producer.begin_transaction()
+
+    @property
+    def count(self) -> int:
+        return len(self.took)
 
     def end(self) -> None:
         self.producer.abort_transaction(CALL_TIMEOUT_SECONDS)  # the empty one begun after the last commit
 
 
 class _PlainCommits:
-    seconds = None  # nobody waits for an asynchronous commit
+    took = None  # nobody waits for an asynchronous commit
 
     def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
         self._consumer = consumer
