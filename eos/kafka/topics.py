@@ -8,7 +8,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented, the package only lacks __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from eos.calls import Call
@@ -123,6 +128,34 @@ def delete_records(
             future.result(timeout_s)
         except KafkaException as error:
             raise classify_consumer(Call.METADATA, error.args[0]) from error
+
+
+def configure_topic(
+    config: Mapping[str, Any], topic: str, entries: Mapping[str, str | None], *, timeout_s: float = 30.0
+) -> None:
+    """Give configuration entries of a topic other values; None: the default again.
+
+    Raises:
+        UnavailableError: no answer in ``timeout_s``.
+        EosError: what the cluster answered.
+    """
+    changes = [
+        ConfigEntry(
+            name,
+            value,
+            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+        )
+        for name, value in entries.items()
+    ]
+    wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+    client = _client(config)
+    (future,) = client.incremental_alter_configs([wanted], request_timeout=timeout_s).values()
+    try:
+        future.result(timeout_s)
+    except KafkaException as error:
+        raise classify_consumer(Call.METADATA, error.args[0]) from error
+    except TimeoutError as error:
+        raise UnavailableError(f"{topic} was not configured in {timeout_s:g} s") from error
 
 
 def elect_preferred_leaders(config: Mapping[str, Any], *, timeout_s: float = 30.0) -> int:

@@ -16,6 +16,8 @@ from eos.prove.trial import Trial
 from eos.settings import Settings
 from eos.testing.proxy import HoldProxy
 
+_PROPERTIES = {"log.cleaner.backoff.ms": "500"}  # input that is compacted is not waited for, 15 s by default
+
 
 class Arena(NamedTuple):
     """Where a trial takes place.
@@ -48,7 +50,12 @@ def arena(trial: Trial, job: Job, settings: Settings) -> Iterator[Arena]:
     for _ in range(trial.brokers):
         ports.append(free_port(set(ports)))
     cluster = LocalKafka(
-        trial.directory / "kafka", trial.brokers, jars=trial.jars, jvm_options=QUICK_START, proxy_ports=ports
+        trial.directory / "kafka",
+        trial.brokers,
+        jars=trial.jars,
+        jvm_options=QUICK_START,
+        proxy_ports=ports,
+        properties=_PROPERTIES,
     )
     with ExitStack() as stack:
         stack.enter_context(cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 
 from eos.deadline import Deadline
@@ -13,7 +14,7 @@ from eos.group.committed import committed_offsets, fresh_reader, offsets_at
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.config import client_config
 from eos.kafka.producer import TransactionalClient
-from eos.kafka.topics import add_partitions, delete_records
+from eos.kafka.topics import add_partitions, configure_topic, delete_records, produce_plain
 from eos.offsets import Partition
 from eos.prove.gauge import Gauge
 from eos.records import InputRecord, OutputRecord
@@ -25,6 +26,12 @@ _FOREIGN_RECORDS = 100
 _FOREIGN_TIMEOUT_S = 60.0
 _EXPIRING_TIMEOUT_S = 4.0
 _EXPIRED_S = 3.0  # the coordinator looks every second
+_PROCESSED_S = 20.0
+_COMPACTED_S = 20.0
+_STEP_S = 0.5
+# A segment is closed by the next append, and all that is closed is compacted, as soon as the cleaner looks.
+_SEGMENTS_END = {"segment.ms": "1"}
+_COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
 WAYS = (
     "records deleted",
     "foreign records aborted",
@@ -32,6 +39,7 @@ WAYS = (
     "foreign transaction open, then aborted",
     "partition added",
     "foreign transaction open, until it expires",
+    "records compacted",
 )
 
 
@@ -40,13 +48,14 @@ class Inputs:
 
     Attributes:
         aborted: how many records of the input were written by transactions that were aborted.
-        archive: the records that were deleted, each partition from offset 0 on: what they make is judged all the same.
+        archive: the records that were deleted or compacted, each partition from offset 0 on: what they make is judged all the same.
 
     Args:
         settings: the job's, at the brokers' own addresses.
         group: whose committed offsets say what is processed.
         gauge: is told of partitions that are added.
         take: so many further records of the input, for another writer to write.
+        held: a block without new input.
         can_grow: whether the job takes up partitions that are added.
         can_delete: whether what its group has committed is never read again.
     """
@@ -57,6 +66,7 @@ class Inputs:
         group: str,
         gauge: Gauge,
         take: Callable[[int], Sequence[OutputRecord]],
+        held: Callable[[], AbstractContextManager[None]],
         *,
         can_grow: bool,
         can_delete: bool = True,
@@ -66,7 +76,7 @@ class Inputs:
         self._settings, self._group, self._gauge = settings, group, gauge
         self._config = client_config(settings)
         self._admin = Admin(self._config)
-        self._take = take
+        self._take, self._held = take, held
         self._can_grow, self._can_delete = can_grow, can_delete
         self._archived: dict[Partition, int] = {}
         self._numbers = count()
@@ -86,6 +96,9 @@ class Inputs:
                 return self._delete(share)
             if way == "partition added":
                 return self._grow(inputs[int(share * len(inputs))].topic)
+            if way == "records compacted":
+                with self._held():
+                    return self._compact(inputs[int(share * len(inputs))].topic, wait)
             if "expires" in way:
                 return self._foreign(_EXPIRING_TIMEOUT_S + _EXPIRED_S, wait, None)
             return self._foreign(seconds if "open" in way else 0.0, wait, "committed" in way)
@@ -105,9 +118,7 @@ class Inputs:
         partition = list(processed)[int(number)]
         start, committed = self._begin(partition), processed[partition]
         until = start + max(1, round((committed - start) * min(1.0, 2 * part)))
-        with LogReader(self._settings, self._group, Deadline(_CALL_S)) as records:
-            self.archive[partition] += records.records({partition: Range(start, until)})
-        self._archived[partition] = until
+        self._archive_until({partition: until})
         delete_records(self._config, {partition: until}, timeout_s=_CALL_S)
         asked = offsets_at(self._settings, Mark.START, [partition], admin=self._admin, timeout_s=_CALL_S)
         now = asked[partition]
@@ -115,6 +126,70 @@ class Inputs:
 
     def _begin(self, partition: Partition) -> int:
         return self._archived.get(partition, 0)
+
+    def _archive_until(self, ends: Mapping[Partition, int]) -> None:
+        ranges = {partition: Range(self._begin(partition), end) for partition, end in ends.items()}
+        found: defaultdict[Partition, list[InputRecord]] = defaultdict(list)
+        for one in self._read(ranges):
+            found[Partition(one.topic, one.partition)].append(one)
+        for partition, records in found.items():  # all of them, or none
+            self.archive[partition] += records
+        self._archived.update(ends)
+
+    def _read(self, ranges: Mapping[Partition, Range]) -> list[InputRecord]:
+        with LogReader(self._settings, self._group, Deadline(_CALL_S)) as records:
+            return list(records.records(ranges))
+
+    def _compact(self, topic: str, wait: Callable[[float], object]) -> tuple[bool, str]:
+        """All of a topic, which is processed: of each key the last record stays, and none that has no key."""
+        if not self._can_delete:
+            return False, "a query may plan its last batch once more"
+        partitions = [partition for partition in self._gauge.inputs if partition.topic == topic]
+        ends = self._processed_ends(partitions, wait)
+        if ends is None:
+            return False, f"{topic}: not all of it was processed in {_PROCESSED_S:.0f} s"
+        ranges = {partition: Range(self._begin(partition), end) for partition, end in ends.items()}
+        self._archive_until(ends)
+        before = left = len(self._read(ranges))
+        try:
+            configure_topic(self._config, topic, _SEGMENTS_END, timeout_s=_CALL_S)
+            self._append(partitions)
+            configure_topic(self._config, topic, _COMPACT, timeout_s=_CALL_S)
+            deadline = Deadline(_COMPACTED_S)
+            while left == before and not deadline.passed:
+                wait(_STEP_S)
+                left = len(self._read(ranges))
+        finally:
+            configure_topic(
+                self._config, topic, dict.fromkeys((*_SEGMENTS_END, *_COMPACT)), timeout_s=_CALL_S
+            )
+        return left < before, f"{topic}: {before - left:,} of {before:,} processed records are gone"
+
+    def _processed_ends(
+        self, partitions: Sequence[Partition], wait: Callable[[float], object]
+    ) -> Mapping[Partition, int] | None:
+        """Where the partitions end, once the group has committed all of them; None if it has not in time."""
+        deadline = Deadline(_PROCESSED_S)
+        while not deadline.passed:
+            with fresh_reader(self._settings, self._group, stable=True) as reader:
+                stored = committed_offsets(reader, partitions, timeout_s=_CALL_S)
+            ends = offsets_at(
+                self._settings, Mark.HIGH_WATERMARK, partitions, admin=self._admin, timeout_s=_CALL_S
+            )
+            if all(p in stored and stored[p].offset == end for p, end in ends.items() if end):
+                return ends
+            wait(_STEP_S)
+        return None
+
+    def _append(self, partitions: Sequence[Partition]) -> None:
+        """New input, a record in each of these partitions if there is so much."""
+        topics = {partition.topic for partition in self._gauge.inputs}
+        in_turn = iter(partitions)
+        records = []
+        for one in self._take(len(partitions) * len(topics)):
+            mine = next(in_turn, None) if one.topic == partitions[0].topic else None
+            records.append(one if mine is None else one._replace(partition=mine.number, timestamp_ms=None))
+        produce_plain(self._config, records, timeout_s=_CALL_S)
 
     def _grow(self, topic: str) -> tuple[bool, str]:
         if not self._can_grow:

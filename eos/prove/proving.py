@@ -71,6 +71,7 @@ def prove(
             group,
             gauge,
             feeder.take,
+            feeder.held,
             can_grow=not settings.ownership.partitions,
             # Spark may plan its last batch once more, from the beginning of that.
             can_delete=trial.spark is None or trial.spark.kind == "batch",
