@@ -29,6 +29,15 @@ _COLOURS = {
     "fenced": "#c62828",
 }
 _FAULT_COLOUR = "#c62828"
+_ABOVE: Mapping[str, Any] = {  # a legend over the lines of a plot would hide some
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "borderaxespad": 0.2,
+    "frameon": False,
+    "fontsize": "small",
+    "columnspacing": 1.2,
+    "handletextpad": 0.2,
+}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
@@ -208,14 +217,14 @@ def _timeline(proof: Proof) -> str:
     top.set_yticks(range(len(shards)), shards)
     top.set_title("Ends of transactions, by worker; shaded: faults", loc="left")
     if shards:
-        top.legend(loc="upper right", fontsize="small", ncols=len(_COLOURS))
+        top.legend(**_ABOVE, ncols=len(_COLOURS))
     at = [one.at_s for one in proof.samples]
     middle.plot(at, [one.lag for one in proof.samples], label="lag (input not committed)")
     middle.plot(
         at, [one.output_held_back for one in proof.samples], label="output behind the last stable offset"
     )
     middle.set_title("Offsets", loc="left")
-    middle.legend(loc="upper right", fontsize="small")
+    middle.legend(**_ABOVE, ncols=2)
     kinds = sorted({one.fault.kind for one in proof.injected})
     for one in proof.injected:
         bottom.barh(
