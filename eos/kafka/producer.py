@@ -36,6 +36,10 @@ _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave;
 _FULL_QUEUE_WAIT_S = 0.05
 _FIRST_LOOK_S = 0.01
 _FATAL_EVENT_WAIT_S = 1.0
+_WRITTEN_STEP_S = 0.002
+_FIRST_WRITTEN_S = (
+    0.5  # requests for the first partition and the first record, and a pause of librdkafka in between
+)
 # The coordinator goes by the time of day. CLOCK_MONOTONIC, where Linux has both, stands still while a machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -70,6 +74,7 @@ class TransactionalClient:
         self._fatal: KafkaError | None = None
         self._failed_delivery: EosError | None = None
         self._written: set[str] = set()  # topics, in the open transaction
+        self._queued = 0  # records, in the open transaction
         self._begun_at: float | None = None
         self._identity: ProducerIdentity | None = None
         self._pid = os.getpid()
@@ -126,6 +131,7 @@ class TransactionalClient:
         self._watch.forget()
         self._failed_delivery = None
         self._written.clear()
+        self._queued = 0
         self._call(Call.BEGIN, "begin_transaction")
         self._begun_at = _now()
 
@@ -153,6 +159,7 @@ class TransactionalClient:
 
     def abort(self, timeout_s: float) -> None:
         """Abort. Resumable after a RetriableError."""
+        self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
         self._call(Call.ABORT, "abort_transaction", timeout_s)
         self._begun_at = None
 
@@ -203,12 +210,14 @@ class TransactionalClient:
                 self._wait_for_room(deadline)
             except KafkaException as error:
                 record = len(values) - length_hint(rest[0]) - 1
+                self._queued += record
                 failed = _naming(topic, self._classified(Call.PRODUCE, error), values, keys, record)
                 if len(values) > 1:  # of a batch a part is queued: it must not commit, even if this is caught
                     self._failed_delivery = failed
                 raise failed from error
             except BaseException as error:
                 record = len(values) - length_hint(rest[0]) - 1
+                self._queued += record
                 refused = UsageError(
                     f"{topic}: record {record} of {len(values)} cannot be written: {type(error).__name__}: {error}. "
                     "Fix: bytes, str or None as value and key, (name, bytes) pairs as headers, whole numbers as timestamp "
@@ -220,6 +229,7 @@ class TransactionalClient:
                     raise refused from error
                 raise
             else:
+                self._queued += len(values)
                 return
 
     def poll(self) -> None:
@@ -332,6 +342,19 @@ class TransactionalClient:
             deadline = Deadline(_FATAL_EVENT_WAIT_S)
             while self._fatal is None and not deadline.passed:
                 self._serve(0.02)
+
+    def _wait_until_one_is_written(self, deadline: Deadline) -> None:
+        """Wait until a record of the open transaction is, if there are any.
+
+        Before that librdkafka may still ask the coordinator to add its partition. An answer that comes while abort_transaction
+        purges the queue makes it believe that there is nothing to abort: it sends no EndTxn, and the transaction stays open until
+        its timeout. After CONCURRENT_TRANSACTIONS it ends one that the coordinator does not know, which is fatal. (2.16,
+        rd_kafka_txn_handle_AddPartitionsToTxn; tests/canaries.)
+        """
+        while len(self._producer) >= self._queued > 0 and not deadline.passed:
+            self._serve(_WRITTEN_STEP_S)
+            if self._fatal is not None:
+                return
 
     def _wait_for_room(self, deadline: Deadline) -> None:
         self._serve(_FULL_QUEUE_WAIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ MODES = pytest.mark.parametrize("mode", ["group", "partition"])
 # A fetch at the end of a partition is answered after this time, and only then does the client say that it is the end.
 _WAIT_MS = 12_000
 _SOON_S = 8.0
+_TRIES = 3
 
 
 def seconds_to_the_end(mode: str, bootstrap: str, job: FaultJob, **changes: Any) -> float:
@@ -38,10 +40,24 @@ def assert_all_committed(bootstrap: str, job: FaultJob) -> None:
     assert [stored[source, n][0] for n in range(2)] == [ends[n][1] for n in range(2)]
 
 
-def assert_all_processed_soon(mode: str, bootstrap: str, job: FaultJob) -> None:
-    assert seconds_to_the_end(mode, bootstrap, job) < _SOON_S
-    assert_all_committed(bootstrap, job)
-    assert job.check(bootstrap).processed == 100
+def processed_soon(mode: str, bootstrap: str, make: Callable[[], FaultJob]) -> FaultJob:
+    """The job of the first try that ends soon; each try has to process all 100 records.
+
+    On a busy machine the client may ask for one partition before the other one is ready, and wait for that answer.
+    """
+    for _ in range(_TRIES):
+        job = make()
+        seconds = seconds_to_the_end(mode, bootstrap, job)
+        assert_all_committed(bootstrap, job)
+        assert job.check(bootstrap).processed == 100
+        if seconds < _SOON_S:
+            return job
+    pytest.fail(f"{_TRIES} tries took as long as a fetch at the end waits")
+
+
+def plain(bootstrap: str, job: FaultJob) -> FaultJob:
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
+    return job
 
 
 def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> None:
@@ -62,9 +78,9 @@ def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> N
 
 @pytest.mark.parametrize(("mode", "own_loop"), [("group", False), ("partition", False), ("group", True)])
 def test_backlog_and_then_none(bootstrap: str, mode: str, *, own_loop: bool) -> None:
-    job = fault_job(bootstrap, partitions=2, own_loop=own_loop)
-    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
-    assert_all_processed_soon(mode, bootstrap, job)
+    job = processed_soon(
+        mode, bootstrap, lambda: plain(bootstrap, fault_job(bootstrap, partitions=2, own_loop=own_loop))
+    )
     assert seconds_to_the_end(mode, bootstrap, job, input__start="fail") < _SOON_S
     assert job.check(bootstrap).processed == 100
 
@@ -72,24 +88,29 @@ def test_backlog_and_then_none(bootstrap: str, mode: str, *, own_loop: bool) -> 
 @MODES
 def test_input_that_ends_in_markers(bootstrap: str, mode: str) -> None:
     """The position behind the last record is below the high watermark: the marker behind it is passed, and committed."""
-    job = fault_job(bootstrap, partitions=2)
-    write(bootstrap, job.inputs[0], [b"v%d" % n for n in range(100)], commit=True)
-    assert_all_processed_soon(mode, bootstrap, job)
+
+    def make() -> FaultJob:
+        job = fault_job(bootstrap, partitions=2)
+        write(bootstrap, job.inputs[0], [b"v%d" % n for n in range(100)], commit=True)
+        return job
+
+    processed_soon(mode, bootstrap, make)
 
 
 @MODES
 def test_input_that_ends_in_an_aborted_transaction(bootstrap: str, mode: str) -> None:
-    job = fault_job(bootstrap, partitions=2)
-    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
-    write(bootstrap, job.inputs[0], [b"w%d" % n for n in range(10)], commit=False)
-    assert_all_processed_soon(mode, bootstrap, job)
+    def make() -> FaultJob:
+        job = plain(bootstrap, fault_job(bootstrap, partitions=2))
+        write(bootstrap, job.inputs[0], [b"w%d" % n for n in range(10)], commit=False)
+        return job
+
+    processed_soon(mode, bootstrap, make)
 
 
 @MODES
 def test_input_that_goes_on_coming(bootstrap: str, mode: str) -> None:
     """There is always a next record: the end is the high watermark of the beginning."""
-    job = fault_job(bootstrap, partitions=2)
-    produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"v%d" % n, partition=n % 2) for n in range(100)])
+    job = plain(bootstrap, fault_job(bootstrap, partitions=2))
     ended = threading.Event()
 
     def produce() -> None:

@@ -29,11 +29,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # the package only lacks __all__
 
+from eos.check.transactions import TransactionsView
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import create_topics, lso, read_committed, unique
 from tests.support.processes import running
 from tests.support.raw_headers import produce_with_names
+from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -496,3 +498,45 @@ def test_election_of_leaders_takes_no_timeout(bootstrap: str) -> None:
     with pytest.raises(SystemError):
         client.elect_leaders(ElectionType.PREFERRED, request_timeout=WAIT_S)
     assert isinstance(client.elect_leaders(ElectionType.PREFERRED).result(WAIT_S), dict)
+
+
+def test_answer_about_the_first_partition_that_comes_during_an_abort_leaves_the_transaction_open(
+    bootstrap: str, proxy: HoldProxy, out: str
+) -> None:
+    """rd_kafka_txn_handle_AddPartitionsToTxn takes the request back, and without one the abort sends no EndTxn.
+
+    So eos waits for a first record to be written, before it aborts.
+    """
+    name = unique("canary")
+    producer = transactional(proxy.bootstrap_servers, name)
+    producer.init_transactions(WAIT_S)
+
+    def late(_: object, answer: bytes) -> bytes:
+        time.sleep(LOST_S)
+        return answer
+
+    def purged(*_: object) -> None:  # as many of them take their time
+        time.sleep(2 * LOST_S)
+
+    proxy.edit_reply(ApiKey.ADD_PARTITIONS_TO_TXN, late)
+    producer.begin_transaction()
+    producer.produce(out, "never", on_delivery=purged)
+    time.sleep(LOST_S / 2)
+    producer.abort_transaction(WAIT_S)
+    assert proxy.requests(ApiKey.END_TXN) == []
+    with TransactionsView(settings_of(bootstrap)) as view:
+        assert view.describe([name])[name].state == "Ongoing"
+
+
+def test_abort_while_the_last_transaction_is_not_over_at_the_coordinator_is_fatal(
+    proxy: HoldProxy, out: str
+) -> None:
+    """AddPartitionsToTxn is to be asked again, nothing is open, and librdkafka sends EndTxn. eos waits, as above."""
+    producer = transactional(proxy.bootstrap_servers)
+    producer.init_transactions(WAIT_S)
+    proxy.refuse(ApiKey.ADD_PARTITIONS_TO_TXN, KafkaError.CONCURRENT_TRANSACTIONS, times=1_000)
+    producer.begin_transaction()
+    producer.produce(out, "never")
+    time.sleep(LOST_S / 4)
+    refused = error_of(producer.abort_transaction, WAIT_S)
+    assert (refused.name(), refused.fatal()) == ("INVALID_TXN_STATE", True)
