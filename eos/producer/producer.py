@@ -145,6 +145,11 @@ class ShardProducer:
     def abort_timeout_s(self) -> float:
         return min(_ABORT_DEADLINE_S, self.timeout_s)
 
+    @property
+    def settling_s(self) -> float:
+        """As of its client; 0 if it has none."""
+        return 0.0 if self._client is None else self._client.settling_s
+
     def given_up(self) -> bool:
         return self._given_up
 

@@ -119,12 +119,14 @@ class Loop:
         self._listener(LoopTurned(self._shard, session.open_s))
         # Before the next records: one that stops the job at each start must not let the offsets before it grow old.
         session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
-        if not (session.committing and self._far_ahead()):
+        if not ((session.committing or session.settling_s) and self._far_ahead()):
             self._fetch()
-        waits = session.committing and (session.commit_done() or self._far_ahead())
-        if waits and not session.join(_IDLE_WAIT_S):
+        # What comes until a commit is over is in time for the next transaction, however long the interval of that is over: a record
+        # that had to wait for the one would wait for the other, too.
+        waits = session.committing and (session.commit_done() or self._far_ahead() or self._due())
+        if waits and not session.join(_IDLE_WAIT_S if self._far_ahead() else self._look_s):
             return
-        if not session.committing:
+        if not session.committing and not (session.settling_s and self._records and not self._far_ahead()):
             if self._records:
                 began = time.monotonic()
                 session.produce()
@@ -142,7 +144,7 @@ class Loop:
     def _fetch(self) -> None:
         session = self._session
         limit = self._limits.max_records
-        if session.committing:
+        if session.committing or session.settling_s:
             limit = min(limit, _MAX_AHEAD_RECORDS)
         room = max(1, limit - self._records)
         wait_s = self._wait_s()
@@ -194,11 +196,19 @@ class Loop:
 
     def _wait_s(self) -> float:
         session = self._session
+        if self._records and (settling_s := session.settling_s):
+            return settling_s
         if self._first_at is not None:
             return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._fill_s - time.monotonic()))
         if session.committing:
             return min(_IDLE_WAIT_S, _LINGER_SHARE * self._limits.interval_s)
         return _LOOK_S if session.until_caught_up else _IDLE_WAIT_S
+
+    @property
+    def _look_s(self) -> float:
+        """How long a commit is waited for until the input is looked at again; the longer, the longer that goes on."""
+        gathered_s = 0.0 if self._first_at is None else time.monotonic() - self._first_at
+        return min(_IDLE_WAIT_S, _LINGER_SHARE * max(self._limits.interval_s, gathered_s))
 
     @property
     def _linger_s(self) -> float:
@@ -217,11 +227,15 @@ class Loop:
         """Whether the transaction being gathered has to end."""
         if self._first_at is None:
             return False
+        return self._full or time.monotonic() - self._first_at >= self._fill_s
+
+    @property
+    def _full(self) -> bool:
+        """Whether the transaction being gathered takes no more records."""
         return (
             self._each_by_itself
             or self._records >= self._limits.max_records
             or self._bytes >= self._limits.max_bytes
-            or time.monotonic() - self._first_at >= self._fill_s
             or self._passed_the_end
         )
 
@@ -240,9 +254,7 @@ class Loop:
 
     def _far_ahead(self) -> bool:
         """Whether nothing more is transformed for the transaction after the one that is committing."""
-        return (
-            self._each_by_itself or self._records >= _MAX_AHEAD_RECORDS or self._due() or self._passed_the_end
-        )
+        return self._records >= _MAX_AHEAD_RECORDS or self._full
 
     def _finish(self) -> None:
         """Commit what is there within the grace period; what is not answered by then is left to the next owner."""

@@ -93,6 +93,11 @@ class PipelinedSession(Session):
         transaction = committing[0] if committing else self._transaction
         return 0.0 if transaction is None else transaction.open_s
 
+    @property
+    def settling_s(self) -> float:
+        """For how many seconds more a transaction that begins would wait, while there is time to fetch."""
+        return self._producer.settling_s
+
     # --- the loop's steps ----------------------------------------------------------------------------
 
     def fetch(
