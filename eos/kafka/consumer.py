@@ -333,6 +333,11 @@ class ConsumerClient:
         """As of the last statistics, up to 2 s old."""
         return self._statistics.fetch_states.get(partition, NOT_FETCHED)
 
+    def unreached_s(self, partition: Partition) -> float:
+        """For how many seconds no statistics have shown a connection to the partition's broker; 0 if they do."""
+        since = self._statistics.unreached.get(partition)
+        return 0.0 if since is None else time.monotonic() - since
+
     @property
     def disconnected_s(self) -> float:
         """Since when no statistics have shown a broker that is connected, in seconds; up to 2 s too much."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class ConsumerStatistics:
         connected: whether a broker was connected, and one of those that the consumer fetches from if it wants records.
         watermarks: as the last fetches brought them, by partition.
         fetch_states: how far each partition has been fetched.
+        unreached: the partitions whose records are wanted and whose broker is not connected; since when, by time.monotonic().
     """
 
     def __init__(self) -> None:
@@ -48,6 +50,7 @@ class ConsumerStatistics:
         self.connected = False
         self.watermarks: dict[Partition, Watermarks] = {}
         self.fetch_states: dict[Partition, FetchState] = {}
+        self.unreached: dict[Partition, float] = {}
 
     def read(self, text: str) -> None:
         """Take over a report, as far as it has the form of those that are known."""
@@ -58,12 +61,15 @@ class ConsumerStatistics:
             # Metadata without brokers can leave the group's coordinator connected and each partition without any broker
             # (librdkafka 2.16). One whose queue holds records is not fetched, and its connection may be closed as idle.
             wanted = {
-                marks["broker"]
-                for found in report["topics"].values()
-                for marks in found["partitions"].values()
+                Partition(topic, int(number)): marks["broker"]
+                for topic, found in report["topics"].items()
+                for number, marks in found["partitions"].items()
                 if marks["fetch_state"] == "active" and not marks["fetchq_cnt"]
             }
-            self.connected = bool(up & (wanted - {_NONE}) if wanted else up)
+            reached = up - {_NONE}
+            self.connected = bool(reached.intersection(wanted.values()) if wanted else up)
+            now = time.monotonic()
+            self.unreached = {p: self.unreached.get(p, now) for p, at in wanted.items() if at not in reached}
             self.count, self.queue_length = self.count + 1, 0
             for topic, found in report["topics"].items():
                 for number, marks in found["partitions"].items():

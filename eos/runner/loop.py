@@ -37,6 +37,9 @@ _MAX_COMMIT_SHARE = 0.1  # of the interval: a slow commit must not make the tran
 # transaction was, the commit waited for all of it to be sent (65 ms, not 15), and so more was transformed meanwhile:
 # 100,000 records at 20 % more processor time, and 350 MB where the records were large (orjson's take 4 KB each).
 _MAX_AHEAD_RECORDS = 5_000
+# Input is taken up for so long beyond the interval while a commit is not over. A fetch may find that partitions have gone, and
+# has to wait for the commit then: behind one that gets no answer it would keep the loop from turning.
+_LATE_COMMIT_S = 0.5
 _LAG_EVERY_S = 2.0  # as often as librdkafka's statistics come
 # A transform that turns out slow must not keep the loop from a stop, a rebalance or the end of the interval.
 _FIRST_FETCH_RECORDS = 4
@@ -121,10 +124,11 @@ class Loop:
         session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
         if not ((session.committing or session.settling_s) and self._far_ahead()):
             self._fetch()
-        # What comes until a commit is over is in time for the next transaction, however long the interval of that is over: a record
+        # What comes until a commit is over is in time for the next transaction, also when the interval of that is over: a record
         # that had to wait for the one would wait for the other, too.
         waits = session.committing and (session.commit_done() or self._far_ahead() or self._due())
-        if waits and not session.join(_IDLE_WAIT_S if self._far_ahead() else self._look_s):
+        look_s = _LINGER_SHARE * self._limits.interval_s
+        if waits and not session.join(_IDLE_WAIT_S if self._far_ahead() else min(_IDLE_WAIT_S, look_s)):
             return
         if not session.committing and not (session.settling_s and self._records and not self._far_ahead()):
             if self._records:
@@ -205,12 +209,6 @@ class Loop:
         return _LOOK_S if session.until_caught_up else _IDLE_WAIT_S
 
     @property
-    def _look_s(self) -> float:
-        """How long a commit is waited for until the input is looked at again; the longer, the longer that goes on."""
-        gathered_s = 0.0 if self._first_at is None else time.monotonic() - self._first_at
-        return min(_IDLE_WAIT_S, _LINGER_SHARE * max(self._limits.interval_s, gathered_s))
-
-    @property
     def _linger_s(self) -> float:
         """How long a fetch waits for more records: the longer, the less of the interval it takes to process them."""
         interval_s = self._limits.interval_s
@@ -227,7 +225,11 @@ class Loop:
         """Whether the transaction being gathered has to end."""
         if self._first_at is None:
             return False
-        return self._full or time.monotonic() - self._first_at >= self._fill_s
+        return self._full or self._gathered_s >= self._fill_s
+
+    @property
+    def _gathered_s(self) -> float:
+        return 0.0 if self._first_at is None else time.monotonic() - self._first_at
 
     @property
     def _full(self) -> bool:
@@ -254,7 +256,8 @@ class Loop:
 
     def _far_ahead(self) -> bool:
         """Whether nothing more is transformed for the transaction after the one that is committing."""
-        return self._records >= _MAX_AHEAD_RECORDS or self._full
+        late_s = self._fill_s + _LATE_COMMIT_S
+        return self._records >= _MAX_AHEAD_RECORDS or self._full or self._gathered_s >= late_s
 
     def _finish(self) -> None:
         """Commit what is there within the grace period; what is not answered by then is left to the next owner."""

@@ -24,6 +24,7 @@ from eos.job import checked_topics
 from eos.kafka.admin import Admin
 from eos.kafka.config import QUICKLY, consumer_config
 from eos.kafka.consumer import ConsumerClient, GroupMetadata
+from eos.listing import listed
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
 from eos.session.assignment import Assignment, RebalanceHooks
@@ -40,6 +41,9 @@ _SEEK_PAUSE_S = 0.02
 _ERROR_PAUSE_S = 0.2
 _NO_TOPIC = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _SINCE_LAST_POLL_S = 10.0  # after a longer pause, statistics have not been read
+_UNREACHED_S = 10.0
+_UNREACHED_LOOK_S = 2.0  # as often as statistics come
+_MAX_NAMED = 3  # partitions
 _NO_RECORDS = InputBatch([])
 
 
@@ -86,6 +90,8 @@ class ShardConsumer:
         # In a fetch, or an exception has left one: the client's positions have moved, and no records were returned.
         self._polling = False
         self._seeking_since: float | None = None
+        self._look_at = 0.0  # whether brokers are away …
+        self._unreached_named = False  # … which was said
         self._input_topics = InputTopics(settings, self._topics)
         self._assignment = Assignment(
             settings,
@@ -187,6 +193,7 @@ class ShardConsumer:
             return _NO_RECORDS
         if not self._some_wait:
             self._stalls.look(client, self.resume_positions)
+        self._name_unreached(client)
         self._refuse_offline(client)
         try:
             client.raise_event()
@@ -373,14 +380,15 @@ class ShardConsumer:
     def lag(self) -> LagMeasured:
         """Offsets from the position to the LSO, and from the LSO to the high watermark, per owned partition.
 
-        From the last fetches, without a request; partitions that were not fetched yet are left out.
+        From the last fetches, without a request; partitions that were not fetched yet are left out, and those whose broker
+        is away.
         """
         client = self._require_client()
         to_lso: dict[Partition, int] = {}
         distance: dict[Partition, int] = {}
         for partition, position in self.resume_positions.merged(self.positions()).items():
             marks = client.watermarks(partition)
-            if marks is not None:
+            if marks is not None and client.unreached_s(partition) < _UNREACHED_S:
                 to_lso[partition] = max(0, marks.lso - position)
                 distance[partition] = max(0, marks.high - marks.lso)
         return LagMeasured(self._shard, to_lso, distance)
@@ -401,6 +409,24 @@ class ShardConsumer:
             "Nothing is lost. Fix: start again; if that does not connect either, look at the brokers and at "
             "kafka.bootstrap_servers"
         )
+
+    def _name_unreached(self, client: ConsumerClient) -> None:
+        """Say once that partitions are waited for because their brokers are away."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _UNREACHED_LOOK_S
+        away = [p for p in self.resume_positions if client.unreached_s(p) >= _UNREACHED_S]
+        if away and not self._unreached_named:
+            self._listener(
+                CallRetried(
+                    self._shard,
+                    Call.CONSUME,
+                    1,
+                    f"the broker that leads {listed(away, _MAX_NAMED)} cannot be reached for {_UNREACHED_S:.0f} s: waiting for it, "
+                    f"for {self._settings.input.offline_timeout_s:.0f} s (input.offline_timeout_ms) if no other one can be",
+                )
+            )
+        self._unreached_named = bool(away)
 
     def _join(self) -> None:
         self._client = ConsumerClient(self._member)

@@ -28,6 +28,10 @@ from eos.settings import Settings
 
 _LOOKS = 12  # in the time after which a stall ends the job
 _WARN_AFTER_LOOKS = 3
+# librdkafka connects without any pause to a broker that is away, as long as it is asked something (2.16: each change of its state
+# schedules another connection at once; 0.7 of a core). So it is asked seldom, and shortly, if the consumer does not reach it either.
+_AWAY_LOOKS = 6
+_AWAY_S = 1.0
 _LEADER_S = 2.0  # for the name of a broker, as the last thing of all
 
 
@@ -37,6 +41,7 @@ class _Client(Protocol):
     def positions(self, partitions: Mapping[Partition, int]) -> OffsetVector: ...
     def fetch_state(self, partition: Partition) -> FetchState: ...
     def queue_length(self) -> tuple[int, int]: ...
+    def unreached_s(self, partition: Partition) -> float: ...
 
 
 @dataclass(slots=True)
@@ -72,7 +77,8 @@ class StallWatch:
         self._looked_at = time.monotonic()
         self._seen: dict[Partition, _Seen] = {}
         self._admin: Admin | None = None  # kept, so that it is shared
-        self._asked: AskedOffsets | None = None
+        self._asked: list[AskedOffsets] = []
+        self._looks = 0
         self._turnovers = 0  # how often all that was queued has been consumed
         self._measured = 0  # the statistics that the next line was taken from
         self._left: int | None = None  # of what was queued then
@@ -112,7 +118,8 @@ class StallWatch:
         if elapsed < self._every_s:
             return
         self._looked_at = now
-        marks = self._asked.answers() if self._asked is not None else {}
+        self._looks += 1
+        marks = {partition: lso for asked in self._asked for partition, lso in asked.answers().items()}
         still = []
         for partition, position in OffsetVector(resume).merged(client.positions(resume)).items():
             if not self._moved(partition, (position, client.fetch_state(partition))):
@@ -121,12 +128,17 @@ class StallWatch:
                 self._judge(partition, position, marks.get(partition), min(elapsed, 2 * self._every_s))
         for gone in self._seen.keys() - resume.keys():
             del self._seen[gone]
-        self._asked = self._ask(still) if still else None
+        reached = [partition for partition in still if not client.unreached_s(partition)]
+        self._asked = self._ask(reached, self._every_s)
+        if self._looks % _AWAY_LOOKS == 0:
+            self._asked += self._ask(list(set(still).difference(reached)), _AWAY_S)
 
-    def _ask(self, partitions: list[Partition]) -> AskedOffsets:
+    def _ask(self, partitions: list[Partition], timeout_s: float) -> list[AskedOffsets]:
+        if not partitions:
+            return []
         if self._admin is None:
             self._admin = shared_admin(self._settings)
-        return self._admin.ask_offsets_at(Mark.LAST_STABLE, partitions, self._every_s)
+        return [self._admin.ask_offsets_at(Mark.LAST_STABLE, partitions, timeout_s)]
 
     def _moved(self, partition: Partition, progress: tuple[int, FetchState]) -> bool:
         before = self._seen.get(partition)

@@ -7,14 +7,16 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
 from eos.local import QUICK_START, LocalKafka
-from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
+from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -105,3 +107,32 @@ def test_broker_lost_in_the_middle_of_transactions_three_times_over(
         run.stop()
     run_to_end(job, settings_for(three.bootstrap_servers), timeout_s=120)
     assert job.check(three.bootstrap_servers, timeout_s=120).processed == 60_000
+
+
+def test_job_whose_leader_is_away_for_long_says_so_and_hardly_uses_the_processor(three: LocalKafka) -> None:
+    """librdkafka connects to it without any pause as long as it is asked for offsets there: 0.7 of a core."""
+    job = fault_job(three.bootstrap_servers, partitions=4, rf=3)
+    job.load(three.bootstrap_servers, 100, "a", range(4))
+    # Two of three: what they led finds no other leader, because the controllers have no majority.
+    (away,) = {leader_of(three, job.inputs[0])}
+    others = sorted({1, 2, 3} - {away})
+    own: dict[str, Any] = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
+    with in_process(job, three.bootstrap_servers, **own) as child:
+        child.wait_line("TransactionCommitted", 60)
+        time.sleep(5)  # it has no transaction open that would have to be settled
+        three.kill_broker(away)
+        three.kill_broker(others[0])
+        try:
+            child.wait_line("the broker that leads .* cannot be reached", 40)
+            process = psutil.Process(child.pid)
+            before = sum(process.cpu_times()[:2])
+            time.sleep(20)
+            assert sum(process.cpu_times()[:2]) - before < 6
+        finally:
+            for broker in (away, others[0]):
+                three.restart_broker(broker)
+        job.load(three.bootstrap_servers, 100, "b", range(4))
+        child.terminate()
+        assert child.wait(60) == 0
+    run_to_end(job, settings_for(three.bootstrap_servers, **own), timeout_s=90)
+    assert job.check(three.bootstrap_servers).processed == 200

@@ -426,6 +426,10 @@ class FakeConsumer(FakeReader):
 
     disconnected_s = 0.0
 
+    def unreached_s(self, partition: Partition) -> float:
+        del partition
+        return 0.0
+
     def queue_length(self) -> tuple[int, int]:
         return 0, 0
 

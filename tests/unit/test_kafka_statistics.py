@@ -24,33 +24,38 @@ def _partition(broker: int, *, queued: int = 0, state: str = "active") -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("brokers", "partitions", "connected"),
+    ("brokers", "partitions", "connected", "unreached"),
     [
-        pytest.param([], [], False, id="no broker"),
-        pytest.param([_COORDINATOR], [], True, id="a member without partitions"),
+        pytest.param([], [], False, [], id="no broker"),
+        pytest.param([_COORDINATOR], [], True, [], id="a member without partitions"),
         pytest.param(
-            [_COORDINATOR], [_partition(-1, state="none")], True, id="a partition that is not fetched"
+            [_COORDINATOR], [_partition(-1, state="none")], True, [], id="a partition that is not fetched"
         ),
-        pytest.param([_COORDINATOR], [_partition(-1)], False, id="no partition has a broker"),
+        pytest.param([_COORDINATOR], [_partition(-1)], False, [0], id="no partition has a broker"),
         pytest.param(
-            [_COORDINATOR], [_partition(-1, queued=9)], True, id="records wait, so none is asked for"
+            [_COORDINATOR], [_partition(-1, queued=9)], True, [], id="records wait, so none is asked for"
         ),
         pytest.param(
             [_COORDINATOR, {"nodeid": 1, "state": "TRY_CONNECT"}],
             [_partition(1)],
             False,
+            [0],
             id="their broker is away",
         ),
         pytest.param(
             [{"nodeid": 1, "state": "UP"}],
             [_partition(1), _partition(-1)],
             True,
+            [1],
             id="one of two brokers is away",
         ),
     ],
 )
 def test_consumer_counts_as_connected_only_if_it_can_get_what_it_wants(
-    brokers: list[dict[str, object]], partitions: list[dict[str, object]], connected: bool
+    brokers: list[dict[str, object]],
+    partitions: list[dict[str, object]],
+    connected: bool,
+    unreached: list[int],
 ) -> None:
     statistics = ConsumerStatistics()
     statistics.read(
@@ -62,3 +67,4 @@ def test_consumer_counts_as_connected_only_if_it_can_get_what_it_wants(
         )
     )
     assert statistics.connected is connected
+    assert sorted(partition.number for partition in statistics.unreached) == unreached
