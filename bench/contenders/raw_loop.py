@@ -95,10 +95,7 @@ def copy(
         commit()
     commit.end()
     consumer.close()
-    if commit.took is None:
-        meter.report(commits=commit.count, commit_seconds=None)
-    else:
-        meter.report_each(commit.took)
+    commit.report(meter)
 
 
 class _Transactions:
@@ -113,7 +110,7 @@ class _Transactions:
         )
         self.producer.init_transactions(CALL_TIMEOUT_SECONDS)
         self.producer.begin_transaction()
-        self.took: list[float] = []
+        self._took: list[float] = []
 
     def __call__(self) -> None:
         began = time.monotonic()
@@ -122,37 +119,37 @@ class _Transactions:
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), CALL_TIMEOUT_SECONDS
         )
         self.producer.commit_transaction(CALL_TIMEOUT_SECONDS)
-        self.took.append(time.monotonic() - began)
+        self._took.append(time.monotonic() - began)
         self.producer.begin_transaction()
-
-    @property
-    def count(self) -> int:
-        return len(self.took)
 
     def end(self) -> None:
         self.producer.abort_transaction(CALL_TIMEOUT_SECONDS)  # the empty one begun after the last commit
 
+    def report(self, meter: Meter) -> None:
+        meter.report_each(self._took)
+
 
 class _PlainCommits:
-    took = None  # nobody waits for an asynchronous commit
-
     def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
         self._consumer = consumer
         self.producer = Producer(
             {"bootstrap.servers": arguments.bootstrap, "acks": "all", "partitioner": PARTITIONER}
         )
-        self.count = 0
+        self._count = 0
 
     def __call__(self) -> None:
         # Without a flush before it this may commit offsets of records that were never written: it is here
         # as the upper limit of what a loop without a guarantee reaches, not as an example.
         self._consumer.commit(offsets=self._next_offsets(), asynchronous=True)
-        self.count += 1
+        self._count += 1
 
     def end(self) -> None:
         self.producer.flush(CALL_TIMEOUT_SECONDS)
         if offsets := self._next_offsets():
             self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def report(self, meter: Meter) -> None:
+        meter.report(commits=self._count, commit_seconds=None)  # nobody waits for an asynchronous commit
 
     def _next_offsets(self) -> list[TopicPartition]:
         positions = self._consumer.position(self._consumer.assignment())

@@ -122,7 +122,7 @@ class Loop:
         self._listener(LoopTurned(self._shard, session.open_s))
         # Before the next records: one that stops the job at each start must not let the offsets before it grow old.
         session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
-        if not ((session.committing or session.settling_s) and self._far_ahead()):
+        if not (self._early and self._far_ahead()):
             self._fetch()
         # What comes until a commit is over is in time for the next transaction, also when the interval of that is over: a record
         # that had to wait for the one would wait for the other, too.
@@ -130,7 +130,8 @@ class Loop:
         look_s = _LINGER_SHARE * self._limits.interval_s
         if waits and not session.join(_IDLE_WAIT_S if self._far_ahead() else min(_IDLE_WAIT_S, look_s)):
             return
-        if not session.committing and not (session.settling_s and self._records and not self._far_ahead()):
+        takes_more = self._early and self._records and not self._far_ahead()
+        if not (session.committing or takes_more):
             if self._records:
                 began = time.monotonic()
                 session.produce()
@@ -148,7 +149,7 @@ class Loop:
     def _fetch(self) -> None:
         session = self._session
         limit = self._limits.max_records
-        if session.committing or session.settling_s:
+        if self._early:
             limit = min(limit, _MAX_AHEAD_RECORDS)
         room = max(1, limit - self._records)
         wait_s = self._wait_s()
@@ -203,7 +204,7 @@ class Loop:
         if self._records and (settling_s := session.settling_s):
             return settling_s
         if self._first_at is not None:
-            return min(_IDLE_WAIT_S, max(0.0, self._first_at + self._fill_s - time.monotonic()))
+            return min(_IDLE_WAIT_S, max(0.0, self._fill_s - self._gathered_s))
         if session.committing:
             return min(_IDLE_WAIT_S, _LINGER_SHARE * self._limits.interval_s)
         return _LOOK_S if session.until_caught_up else _IDLE_WAIT_S
@@ -228,7 +229,13 @@ class Loop:
         return self._full or self._gathered_s >= self._fill_s
 
     @property
+    def _early(self) -> bool:
+        """Whether the next transaction does not begin yet: the last one commits, or its markers are being written."""
+        return self._session.committing or self._session.settling_s > 0
+
+    @property
     def _gathered_s(self) -> float:
+        """For how many seconds the first record of the transaction has been here; 0 without one."""
         return 0.0 if self._first_at is None else time.monotonic() - self._first_at
 
     @property
