@@ -26,8 +26,8 @@ _FOREIGN_RECORDS = 100
 _FOREIGN_TIMEOUT_S = 60.0
 _EXPIRING_TIMEOUT_S = 4.0
 _EXPIRED_S = 3.0  # the coordinator looks every second
-_PROCESSED_S = 20.0
-_COMPACTED_S = 20.0
+_PROCESSED_S = 60.0
+_COMPACTED_S = 60.0
 _STEP_S = 0.5
 # A segment is closed by the next append, and all that is closed is compacted, as soon as the cleaner looks.
 _SEGMENTS_END = {"segment.ms": "1"}
@@ -93,7 +93,7 @@ class Inputs:
         inputs = self._gauge.inputs
         try:
             if way == "records deleted":
-                return self._delete(share)
+                return self._delete(share, wait)
             if way == "partition added":
                 return self._grow(inputs[int(share * len(inputs))].topic)
             if way == "records compacted":
@@ -105,15 +105,15 @@ class Inputs:
         except EosError as error:
             return False, str(error)
 
-    def _delete(self, share: float) -> tuple[bool, str]:
+    def _delete(self, share: float, wait: Callable[[float], object]) -> tuple[bool, str]:
         """A part of what is processed of a partition, from the beginning; all of it now and then."""
         if not self._can_delete:
             return False, "a query may plan its last batch once more"
-        with fresh_reader(self._settings, self._group, stable=True) as reader:
-            stored = committed_offsets(reader, self._gauge.inputs, timeout_s=_CALL_S)
-        processed = {p: one.offset for p, one in sorted(stored.items()) if one.offset > self._begin(p)}
-        if not processed:
-            return False, "nothing is processed yet"
+        deadline = Deadline(_PROCESSED_S)
+        while not (processed := self._processed()):
+            if deadline.passed:
+                return False, f"nothing more was processed in {_PROCESSED_S:.0f} s"
+            wait(_STEP_S)
         number, part = divmod(share * len(processed), 1)
         partition = list(processed)[int(number)]
         start, committed = self._begin(partition), processed[partition]
@@ -124,10 +124,17 @@ class Inputs:
         now = asked[partition]
         return now == until, f"{partition} begins at {now}, its committed offset was {committed}"
 
+    def _processed(self) -> Mapping[Partition, int]:
+        """The committed offsets, of partitions that have processed records which are not in the archive."""
+        with fresh_reader(self._settings, self._group, stable=True) as reader:
+            stored = committed_offsets(reader, self._gauge.inputs, timeout_s=_CALL_S)
+        return {p: one.offset for p, one in sorted(stored.items()) if one.offset > self._begin(p)}
+
     def _begin(self, partition: Partition) -> int:
         return self._archived.get(partition, 0)
 
-    def _archive_until(self, ends: Mapping[Partition, int]) -> None:
+    def _archive_until(self, ends: Mapping[Partition, int]) -> tuple[Mapping[Partition, Range], int]:
+        """Keep what stands in front of these offsets; returns from where to where that was, and how many records."""
         ranges = {partition: Range(self._begin(partition), end) for partition, end in ends.items()}
         found: defaultdict[Partition, list[InputRecord]] = defaultdict(list)
         for one in self._read(ranges):
@@ -135,6 +142,7 @@ class Inputs:
         for partition, records in found.items():  # all of them, or none
             self.archive[partition] += records
         self._archived.update(ends)
+        return ranges, sum(map(len, found.values()))
 
     def _read(self, ranges: Mapping[Partition, Range]) -> list[InputRecord]:
         with LogReader(self._settings, self._group, Deadline(_CALL_S)) as records:
@@ -148,9 +156,8 @@ class Inputs:
         ends = self._processed_ends(partitions, wait)
         if ends is None:
             return False, f"{topic}: not all of it was processed in {_PROCESSED_S:.0f} s"
-        ranges = {partition: Range(self._begin(partition), end) for partition, end in ends.items()}
-        self._archive_until(ends)
-        before = left = len(self._read(ranges))
+        ranges, before = self._archive_until(ends)
+        left = before
         try:
             configure_topic(self._config, topic, _SEGMENTS_END, timeout_s=_CALL_S)
             self._append(partitions)

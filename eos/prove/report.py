@@ -29,6 +29,7 @@ _COLOURS = {
     "fenced": "#c62828",
 }
 _FAULT_COLOUR = "#c62828"
+_SHOWN_IN_VAIN = 3
 _ABOVE: Mapping[str, Any] = {  # a legend over the lines of a plot would hide some
     "loc": "lower right",
     "bbox_to_anchor": (1.0, 1.0),
@@ -42,7 +43,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 .yes { color: #2e7d32 } .no { color: #c62828 }
-table { border-collapse: collapse; margin: .5em 0 } td, th { padding: .2em .9em .2em 0; text-align: left; vertical-align: top }
+table { border-collapse: collapse; margin: .5em 0 } td, th { padding: .2em .9em .2em 0; text-align: left; vertical-align: top; white-space: pre-line }
 svg { width: 100%; height: auto } code { background: #f3f3f3; padding: .1em .3em }
 """
 
@@ -61,10 +62,12 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
     happened = proof.happened
     transactions = proof.history.counts()
     report = proof.verdict.report
+    in_vain = [one for one in proof.injected if not one.happened]
+    why = [f"{one.fault}: {one.detail}" for one in in_vain]
     shown = [
         ("faults that happened", _counted({str(kind): count for kind, count in happened.items()})),
         ("faults after which all was judged", f"{proof.looks}"),
-        ("faults that did not", str(sum(not one.happened for one in proof.injected))),
+        ("faults that did not", "\n".join([f"{len(in_vain)}", *why[:_SHOWN_IN_VAIN]])),
         ("transactions, as the log has them", _counted(proof.verdict.transactions)),
     ]
     if proof.ends:

@@ -247,7 +247,7 @@ def test_input_that_lives_leaves_the_job_exactly_once(jobs: Path) -> None:
     """Each way once: the seed was chosen for that."""
     ended = prove(jobs, "eos.prove.tagged:job", "--seed", "19556", "--faults", "7", "--only", "input")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert re.search(r"faults that did not +0", ended.stdout)
+    assert re.search(r"faults that did not +0", ended.stdout), ended.stdout
 
 
 @pytest.mark.slow
