@@ -227,10 +227,14 @@ class TransformAtWork(Event):
 
 @dataclass(frozen=True, slots=True)
 class LagMeasured(Event):
-    """Per partition: offsets from the position to the LSO, and from the LSO to the high watermark."""
+    """Per partition: offsets from the position to the LSO, and from the LSO to the high watermark.
+
+    ``outside_s``: seconds for which the coordinator of the session's group has not been reached.
+    """
 
     to_lso: dict[Partition, int] = field(default_factory=dict)
     lso_to_high_watermark: dict[Partition, int] = field(default_factory=dict)
+    outside_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,12 @@ class ConsumerClient:
         return 0.0 if since is None else time.monotonic() - since
 
     @property
+    def outside_s(self) -> float:
+        """For how many seconds no statistics have shown a connection to the coordinator of the group; 0 if they do."""
+        since = self._statistics.outside_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
     def disconnected_s(self) -> float:
         """Since when no statistics have shown a broker that is connected, in seconds; up to 2 s too much."""
         return time.monotonic() - self._connected_at

@@ -13,6 +13,7 @@ from eos.offsets import Partition
 # per partition (measured: 0.5 s each); the statistics hold what the last fetch brought.
 INTERVAL_MS = 2_000
 
+_IN_GROUP = "up"  # the coordinator is known and connected; see rd_kafka_cgrp_state_names
 _NONE = -1  # the broker of a partition without one, and the number of a broker that is not learned yet
 
 
@@ -43,6 +44,7 @@ class ConsumerStatistics:
         watermarks: as the last fetches brought them, by partition.
         fetch_states: how far each partition has been fetched.
         unreached: the partitions whose records are wanted and whose broker is not connected; since when, by time.monotonic().
+        outside_since: since when the coordinator of the group is not connected, by time.monotonic(); None: it is, or none is asked.
     """
 
     def __init__(self) -> None:
@@ -51,6 +53,7 @@ class ConsumerStatistics:
         self.watermarks: dict[Partition, Watermarks] = {}
         self.fetch_states: dict[Partition, FetchState] = {}
         self.unreached: dict[Partition, float] = {}
+        self.outside_since: float | None = None
 
     def read(self, text: str) -> None:
         """Take over a report, as far as it has the form of those that are known."""
@@ -70,6 +73,8 @@ class ConsumerStatistics:
             self.connected = bool(reached.intersection(wanted.values()) if wanted else up)
             now = time.monotonic()
             self.unreached = {p: self.unreached.get(p, now) for p, at in wanted.items() if at not in reached}
+            outside = report.get("cgrp", {}).get("state", _IN_GROUP) != _IN_GROUP
+            self.outside_since = (self.outside_since or now) if outside else None
             self.count, self.queue_length = self.count + 1, 0
             for topic, found in report["topics"].items():
                 for number, marks in found["partitions"].items():

@@ -103,11 +103,16 @@ class JobStatus:
         self._note(ordinal, Note(wall_now, "warning", "worker replaced", "", why))
 
     def unanswered_s(self, now: float) -> dict[int, float]:
-        """Workers whose brokers have not answered for long, and for how long: no lag could be measured."""
+        """Workers whose brokers have not answered for long, and for how long: no lag could be measured, or no group reached.
+
+        A worker that has lost its partitions over that has none left that would show it.
+        """
         silent: dict[int, float] = {}
         for ordinal, worker in self._workers.items():
             if worker.done or worker.over or worker.ended or worker.state is None:
                 continue
+            if worker.state.outside_s > _UNANSWERED_S:
+                silent[ordinal] = worker.state.outside_s
             for partition in map(_of, worker.state.positions):
                 why, _, since = self._waiting.get(partition, ("", None, now))
                 if why == "unmeasured_s" and now - since > _UNANSWERED_S:

@@ -50,6 +50,7 @@ class State(NamedTuple):
     positions: tuple[Position, ...]
     open_s: tuple[float, ...]  # of each transaction that is open
     committed_s: float | None  # since the last commit
+    outside_s: float  # since the coordinator of its group was reached
     at_work: tuple[AtWork, ...]
     notes: tuple[Note, ...]
     letters: tuple[Letter, ...]
@@ -71,6 +72,7 @@ class WorkerState:
         # Per shard, each from a thread of its own: the offset, and when this process committed it.
         self._positions: dict[str, dict[Partition, tuple[int, float | None]]] = {}
         self._measured_at: dict[str, float] = {}
+        self._outside_since: dict[str, float] = {}
         self._open_since: dict[str, float] = {}
         self._at_work: dict[str, tuple[events.TransformAtWork, float]] = {}
         self._committed_at: float | None = None
@@ -115,6 +117,7 @@ class WorkerState:
             ),
             open_s=tuple(now - since for since in self._open_since.copy().values()),
             committed_s=None if self._committed_at is None else now - self._committed_at,
+            outside_s=max((now - since for since in self._outside_since.copy().values()), default=0.0),
             at_work=tuple(
                 AtWork(event.records, now - since, shortened(_own_place(event.stack)))
                 for event, since in self._at_work.copy().values()
@@ -130,7 +133,11 @@ class WorkerState:
             self._open_since.pop(event.shard, None)
 
     def _measured(self, event: events.LagMeasured) -> None:
-        self._measured_at[event.shard] = self._clock()
+        self._measured_at[event.shard] = now = self._clock()
+        if event.outside_s:
+            self._outside_since[event.shard] = now - event.outside_s
+        else:
+            self._outside_since.pop(event.shard, None)
 
     def _ended(self, event: Event) -> None:
         self._open_since.pop(event.shard, None)
@@ -157,6 +164,7 @@ class WorkerState:
         self._ended(event)
         self._positions.pop(event.shard, None)
         self._measured_at.pop(event.shard, None)
+        self._outside_since.pop(event.shard, None)
 
     def _worked(self, event: events.TransformAtWork) -> None:  # no sign of life: another thread has looked
         if event.seconds:

@@ -381,7 +381,7 @@ class ShardConsumer:
         """Offsets from the position to the LSO, and from the LSO to the high watermark, per owned partition.
 
         From the last fetches, without a request; partitions that were not fetched yet are left out, and those whose broker
-        is away.
+        is away. And for how long the group's coordinator is.
         """
         client = self._require_client()
         to_lso: dict[Partition, int] = {}
@@ -391,7 +391,7 @@ class ShardConsumer:
             if marks is not None and client.unreached_s(partition) < _UNREACHED_S:
                 to_lso[partition] = max(0, marks.lso - position)
                 distance[partition] = max(0, marks.high - marks.lso)
-        return LagMeasured(self._shard, to_lso, distance)
+        return LagMeasured(self._shard, to_lso, distance, self._outside_s(client))
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -411,22 +411,28 @@ class ShardConsumer:
         )
 
     def _name_unreached(self, client: ConsumerClient) -> None:
-        """Say once that partitions are waited for because their brokers are away."""
+        """Say once that partitions, or the group, are waited for because their brokers are away."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _UNREACHED_LOOK_S
         away = [p for p in self.resume_positions if client.unreached_s(p) >= _UNREACHED_S]
-        if away and not self._unreached_named:
+        waited_for = f"the broker that leads {listed(away, _MAX_NAMED)}" if away else ""
+        if not away and self._outside_s(client) >= _UNREACHED_S:
+            waited_for = f"the coordinator of the group {self._group!r}"
+        if waited_for and not self._unreached_named:
             self._listener(
                 CallRetried(
                     self._shard,
                     Call.CONSUME,
                     1,
-                    f"the broker that leads {listed(away, _MAX_NAMED)} cannot be reached for {_UNREACHED_S:.0f} s: waiting for it, "
+                    f"{waited_for} cannot be reached for {_UNREACHED_S:.0f} s: waiting for it, "
                     f"for {self._settings.input.offline_timeout_s:.0f} s (input.offline_timeout_ms) if no other one can be",
                 )
             )
-        self._unreached_named = bool(away)
+        self._unreached_named = bool(waited_for)
+
+    def _outside_s(self, client: ConsumerClient) -> float:
+        return client.outside_s if self._given is None else 0.0
 
     def _join(self) -> None:
         self._client = ConsumerClient(self._member)

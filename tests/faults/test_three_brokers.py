@@ -15,7 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
+from eos.deadline import Deadline
+from eos.events import CallRetried, PartitionsRevoked
 from eos.local import QUICK_START, LocalKafka
+from eos.observe.worker_state import WorkerState
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -135,4 +138,42 @@ def test_job_whose_leader_is_away_for_long_says_so_and_hardly_uses_the_processor
         child.terminate()
         assert child.wait(60) == 0
     run_to_end(job, settings_for(three.bootstrap_servers, **own), timeout_s=90)
+    assert job.check(three.bootstrap_servers).processed == 200
+
+
+def test_member_whose_coordinator_is_away_says_for_how_long_also_when_its_partitions_are_lost(
+    three: LocalKafka,
+) -> None:
+    """No partition is left then that could show it, and readiness would say yes."""
+    job = fault_job(three.bootstrap_servers, partitions=4, rf=3)
+    job.load(three.bootstrap_servers, 100, "a", range(4))
+    worker = WorkerState()
+
+    def outside_s() -> float:
+        return worker.state().outside_s
+
+    with in_thread(job, settings_for(three.bootstrap_servers, ownership__session_timeout_ms=6_000)) as run:
+        run.also(worker)
+        run.wait_for_commits(100)
+        time.sleep(3)  # it has no transaction open that would have to be settled
+        assert outside_s() == 0
+        admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
+        group = admin.describe_consumer_groups([job.group])[job.group].result(10)
+        away = [group.coordinator.id, next(one for one in (1, 2, 3) if one != group.coordinator.id)]
+        for broker in away:
+            three.kill_broker(broker)
+        try:
+            (lost,) = run.told(PartitionsRevoked, timeout_s=40)
+            assert lost.lost
+            assert Deadline(30).wait_for(lambda: outside_s() > 10)
+            assert worker.state().positions == ()
+            said = [event.error for event in run.told(CallRetried) if event.call == "consume"]
+            assert any("the coordinator of the group" in text for text in said), said
+        finally:
+            for broker in away:
+                three.restart_broker(broker)
+        assert Deadline(60).wait_for(lambda: outside_s() == 0 and worker.state().positions != ())
+        job.load(three.bootstrap_servers, 100, "b", range(4))
+        run.wait_for_commits(200)
+        run.stop()
     assert job.check(three.bootstrap_servers).processed == 200

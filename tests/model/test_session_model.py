@@ -424,7 +424,7 @@ class FakeConsumer(FakeReader):
     def watermarks(self, partition: Partition) -> None:
         return None
 
-    disconnected_s = 0.0
+    disconnected_s = outside_s = 0.0
 
     def unreached_s(self, partition: Partition) -> float:
         del partition

@@ -68,3 +68,15 @@ def test_consumer_counts_as_connected_only_if_it_can_get_what_it_wants(
     )
     assert statistics.connected is connected
     assert sorted(partition.number for partition in statistics.unreached) == unreached
+
+
+def test_consumer_is_outside_of_its_group_since_its_coordinator_is_away() -> None:
+    statistics = ConsumerStatistics()
+    seen = []
+    for state in ("up", "wait-broker-transport", "query-coord", "up"):
+        statistics.read(json.dumps({"brokers": {}, "topics": {}, "cgrp": {"state": state}}))
+        seen.append(statistics.outside_since)
+    assert seen[0] is None
+    assert seen[1] is not None
+    assert seen[2] == seen[1], "another state of the same absence"
+    assert seen[3] is None

@@ -441,6 +441,22 @@ def test_brokers_that_are_away_are_named_and_forgotten_when_they_are_back(job: J
     assert job.status.unanswered_s(job.clock()) == {}
 
 
+def test_a_worker_without_partitions_whose_group_cannot_be_reached_is_not_ready(
+    job: Job, worker: Worker
+) -> None:
+    """The group has taken its partitions back, so no partition shows that the brokers are away."""
+    lost = events.PartitionsRevoked(SHARD, (P0,), lost=True)
+    job.take(
+        worker(events.SessionOpened(SHARD, 0.1), COMMITTED, lost, events.LagMeasured(SHARD, {}, {}, 8.0))
+    )
+    assert job.status.unanswered_s(job.clock()) == {}
+    job.clock.now += 4
+    job.take(worker(events.LoopTurned(SHARD)))
+    assert job.status.unanswered_s(job.clock()) == {0: 12.0}
+    job.take(worker(events.LagMeasured(SHARD, {}, {})))
+    assert job.status.unanswered_s(job.clock()) == {}
+
+
 def test_a_worker_whose_partitions_are_lost_is_a_problem_until_it_has_some_again(
     job: Job, worker: Worker
 ) -> None:
