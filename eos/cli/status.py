@@ -45,8 +45,9 @@ def status(
     Of each input partition: the committed offset, who committed it and when (also on
     which host, as host name/process id, where the group has no members), how much
     there is to process, whose open transaction holds back the rest, and which broker
-    leads it. Of the group: its members. Of the job's transactional.ids: the state of
-    their transactions.
+    leads it. Of the group: its members as its coordinator counts them; one that died,
+    or a static one that was stopped, is among them for ownership.session_timeout_ms.
+    Of the job's transactional.ids: the state of their transactions.
 
     Asks the cluster, joins no group and changes nothing. For a loop, a SparkJob or a
     StreamJob, whose ledger is not shown.
