@@ -43,7 +43,7 @@ class Figures:
     Attributes:
         held_back_s: for how many seconds nothing was committed while all that is left is held back by open transactions.
         lag: records that are committed and not processed yet, as last measured (every 2 s; transaction markers count);
-            None if no worker has measured it.
+            None if no worker has measured it, or not of late.
 
     Args:
         board: takes the workers' reports.
@@ -83,7 +83,7 @@ class Figures:
         processed = self._sums[-1].records_in
         if lag is not None and lag != self.lag:  # a new measurement
             self._total = processed + lag
-        self.lag = lag
+        self.lag = None if self._board.lag_is_old() else lag
         self._measured = self._measured or lag is not None
         return processed, max(processed, self._total)
 

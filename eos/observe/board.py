@@ -149,6 +149,11 @@ class Board(Collector):
         with self._lock:
             return self._ready(self._clock())
 
+    def lag_is_old(self) -> bool:
+        """Whether the lag that was last measured says nothing of now: a loop that waits for brokers measures none."""
+        with self._lock:
+            return self._status.lag_is_old(self._clock())
+
     def status(self) -> dict[str, Any]:
         """What the page shows, as JSON takes it."""
         with self._lock:

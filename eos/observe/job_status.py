@@ -119,6 +119,15 @@ class JobStatus:
                     silent[ordinal] = max(silent.get(ordinal, 0.0), now - since)
         return silent
 
+    def lag_is_old(self, now: float) -> bool:
+        """Whether the lag of an owned partition was measured too long ago to say anything of now."""
+        return any(
+            one.measured_s is not None and not _is_fresh(one, now - (worker.reported_at or now))
+            for worker in self._workers.values()
+            if worker.state is not None and not (worker.done or worker.over or worker.ended)
+            for one in worker.state.positions
+        )
+
     def shown(self, healthy: Verdict, ready: Verdict, now: float, wall_now: float) -> dict[str, Any]:
         """All of it, as JSON takes it."""
         rates = self._rates.per_second(now)
