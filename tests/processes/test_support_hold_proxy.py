@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import socketserver
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Self
 
@@ -381,6 +383,19 @@ def test_stop_ends_connections_with_held_requests_and_frees_the_port(broker: Fak
     with HoldProxy(proxy.port, broker.address) as successor, Client(successor) as client:
         client.end(2)
         assert client.answer() == 2
+
+
+def test_stop_ends_connections_that_are_accepted_at_that_very_moment(broker: FakeBroker) -> None:
+    """One that is left to the garbage collector warns in whatever runs then."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(50):
+            with HoldProxy(0, broker.address) as proxy:
+                clients = [socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(5)]
+            for client in clients:
+                client.close()
+        gc.collect()
+    assert [str(one.message) for one in warned] == []
 
 
 def test_taken_port_is_an_error(proxy: HoldProxy, broker: FakeBroker) -> None:

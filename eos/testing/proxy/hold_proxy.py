@@ -21,6 +21,7 @@ shown to the later ones, so two equal rules act on two requests.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections import deque
@@ -39,6 +40,8 @@ __all__ = ["ApiKey", "Edge", "Frame", "Hold", "HoldProxy", "Outcome", "Seen", "e
 T = TypeVar("T")
 
 _STOP_S = 5.0
+_ROUND_S = 0.1
+_TURNS_TO_CLOSE = 3  # of the loop: a task's callbacks, the transport's last call, one to spare
 _LOG_LENGTH = 100_000
 
 
@@ -69,7 +72,6 @@ class HoldProxy:
     """
 
     def __init__(self, port: int, upstream: tuple[str, int]) -> None:
-        self.port = port
         self._upstream = upstream
         self._rules: list[Rule] = []
         self._observers: list[Callable[[Frame, Edge], object]] = []
@@ -78,14 +80,13 @@ class HoldProxy:
         self._lock = threading.RLock()  # a predicate may look at the log
         self._connections: set[asyncio.Task[None]] = set()
         self._connection_count = 0
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
         self._loop = asyncio.new_event_loop()
+        self._loop.add_reader(self._listener, self._accept)
         self._thread = threading.Thread(target=self._loop.run_forever, name="hold-proxy", daemon=True)
         self._thread.start()
-        try:
-            self._server = self._in_loop(self._listen())
-        except BaseException:
-            self._end_thread()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -307,31 +308,36 @@ class HoldProxy:
         with self._lock:
             self._rules.append(rule)
 
-    async def _listen(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = server.sockets[0].getsockname()[1]
-        return server
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            return
-        self._connections.add(task)
-        self._connection_count += 1
+    def _accept(self) -> None:
+        # By hand: asyncio's server accepts in a task of its own, which leaves its socket open where the server is closed meanwhile.
         try:
-            await Connection(self, self._connection_count, reader, writer).run(self._upstream)
-        except asyncio.CancelledError:
-            pass  # stop() ends what still runs
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        client.setblocking(False)
+        self._connection_count += 1
+        task = self._loop.create_task(self._serve(self._connection_count, client))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda _: client.close())  # also where it is cancelled before its first line
+
+    async def _serve(self, number: int, client: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=client)
+        try:
+            await Connection(self, number, reader, writer).run(self._upstream)
         finally:
-            self._connections.discard(task)
             reset(writer)
 
     async def _close(self) -> None:
-        self._server.close()
-        connections = list(self._connections)
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        # Again: wait_for swallows a cancellation that comes when what it waits for is done (Python 3.11).
+        while self._connections:
+            for task in self._connections:
+                task.cancel()
+            await asyncio.wait(self._connections, timeout=_ROUND_S)
+        for _ in range(_TURNS_TO_CLOSE):
+            await asyncio.sleep(0)
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
