@@ -100,12 +100,14 @@ def _hashed_to_each(jvm: Any, tasks: int) -> list[int]:
 
     About tasks * (ln(tasks) + 1) values are looked at. The hash maps ints one to one, so none of the tasks is missed.
     """
-    hashed = jvm.org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt
+    # Of an instance: the class has a static hashInt, too, and py4j finds only the first method of a name, in an order that differs
+    # from one Java process to the next. "hashInt does not exist in the JVM" was seen once in hundreds.
+    hashed = jvm.org.apache.spark.unsafe.hash.Murmur3_x86_32(_SEED).hashInt
     found: dict[int, int] = {}
     value = 0
     while len(found) < tasks:
         # Python's %, as Spark's pmod, is never negative
-        found.setdefault(hashed(value, _SEED) % tasks, value)
+        found.setdefault(hashed(value) % tasks, value)
         value += 1
     return [found[task] for task in range(tasks)]
 

@@ -81,16 +81,21 @@ def _spark() -> Iterator[Cell]:
 
 
 def _mix() -> Iterator[Cell]:
-    """Nothing is waited for between the faults: they meet a job that still recovers from the last one."""
+    """Nothing is waited for between the faults: they meet a job that still recovers from the last one.
+
+    A loop without transactions gets the faults of each seed, too; the other mistakes get those that they cannot survive.
+    """
     jobs = (GROUP, PARTITIONS, f"{GROUP} --brokers 3", REFUNDS)
     for number, job in enumerate(islice(cycle(jobs), 20)):
-        yield trial(f"{job} --seed {13_000 + number} --faults 15", minutes=4.5)
+        faults = f"--seed {13_000 + number} --faults 15"
+        yield trial(f"{job} {faults}", minutes=4.5)
+        yield _naive("no-transaction", faults, minutes=4.5)
     yield from (_naive(mistake, _CONVICTS) for mistake in MISTAKES)
 
 
-def _naive(mistake: str, faults: str) -> Cell:
+def _naive(mistake: str, faults: str, *, minutes: float = 2) -> Cell:
     program = f"--run 'exec python tests/prove/naive_loops.py {mistake}'"
-    return trial(f"{_NAIVE} {faults} {program}", minutes=2, naive=True)
+    return trial(f"{_NAIVE} {faults} {program}", minutes=minutes, naive=True)
 
 
 ROWS = (

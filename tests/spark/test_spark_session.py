@@ -52,3 +52,27 @@ def test_login_is_read_by_java_as_it_was_written(spark: SparkSession, password: 
     context = jvm.org.apache.kafka.common.security.JaasContext.loadClientContext(given)
     (entry,) = context.configurationEntries()
     assert dict(entry.getOptions()) == {"username": 'us"er', "password": password}
+
+
+def test_values_that_spark_hashes_to_each_task_are_found_whichever_hash_int_java_lists_first(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is static, one is not; py4j looks at the first one only when it is asked for a static one."""
+    from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+    from eos.spark.endmarks import _hashed_to_each
+
+    py4j = pytest.importorskip("py4j.java_gateway")
+    static = py4j.JavaClass.__getattr__
+
+    def not_first(java_class: object, name: str) -> object:
+        if name == "hashInt":
+            raise py4j.Py4JError("hashInt does not exist in the JVM")
+        return static(java_class, name)
+
+    monkeypatch.setattr(py4j.JavaClass, "__getattr__", not_first)
+    _hashed_to_each.cache_clear()
+    values = _hashed_to_each(spark.sparkContext._jvm, 7)
+    placed = spark.createDataFrame([(value,) for value in values], "value int")
+    tasks = placed.select(F.pmod(F.hash("value"), F.lit(7)).alias("task")).collect()
+    assert [row.task for row in tasks] == list(range(7))
