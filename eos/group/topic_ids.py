@@ -16,7 +16,7 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import ConfigError, OffsetGapError, RetriableError
 from eos.group.metadata import OffsetMetadata
-from eos.kafka.admin import Admin, forget_shared_admin, shared_admin
+from eos.kafka.admin import Admin, shared_admin
 from eos.kafka.consumer import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
@@ -43,14 +43,8 @@ class TopicIds:
             RetriableError: no answer in time.
             ConfigError: access was refused.
         """
-        try:
-            self._admin = self._admin or shared_admin(self._settings)
-            shapes = self._admin.topics(topics, timeout_s)
-        except BaseException:
-            if self._admin is not None:
-                forget_shared_admin(self._admin)
-            self._admin = None
-            raise
+        self._admin = self._admin or shared_admin(self._settings)
+        shapes = self._admin.topics(topics, timeout_s)
         return {topic: shape.topic_id for topic, shape in shapes.items()}
 
     def of(self, topics: Collection[str], *, timeout_s: float) -> dict[str, str]:

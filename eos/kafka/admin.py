@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from confluent_kafka import (
     IsolationLevel,
     KafkaError,
+    KafkaException,
     TopicCollection,
     TopicPartition,
 )
@@ -25,8 +26,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
     ResourceType,
 )
 
-from eos.calls import Call
-from eos.errors import RetriableError
 from eos.kafka.admin_connection import AdminConnection
 from eos.kafka.classify import no_topic
 from eos.kafka.config import client_config
@@ -74,6 +73,11 @@ _SPECS = {
 }
 
 
+def _no_answer_about(partition: Partition) -> KafkaException:
+    """librdkafka answers a question for offsets that timed out by -1001, without an error (tests/canaries)."""
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer in time about {partition}"))
+
+
 class AskedOffsets:
     """Offsets that were asked for; see `Admin.ask_offsets_at`."""
 
@@ -86,14 +90,20 @@ class AskedOffsets:
     def answers(self) -> dict[Partition, int]:
         """Those that have come; a partition whose leader has not answered, or has refused, is left out."""
         answered: dict[Partition, int] = {}
+        unanswered: list[Partition] = []
         for p, future in self._futures.items():
             if not future.done():
                 continue
+            partition = Partition(p.topic, p.partition)
             if (error := future.exception()) is not None:
                 self._failed(p.topic, error)
+            elif (offset := future.result().offset) >= 0:
+                answered[partition] = offset
             else:
-                answered[Partition(p.topic, p.partition)] = future.result().offset
-        return {partition: offset for partition, offset in answered.items() if offset >= 0}
+                unanswered.append(partition)
+        if unanswered and not answered:  # no broker at all
+            self._failed(unanswered[0].topic, _no_answer_about(unanswered[0]))
+        return answered
 
 
 class Admin:
@@ -243,9 +253,7 @@ class Admin:
     def ask_offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> AskedOffsets:
         """As `offsets_at`, without waiting for the answers."""
         timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
-        return AskedOffsets(
-            self._ask_offsets(*_SPECS[mark], partitions, timeout_s), self._connection.renew_leaders
-        )
+        return AskedOffsets(self._ask_offsets(*_SPECS[mark], partitions, timeout_s), self._connection.learn)
 
     def _asked(
         self,
@@ -264,11 +272,9 @@ class Admin:
             topic=lambda partition: partition.topic,
         )
         found = dict(zip(as_partitions(answers), answers.values(), strict=True))
-        # A question that timed out is answered by -1001, without an error (tests/canaries).
         if unanswered := [p for p, at in found.items() if at.offset < lowest]:
-            raise RetriableError(
-                f"{Call.METADATA}: no answer in time about {unanswered[0]}", code="_TIMED_OUT"
-            )
+            with self._connection.classified():
+                raise _no_answer_about(unanswered[0])
         return found
 
     def _ask_offsets(
@@ -315,14 +321,6 @@ def _as_java_writes(topic_id: object) -> str:
 
 _shared: WeakValueDictionary[str, Admin] = WeakValueDictionary()
 _sharing = threading.Lock()
-
-
-def forget_shared_admin(admin: Admin) -> None:
-    """Let the next caller have a new client: this one goes on asking the broker that it took for the controller."""
-    with _sharing:
-        for key, shared in list(_shared.items()):
-            if shared is admin:
-                del _shared[key]
 
 
 def shared_admin(settings: Settings) -> Admin:

@@ -23,7 +23,15 @@ T = TypeVar("T")
 
 # Seconds that a future may take beyond its request's own timeout, which it then reports itself.
 _GRACE_S = 1.0
-_NO_ANSWER = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}
+# The last is the answer to what another thread had asked a client that was replaced meanwhile.
+_NO_ANSWER = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._DESTROY,
+}
+# Seconds that a new client has to connect, before it is replaced as well.
+_PATIENCE_S = 2.0
 _MAX_EVENTS = 100  # that may wait until an answer is missing
 # The clients of dropped admins, until the next one is made. Python's collector may run in the thread in which librdkafka hands
 # over answers, and a client that is destroyed in its own one ends the process (rd_kafka_destroy_app asserts; 3 of 3 with 2.16).
@@ -56,15 +64,32 @@ class AdminConnection:
         self._refused: ConfigError | None = None
         self._access = Access(config)
         self._events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
-        if _dropped:
-            threading.Thread(target=_dropped.clear, name="eos-admin-close", daemon=True).start()
         # What goes wrong is raised; the lines that librdkafka would write beside it add nothing. No method of this object as a
         # callback: the two would keep each other, and only the collector would free them.
-        options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
+        self._options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
+        self._replacing = threading.Lock()
+        self.client = self._new_client()
+
+    def _new_client(self) -> AdminClient:
+        if _dropped:
+            threading.Thread(target=_dropped.clear, name="eos-admin-close", daemon=True).start()
+        self._patience = Deadline(_PATIENCE_S)
         try:
-            self.client = AdminClient(options)
+            return AdminClient(self._options)
         except KafkaException as error:
             raise refused_options("client", error) from error
+
+    def _replace(self) -> None:
+        """Another client asks the next question.
+
+        One that was told metadata without any broker (one broker says so while it is fenced, after a pause of 9 s) forgets all
+        of them and asks none again (librdkafka issue 5301; tests/broker/test_answers_that_lack.py). Another goes on asking a
+        broker that does not answer, because it took it for the controller.
+        """
+        with self._replacing:
+            if self._patience.passed:
+                _dropped.append(self.client)
+                self.client = self._new_client()
 
     def __del__(self) -> None:
         if (client := self.__dict__.get("client")) is not None:
@@ -86,21 +111,29 @@ class AdminConnection:
                 try:
                     found[key] = future.result(deadline.left_s)
                 except KafkaException as error:
-                    self.renew_leaders(topic(key), error)
+                    self._renew_leaders(topic(key), error)
                     if error.args[0].code() not in absent:
                         raise
                     found[key] = None
         self.answered()
         return found
 
-    def renew_leaders(self, topic: str, error: BaseException) -> None:
+    def learn(self, topic: str, error: BaseException) -> None:
+        """What to do about the error of an answer that nobody waits for: the next question is to have one."""
+        if isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER:
+            self._explained(error.args[0])
+        self._renew_leaders(topic, error)
+
+    def _renew_leaders(self, topic: str, error: BaseException) -> None:
         """So that the next question goes to the leader of now, with its epoch.
 
         librdkafka keeps what it knows of a leader that refuses a question for offsets, and asks for ever with the old epoch
         (measured with 2.16, tests/faults/test_broker_outage.py), or not at all (tests/broker/test_answers_that_lack.py).
         Asking about the topic renews it.
         """
-        if topic and isinstance(error, KafkaException) and error.args[0].code() in _OTHER_LEADER:
+        if topic and isinstance(error, KafkaException) and (code := error.args[0].code()) in _OTHER_LEADER:
+            if code == KafkaError._NOENT:  # a client that was told of no broker says so for ever
+                self._replace()
             with contextlib.suppress(KafkaException):
                 self.client.describe_topics(TopicCollection([topic]), request_timeout=_GRACE_S)
 
@@ -134,6 +167,7 @@ class AdminConnection:
             self._on_error(self._events.popleft())
         if refused := self._access.awaited_token() or self._refused:
             return refused
+        self._replace()
         event = self._event or error
         return RetriableError(f"{Call.METADATA}: {error.name()}: {event.str()}", code=error.name())
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from eos import ConfigError, FencedError, UnavailableError, retry
+from eos.deadline import Deadline
 from eos.exits import ExitCode, exit_code_of
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
@@ -107,6 +108,39 @@ def test_consumer_that_metadata_without_brokers_leave_offline_ends_the_job_as_un
     job.load(bootstrap, 20, "b")
     run_to_end(job, again(proxy, owned))
     assert job.check(bootstrap).processed == 40
+
+
+def test_admin_that_was_told_of_no_broker_asks_by_another_client(bootstrap: str, proxy: HoldProxy) -> None:
+    """A broker that was paused for 9 s is fenced when it goes on, and says so for a moment, although it answers."""
+    topic = unique("named")
+    create_topics(bootstrap, {topic: 1})
+    config: dict[str, Any] = {"bootstrap.servers": proxy.bootstrap_servers}
+    partitions = [Partition(topic, 0)]
+    upstream = AdminClient({**config, "metadata.recovery.strategy": "none"})
+    shapes, offsets, watching = Admin(config), Admin(config), Admin(config)
+
+    def told(seconds: float) -> str:
+        (future,) = upstream.describe_topics(TopicCollection([topic]), request_timeout=seconds).values()
+        error = future.exception(seconds + 5)
+        return str(error.args[0].name()) if isinstance(error, KafkaException) else ""
+
+    def told_in_the_background() -> bool:
+        asked = watching.ask_offsets_at(Mark.HIGH_WATERMARK, partitions, 1)
+        return Deadline(2).wait_for(lambda: bool(asked.answers()))
+
+    assert told(10) == ""
+    assert retry.ask(lambda s: shapes.topics([topic], s), timeout_s=10)
+    assert retry.ask(lambda s: offsets.offsets_at(Mark.START, partitions, s), timeout_s=10)
+    assert told_in_the_background()
+    proxy.edit_reply(ApiKey.METADATA, lambda frame, answer: frame.with_no_brokers(answer), times=ALWAYS)
+    for admin in (shapes, offsets, watching):
+        admin.topics([topic], 5)
+    assert told(5) == ""
+    proxy.clear_rules()
+    assert retry.ask(lambda s: shapes.topics([topic], s), timeout_s=10)
+    assert retry.ask(lambda s: offsets.offsets_at(Mark.START, partitions, s), timeout_s=10)
+    assert Deadline(10).wait_for(told_in_the_background)
+    assert [told(2) for _ in range(2)] == ["_TIMED_OUT"] * 2, "the canary: the client finds the brokers again"
 
 
 @GROUP_AND_SLOW_PARTITION

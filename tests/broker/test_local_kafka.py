@@ -99,7 +99,15 @@ def _values(kafka: LocalKafka, topic: str, count: int) -> list[str]:
 
 def _leader(kafka: LocalKafka, topic: str) -> int:
     admin = AdminClient(_client(kafka))
-    return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
+    leaders: list[int] = []
+
+    def told() -> bool:  # a broker may have yet to hear of a topic that another one has just made
+        partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+        leaders.extend(at.leader for at in partitions.values() if at.leader >= 0)
+        return bool(leaders)
+
+    assert Deadline(30).wait_for(told)
+    return leaders[0]
 
 
 def _pids(kafka: LocalKafka) -> list[int]:
