@@ -330,6 +330,7 @@ def _stop(
             in_order = ExitCode.UNEXPECTED
             break
         if notice.passed:
+            enough = stop.interrupts  # before it is said: the wish may come while the line is written
             log.warning(
                 "worker %s still at work %.0f s after it was asked to stop: killed in %.0f s (shutdown.grace_ms), or by Ctrl-C "
                 "once more",
@@ -337,7 +338,7 @@ def _stop(
                 notice.seconds,
                 deadline.left_s,
             )
-            notice, enough = Deadline(deadline.seconds), stop.interrupts
+            notice = Deadline(deadline.seconds)
         _pass_reports(workers, on_report)
     codes = [worker.ending.code for worker in running if worker.ending is not None]
     codes += [_stopped(worker, status) for worker in workers if (status := worker.ended()) is not None]

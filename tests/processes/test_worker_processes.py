@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from eos.cli.listening import listen, prepare
+from eos.exits import ExitCode
 from eos.runner.messages import Plan, Unfit
 from eos.runner.processes import WorkerProcess, end_all, prepare_all, started_early
+from eos.runner.supervisor import run_workers
 from tests.support.settings import settings_of
 
 WAIT_S = 30.0
@@ -60,3 +64,40 @@ def test_the_plan_reaches_those_that_wait_and_what_is_missing_is_added(
         (unfit,) = messages
         assert isinstance(unfit, Unfit)
         assert "no.such.module" in unfit.reason
+
+
+def test_ctrl_c_that_comes_while_the_line_about_it_is_written_ends_the_stop(tmp_path: Path) -> None:
+    at_work = tmp_path / "at-work"
+    (tmp_path / "slow_job.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(at_work)!r}).touch()\ntime.sleep({WAIT_S})\n"
+    )
+    main_thread = threading.get_ident()
+
+    def press() -> None:
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+    class Pressing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "or by Ctrl-C once more" in record.getMessage():
+                press()
+
+    def press_once_at_work() -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not at_work.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        press()
+
+    handler, presser = Pressing(), threading.Thread(target=press_once_at_work)
+    log = logging.getLogger("eos.runner.supervisor")
+    log.addHandler(handler)
+    began = time.monotonic()
+    try:
+        presser.start()
+        code = run_workers(
+            plan_of("slow_job:job", tmp_path), on_report=lambda *_: None, on_restart=lambda _: None
+        )
+    finally:
+        log.removeHandler(handler)
+        presser.join(WAIT_S)
+    assert code is ExitCode.UNEXPECTED
+    assert time.monotonic() - began < 10, "its whole grace period was waited for"
