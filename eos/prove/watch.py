@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Sequence
 
 from eos.prove.fleet import Fleet
@@ -55,19 +56,25 @@ class Watch:
     def met_at(
         self, api: ApiKey, edge: Edge, act: Callable[[Instance, Worker], bool]
     ) -> tuple[Instance, Worker] | None:
-        """Act on who sends the next such request, at this edge of it; None: none came."""
-        met: list[tuple[Instance, Worker]] = []
+        """Act on who sends the next such request, at this edge of it, and on nobody else; None: none came."""
+        met: list[tuple[Instance, Worker] | None] = []
+        one_at_a_time = (
+            threading.Lock()
+        )  # each broker's proxy has a thread, and two requests may come at once
 
         def look(frame: Frame, at: Edge) -> None:
-            if frame.api_key != api or at is not edge or met:
+            if frame.api_key != api or at is not edge:
                 return
-            if (found := self.behind(frame)) is not None and act(*found):
-                met.append(found)
+            with one_at_a_time:
+                if not met and (found := self.behind(frame)) is not None and act(*found):
+                    met.append(found)
 
         self.observer = look
         self._fleet.wait(self.happens_s(api), lambda: bool(met))
         self.observer = None
-        return met[0] if met else None
+        with one_at_a_time:
+            met.append(None)  # a look that goes on finds that it is too late
+        return met[0]
 
     def make_it_come(self, api: ApiKey, share: float) -> None:
         """Only an open sends it: a worker is killed, and its replacement opens."""
