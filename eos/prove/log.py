@@ -43,6 +43,7 @@ class Batch(NamedTuple):
     transactional: bool
     marker: str = ""  # COMMIT or ABORT
     commits: tuple[Commit, ...] = ()  # in a partition of OFFSETS
+    written_ms: int = 0  # of a marker, when the partition's leader has written it
 
 
 class Decision(NamedTuple):
@@ -52,6 +53,7 @@ class Decision(NamedTuple):
     began_ms: int
     committed: bool
     partitions: frozenset[Partition]
+    decided_ms: int
 
 
 class ClusterLog(NamedTuple):
@@ -97,8 +99,9 @@ def batches_of(dumped: str) -> dict[Partition, list[Batch]]:
         elif line.startswith("| offset: "):
             last = found[partition][-1]
             if control:
-                marker = dict(_FIELD.findall(line)).get("endTxnMarker", "")
-                found[partition][-1] = last._replace(marker=marker)
+                fields = dict(_FIELD.findall(line))
+                marker, written_ms = fields.get("endTxnMarker", ""), int(fields.get("CreateTime") or fields.get("LogAppendTime", 0))
+                found[partition][-1] = last._replace(marker=marker, written_ms=written_ms)
             elif commits := tuple(_commits(line)):
                 found[partition][-1] = last._replace(commits=last.commits + commits)
     return found
@@ -121,6 +124,7 @@ def decisions_of(dumped: str) -> list[Decision]:
                     for one in data["transactionPartitions"] or ()
                     for number in one["partitionIds"]
                 ),
+                int(data["transactionLastUpdateTimestampMs"]),
             )
             found[decision[:3]] = decision
     return list(found.values())

@@ -31,6 +31,8 @@ class Log:
         self.seen: defaultdict[Partition, list[Visible]] = defaultdict(list)
         self._ends: defaultdict[Partition, int] = defaultdict(int)
         self._open: defaultdict[int, dict[Partition, list[Visible]]] = defaultdict(dict)
+        self._began_ms: dict[int, int] = {}
+        self._now_ms = 0
 
     def write(self, producer: int, partition: Partition, *tags: Tag) -> None:
         base = self._ends[partition]
@@ -50,7 +52,9 @@ class Log:
     def end(self, producer: int, *, commit: bool = True, marked: Iterable[Partition] | None = None) -> None:
         """By default in every partition of the transaction."""
         written = self._open.pop(producer, {})
-        self.decisions.append(Decision(producer, len(self.decisions), commit, frozenset(written)))
+        self._now_ms += 1
+        began_ms = self._began_ms.pop(producer)
+        self.decisions.append(Decision(producer, began_ms, commit, frozenset(written), self._now_ms))
         for partition, records in written.items():
             if marked is None or partition in marked:
                 marker = "COMMIT" if commit else "ABORT"
@@ -62,6 +66,11 @@ class Log:
         self.write(producer, OUT, *map(tag, range(first, last)))
         self.store(producer, last)
         self.end(producer)
+
+    def mark_again(self, producer: int) -> None:
+        """The coordinator, elected anew, writes the markers of this producer's last transaction once more."""
+        for partition in self.decisions[-1].partitions:
+            self._append(partition, 1, producer, transactional=True, marker="COMMIT")
 
     def audited(self) -> Audit:
         log = ClusterLog(self.batches, self.decisions)
@@ -79,7 +88,11 @@ class Log:
     ) -> None:
         base = self._ends[partition]
         self._ends[partition] += count
-        batch = Batch(partition, producer, 0, base, base + count - 1, transactional, marker, commits)
+        self._now_ms += 1
+        if not marker:
+            self._began_ms.setdefault(producer, self._now_ms)
+        last = base + count - 1
+        batch = Batch(partition, producer, 0, base, last, transactional, marker, commits, self._now_ms)
         self.batches[partition].append(batch)
 
 
@@ -99,6 +112,19 @@ def test_a_log_in_order_is_not_accused() -> None:
     found = log.audited()
     assert found.against == ()
     assert found.transactions == {"committed": 3, "aborted": 1}
+
+
+def test_markers_that_a_coordinator_has_written_twice_are_no_anomaly() -> None:
+    log = Log()
+    log.transaction(P, 0, 3)
+    log.mark_again(P)
+    log.transaction(P, 3, 4)
+    log.write(P, OUT, tag(4))
+    log.store(P, 5)
+    log.end(P, commit=False)
+    log.transaction(P, 4, 6)
+    log.mark_again(P)
+    assert log.audited().against == ()
 
 
 def g1a(log: Log) -> None:
@@ -126,6 +152,15 @@ def torn_by_a_missing_marker(log: Log) -> None:
 def torn_by_a_marker_of_the_other_kind(log: Log) -> None:
     log.transaction(P, 3, 4)
     log.batches[STORE][-1] = log.batches[STORE][-1]._replace(marker="ABORT")
+
+
+def torn_by_a_marker_too_many(log: Log) -> None:
+    """It ends what was written since the last marker, and no coordinator has decided that."""
+    log.transaction(P, 3, 4)
+    log.write(P, OUT, tag(4))
+    log.mark_again(P)
+    log.store(P, 5)
+    log.end(P)
 
 
 def outside(log: Log) -> None:
@@ -203,6 +238,7 @@ def two_commits_in_one(log: Log) -> None:
         (hidden, "readers do not see"),
         (left_open, "still open"),
         (torn_by_a_missing_marker, "not the coordinator's decisions (torn)"),
+        (torn_by_a_marker_too_many, "not the coordinator's decisions (torn)"),
         (torn_by_a_marker_of_the_other_kind, "not the coordinator's decisions (torn)"),
         (outside, "output outside of any transaction"),
         (offsets_outside, "offsets outside of any transaction"),
@@ -242,14 +278,15 @@ baseOffset: 7 lastOffset: 8 count: 2 producerId: -1 producerEpoch: -1 isTransact
 """
 STATE = """
 | offset: 1 key: {"type":"0","data":{"transactionalId":"i"}} payload: {"version":"1","data":{"producerId":5,\
-"transactionStatus":%d,"transactionPartitions":[{"topic":"out","partitionIds":[0,1]}],"transactionStartTimestampMs":44}}
+"transactionStatus":%d,"transactionPartitions":[{"topic":"out","partitionIds":[0,1]}],"transactionStartTimestampMs":44,\
+"transactionLastUpdateTimestampMs":55}}
 """
 
 
 def test_the_log_is_read_as_kafkas_tool_prints_it() -> None:
     some, offsets = Partition("some-topic", 12), Partition(OFFSETS, 2)
     assert batches_of(DUMPED) == {
-        some: [Batch(some, 5, 3, 0, 1, True), Batch(some, 5, 3, 2, 2, True, "ABORT")],
+        some: [Batch(some, 5, 3, 0, 1, True), Batch(some, 5, 3, 2, 2, True, "ABORT", (), 1)],
         offsets: [Batch(offsets, -1, -1, 7, 8, False, "", (Commit("g", Partition("in", 3), 9),))],
     }
 
@@ -257,5 +294,5 @@ def test_the_log_is_read_as_kafkas_tool_prints_it() -> None:
 def test_decisions_are_what_was_prepared_each_once() -> None:
     prepared = STATE % 2
     assert decisions_of(STATE % 1 + prepared + prepared + STATE % 4) == [
-        Decision(5, 44, True, frozenset([OUT, OUT2]))
+        Decision(5, 44, True, frozenset([OUT, OUT2]), 55)
     ]
