@@ -31,6 +31,9 @@ _NEEDED_REQUESTS = {"OffsetFetch": 7, "TxnOffsetCommit": 3, "InitProducerId": 3}
 # KIP-890, part 1: a leader asks the transaction coordinator before it takes a transaction's first records. Without, a record
 # of an aborted transaction that arrives late, after the next init, is committed with the next transaction (measured).
 VERIFYING_BROKER = "3.6"
+# The same for the offsets of a transaction (KAFKA-15449): OffsetCommit 9 came with it.
+_OFFSETS_VERIFYING_BROKER = "3.7"
+_NEWEST_OFFSET_COMMIT = 9
 _VERIFICATION = "transaction.partition.verification.enable"
 
 _UNCLEAN = "unclean.leader.election.enable"
@@ -207,6 +210,17 @@ def _broker_version(settings: Settings, cluster: _Cluster, deadline: Deadline) -
         yield f"the brokers' version could not be checked, and Apache Kafka {OLDEST_BROKER} or newer is needed: {error}"
         return
     check_broker_version(understood)
+    yield from late_offsets_risk(understood)
+
+
+def late_offsets_risk(understood: Mapping[str, int]) -> Iterator[str]:
+    """What is said of brokers, by the newest version of each request, that take late offsets for those of the next transaction."""
+    if understood.get("OffsetCommit", _NEWEST_OFFSET_COMMIT) < _NEWEST_OFFSET_COMMIT:
+        yield (
+            f"a broker is older than Apache Kafka {_OFFSETS_VERIFYING_BROKER}: offsets of a transaction that arrive late can stay "
+            "open, and a job whose offsets are not stable does not start (exit code 5). Fix: Apache Kafka "
+            f"{_OFFSETS_VERIFYING_BROKER} or newer"
+        )
 
 
 def check_broker_version(understood: Mapping[str, int]) -> None:

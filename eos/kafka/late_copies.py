@@ -27,12 +27,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from statistics import median
 
 from eos.calls import Call
+from eos.kafka.api_versions import ApiVersions
 
 _SIGNS = {"REQTMOUT", "FAIL"}
 _INIT_FAILED = "GETPID"
+_VERSION = "APIVERSION"
 _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's own
 _REMEMBERED_CALLS = 31
 # Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
@@ -40,7 +43,7 @@ _REMEMBERED_CALLS = 31
 _SLOW_BASE_S = 0.5
 _SLOW_FACTOR = 10
 # Linux sends what was not acknowledged again for that long (tcp_retries2 = 15).
-_LATE_S = 925.0
+LATE_S = 925.0
 # Two owners that live would fence each other without end if no fence were believed. As in eos.group.fenced_member.
 _MAX_DOUBTED = 3
 _WITHIN_S = 600.0
@@ -56,6 +59,7 @@ class ResendWatch:
         self._reason = ""
         self._heard = False
         self._init_sent_again = ""
+        self._versions = ApiVersions()
         self._durations: dict[Call, deque[float]] = {}
 
     @property
@@ -73,11 +77,16 @@ class ResendWatch:
         """The sign that init was sent more than once, so that a copy of it may arrive late; "" if there is none."""
         return self._init_sent_again
 
+    @property
+    def newest(self) -> Mapping[str, int]:
+        """The newest version of each request that every broker understands which the client has connected to."""
+        return self._versions.newest
+
     def forget(self) -> None:
         """Begin anew: what was seen belonged to a time without a transaction, or to an older producer."""
         self._reason = ""
 
-    def log(self, level: int, template: str, *args: object) -> None:  # noqa: ARG002 - the logger's interface
+    def log(self, level: int, template: str, *args: object) -> None:
         """One log line of librdkafka; args are (facility, client name, text)."""
         self._heard = True
         facility = str(args[0]) if args else ""
@@ -85,6 +94,8 @@ class ResendWatch:
             self._reason = f"{facility}: {args[-1]}"
         if facility == _INIT_FAILED and _NO_ANSWER in str(args[-1]):
             self._init_sent_again = f"{facility}: {args[-1]}"
+        if facility == _VERSION:
+            self._versions.log(level, template, *args)
 
     def took(self, call: Call, seconds: float) -> None:
         """A transactional call came back, with or without an error."""
@@ -119,7 +130,7 @@ class FenceDoubt:
     def init_may_come_late(self, sign: str) -> None:
         """A copy of an init may still be under way."""
         self._late_init = f"a copy of its own init that arrived late ({sign})"
-        self._late_until = time.monotonic() + _LATE_S
+        self._late_until = time.monotonic() + LATE_S
 
     def doubted(self) -> None:
         """A fence was not believed."""

@@ -41,6 +41,7 @@ _FATAL_EVENT_WAIT_S = 1.0
 # of the commits took 20 ms longer; after this pause, which takes less than it saves, one in fifty (90th percentile 26 and 9 ms).
 _MARKERS_S = 0.004
 _WRITTEN_STEP_S = 0.002
+_END_TXN_OF_4_0 = 5
 _FIRST_WRITTEN_S = (
     0.5  # requests for the first partition and the first record, and a pause of librdkafka in between
 )
@@ -278,6 +279,11 @@ class TransactionalClient:
         if self._failed_delivery is not None:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
         return self._watch.reason or self._watch.deaf
+
+    @property
+    def forgets_offsets(self) -> bool:
+        """Whether a broker may be older than 4.0: see `eos.producer.forgotten`."""
+        return self._watch.newest.get("EndTxn", 0) < _END_TXN_OF_4_0
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
         """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``."""

@@ -42,6 +42,7 @@ class OwnedOffsets:
         self._stored: dict[Partition, Committed | None] = {}
         self._lost: dict[Partition, Committed | None] = {}
         self._at_takeover: dict[Partition, Committed | None] = {}
+        self._before: dict[Partition, Committed | None] = {}  # what the last commit has replaced
         self._pending: OffsetVector | None = None
         self._sent_metadata: dict[Partition, str] = {}  # of the last commit that was sent
         # What a commit of this offset says of attempts at the input behind it; see `OffsetMetadata`.
@@ -135,9 +136,21 @@ class OwnedOffsets:
     def ended(self, outcome: Outcome) -> None:
         """The outcome of that transaction is known."""
         if outcome is Outcome.COMMITTED and self._pending is not None:
+            self._before = {partition: self._stored.get(partition) for partition in self._pending}
             for partition in self._pending:
                 self._stored[partition] = self._ours(self._pending, partition)
         self._pending = None
+
+    @property
+    def last_committed(self) -> frozenset[Partition]:
+        """The partitions of the last commit that are still owned."""
+        return frozenset(self._before).intersection(self._stored)
+
+    def forgotten(self, stored_now: Mapping[Partition, Committed]) -> list[Partition]:
+        """Those for which the group has stored what the last commit has replaced. From now on that is what is known of them."""
+        found = sorted(p for p in self.last_committed if _same(stored_now.get(p), self._before[p]))
+        self._stored.update((p, self._before[p]) for p in found)
+        return found
 
     def look_for_rival(self, stored_now: Mapping[Partition, Committed]) -> None:
         """Look for offsets that only another owner can have committed.

@@ -17,6 +17,7 @@ from eos.errors import (
     EosError,
     FencedError,
     ReopenError,
+    RetriableError,
     TransactionExpiredError,
     UnavailableError,
     UnprovenFenceError,
@@ -44,7 +45,9 @@ from eos.kafka.config import producer_config
 from eos.kafka.consumer import Committed
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity, TransactionalClient
+from eos.listing import listed
 from eos.offsets import OffsetVector, Partition
+from eos.producer.forgotten import ForgottenOffsets
 from eos.producer.last_commit import Outcome, OwnedOffsets
 from eos.producer.transaction import Transaction, TransactionState
 from eos.settings import Settings
@@ -59,6 +62,8 @@ _MAX_EPOCH = 32_766  # the coordinator gives out a new producer id after it
 # How long a rival has to show a commit after a fence: a session commits the offsets it took over some 0.1 s after its init.
 _RIVAL_SHOWS_S = 3.0
 _LOOK_EVERY_S = 0.2
+_COMMITS_AGAIN = 3
+_MAX_NAMED = 3
 _OTHER_CAUSES = (
     "a copy of an earlier init that arrived late, or from a coordinator whose clock runs ahead and which ended the "
     "transaction before its time"
@@ -127,6 +132,8 @@ class ShardProducer:
         self._given_up = False
         self._doubt = FenceDoubt(_OTHER_CAUSES if compare_when_fenced else "")
         self._fence_unproven = False  # since the last init
+        self._forgotten = ForgottenOffsets(settings)
+        self._commits_again = False
 
     @property
     def state(self) -> ProducerState:
@@ -180,6 +187,7 @@ class ShardProducer:
         if transaction is not None and transaction.state is TransactionState.OPEN:
             transaction.abort(UsageError("the producer was closed inside a transaction"))
         self._drop_client()
+        self._forgotten.close()
         if self._state is not ProducerState.FENCED:
             self._state = ProducerState.CLOSED
 
@@ -350,6 +358,8 @@ class ShardProducer:
             self._suspect(client.suspicion)
         if event is not None:
             self._listener(event)
+        if transaction.state is TransactionState.COMMITTED and client is not None and client.forgets_offsets:
+            self._commit_what_is_forgotten(transaction)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -376,7 +386,33 @@ class ShardProducer:
         self._why = ""
         self._fence_unproven = False
         self._used = False
+        self._forgotten.epoch_begins()
         self._listener(ProducerOpened(self.transactional_id, time.monotonic() - began, reason))
+
+    def _commit_what_is_forgotten(self, transaction: Transaction) -> None:
+        """Commit the offsets of a committed transaction again where the group's coordinator has forgotten them.
+
+        Nothing is raised: the transaction is committed. The next one with these partitions mends it as well.
+        """
+        group = transaction.group
+        if group is None or not transaction.offsets or self._commits_again or self._given_up:
+            return
+        self._commits_again = True
+        try:
+            for attempt in range(1, _COMMITS_AGAIN + 1):
+                forgotten = self._forgotten.of(group.group_id, self.owned_offsets(group.group_id))
+                if not forgotten:
+                    return
+                named = f"the group's coordinator has forgotten the offsets of {listed(forgotten, _MAX_NAMED)}: committed again"
+                self.on_retry(Call.SEND_OFFSETS, attempt, RetriableError(named))
+                again = self.transaction()
+                again.begin()
+                again.add_offsets(transaction.offsets.only(forgotten), group)
+                again.commit()
+        except EosError as error:
+            self.on_retry(Call.COMMITTED, 1, error)
+        finally:
+            self._commits_again = False
 
     def _reopen_by_epoch(self, reason: str) -> Outcome:
         """Without offsets, the epoch is the proof: it rises by one per init, and ours is the only one since.

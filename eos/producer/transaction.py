@@ -136,6 +136,11 @@ class Transaction:
         """The input offsets added so far."""
         return self._offsets if self._offsets is not None else OffsetVector()
 
+    @property
+    def group(self) -> GroupMetadata | None:
+        """The consumer's metadata that was given with them."""
+        return self._group
+
     def __repr__(self) -> str:
         return f"<Transaction {self._state} records_out={self.records_out} offsets={self.offsets!r}>"
 

@@ -100,8 +100,10 @@ def batches_of(dumped: str) -> dict[Partition, list[Batch]]:
             last = found[partition][-1]
             if control:
                 fields = dict(_FIELD.findall(line))
-                marker, written_ms = fields.get("endTxnMarker", ""), int(fields.get("CreateTime") or fields.get("LogAppendTime", 0))
-                found[partition][-1] = last._replace(marker=marker, written_ms=written_ms)
+                written_ms = int(fields.get("CreateTime") or fields.get("LogAppendTime", 0))
+                found[partition][-1] = last._replace(
+                    marker=fields.get("endTxnMarker", ""), written_ms=written_ms
+                )
             elif commits := tuple(_commits(line)):
                 found[partition][-1] = last._replace(commits=last.commits + commits)
     return found

@@ -176,6 +176,8 @@ class World:
 class FakeProducer:
     """TransactionalClient on the world."""
 
+    forgets_offsets = False  # of brokers before 4.0: tests/faults/test_forgotten_offsets.py
+
     def __init__(self, world: World, doubt: FenceDoubt) -> None:
         self._world = world
         self._doubt = doubt

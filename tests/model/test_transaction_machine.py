@@ -121,6 +121,8 @@ class World:
 class FakeClient:
     """TransactionalClient on the world, with librdkafka's states."""
 
+    forgets_offsets = False  # of brokers before 4.0: tests/faults/test_forgotten_offsets.py
+
     def __init__(self, world: World) -> None:
         world.clients += 1
         self._world = world

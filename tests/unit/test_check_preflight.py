@@ -11,6 +11,7 @@ from eos.check.preflight import (
     OLDEST_BROKER,
     check_broker_version,
     check_transaction_timeout,
+    late_offsets_risk,
     late_request_risks,
     other_makes,
     refuse_unfit_outputs,
@@ -127,6 +128,11 @@ VERIFICATION = "transaction.partition.verification.enable"
 
 def test_brokers_that_verify_transactions_get_no_warning() -> None:
     assert not list(late_request_risks({"1": {VERIFICATION: "true"}, "2": {VERIFICATION: "true"}}))
+
+
+@pytest.mark.parametrize(("newest", "warnings"), [(8, 1), (9, 0), (10, 0)])
+def test_brokers_that_do_not_verify_offsets_are_warned_of(newest: int, warnings: int) -> None:
+    assert len(list(late_offsets_risk({"OffsetCommit": newest}))) == warnings
 
 
 def test_brokers_that_do_not_are_named_with_the_reason() -> None:

@@ -97,7 +97,11 @@ def test_a_producer_is_idempotent_partitions_like_java_and_lets_resends_be_seen(
     assert config["enable.idempotence"] is True
     assert config["partitioner"] == "murmur2_random"
     assert config["transaction.timeout.ms"] == config["message.timeout.ms"] == 20_000
-    assert (config["debug"], config["log.connection.close"], config["log_level"]) == ("broker", True, 6)
+    assert (config["debug"], config["log.connection.close"], config["log_level"]) == (
+        "broker,feature",
+        True,
+        6,
+    )
     assert "socket.timeout.ms" not in config
 
 
