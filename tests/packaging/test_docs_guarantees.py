@@ -9,7 +9,7 @@ from tests.support.documents import REPOSITORY
 
 _GUARANTEES = (REPOSITORY / "docs/GUARANTEES.md").read_text()
 _HEAD = "| accident | what happens | shown by |\n|---|---|---|\n"
-_ROW = re.compile(r"A\d+")
+_ROW = re.compile(r"A\d+(-\w+)?")
 
 
 def test_every_accident_names_what_shows_it_and_that_exists() -> None:
