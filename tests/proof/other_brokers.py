@@ -112,7 +112,9 @@ def _tried(broker: str, mode: str, seed: int, directory: Path) -> Outcome:
         except LookupError as missing:
             return Outcome(faults=0, records=0, skipped=True, note=str(missing))
         stack.enter_context(patch.object(arena_of_trials, "LocalKafka", made))
-        if broker != _OFF:  # their DumpLogSegments prints otherwise; input and output are compared all the same
+        if (
+            broker != _OFF
+        ):  # their DumpLogSegments prints otherwise; input and output are compared all the same
             stack.enter_context(patch("eos.prove.judge._audit", lambda *_: Audit(())))
         proof = proving.prove(trial, tagged.job, settings, tagged.sample_input)
     return Outcome(
