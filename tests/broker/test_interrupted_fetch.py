@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 RECORDS = 2_000
+ENOUGH = 6  # Interruptions. The input keeps coming for as long as it takes, on a busy machine too.
 WAIT_S = 60.0
 CLOSE_S = 5.0
 
@@ -72,18 +73,24 @@ class Relay:
         create_topics(bootstrap, {self.source: 2, self.out: 1})
         settings = settings_for(bootstrap, group=self.group)
         self.session = Session(settings, app="relay", inputs=[self.source], outputs=[self.out])
+        self.records = RECORDS
+        self.interrupted = 0
 
-    def feed(self) -> None:
+    def feed(self, enough: int = ENOUGH) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, "log_level": 0})
-        for number in range(RECORDS):
+        deadline = time.monotonic() + WAIT_S
+        number = 0
+        while number < RECORDS or (self.interrupted < enough and time.monotonic() < deadline):
             producer.produce(self.source, b"%d" % number, partition=number % 2)
             producer.poll(0)
             if number % 5 == 0:
                 time.sleep(0.008)
+            number += 1
+        self.records = number
         producer.flush(WAIT_S)
 
-    def turn(self, armed: list[int], *, max_records: int, linger_s: float) -> bool:
-        """One fetch, in which the signal's handler may raise, and its transaction. Returns whether it raised."""
+    def turn(self, armed: list[int], *, max_records: int, linger_s: float) -> None:
+        """One fetch, in which the signal's handler may raise, and its transaction."""
         try:
             armed.append(1)
             # A fetch of its own: the public one lingers as long as the settings say.
@@ -92,14 +99,14 @@ class Relay:
             armed.clear()
         except Interrupted:
             armed.clear()
-            return True
+            self.interrupted += 1
+            return
         with self.session.transaction(batch) as txn:
             for record in batch:
                 txn.produce(self.out, record.value, key=record.key)
-        return False
 
     def done(self) -> bool:
-        return sum(self.session.committed_offsets.values()) >= RECORDS
+        return sum(self.session.committed_offsets.values()) >= self.records
 
     def close(self) -> None:
         began = time.monotonic()
@@ -107,7 +114,7 @@ class Relay:
         assert time.monotonic() - began < CLOSE_S
 
     def check(self) -> None:
-        assert_copied(self.bootstrap, self.group, self.source, self.out, RECORDS)
+        assert_copied(self.bootstrap, self.group, self.source, self.out, self.records)
 
 
 @pytest.fixture
@@ -126,17 +133,15 @@ def test_records_of_an_interrupted_fetch_are_read_again(relay: Relay, linger_s: 
         relay.session.fetch(1, 0.5)
     feeding = threading.Thread(target=relay.feed)
     feeding.start()
-    interrupted = 0
     # Without linger a fetch is over in a moment: so more signals, for enough of them to come into one.
     with interrupting(lambda: 0.02 if linger_s else 0.004) as armed:
-        while not relay.done() and feeding.is_alive():
-            interrupted += relay.turn(armed, max_records=100, linger_s=linger_s)
+        while feeding.is_alive():
+            relay.turn(armed, max_records=100, linger_s=linger_s)
     with interrupting(lambda: WAIT_S) as armed:
         while not relay.done():
             assert time.monotonic() < deadline
             relay.turn(armed, max_records=100, linger_s=linger_s)
-    feeding.join(WAIT_S)
-    assert interrupted > 5
+    assert relay.interrupted >= ENOUGH
     relay.close()
     relay.check()
 
@@ -147,11 +152,10 @@ def test_interrupted_in_the_assignment_nothing_is_read_without_its_offsets(relay
         relay.bootstrap, relay.source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(RECORDS)]
     )
     deadline = time.monotonic() + WAIT_S
-    interrupted = 0
     with interrupting(lambda: 0.02) as armed:
-        while interrupted < 10:
+        while relay.interrupted < 10:
             assert time.monotonic() < deadline
-            interrupted += relay.turn(armed, max_records=100, linger_s=0.0)
+            relay.turn(armed, max_records=100, linger_s=0.0)
     with interrupting(lambda: WAIT_S) as armed:
         while not relay.done():
             assert time.monotonic() < deadline
@@ -162,12 +166,10 @@ def test_interrupted_in_the_assignment_nothing_is_read_without_its_offsets(relay
 
 def test_interrupted_while_statistics_arrive_the_consumer_still_closes(relay: Relay) -> None:
     """An exception that leaves a callback inside consume() locks a record in librdkafka, which then never goes."""
-    feeding = threading.Thread(target=relay.feed)
+    feeding = threading.Thread(target=relay.feed, args=[1])
     feeding.start()
-    interrupted = 0
     with interrupting(lambda: 0.5) as armed:
         while feeding.is_alive():  # 3 s of linger: statistics come every 2 s
-            interrupted += relay.turn(armed, max_records=5_000, linger_s=3.0)
-    feeding.join(WAIT_S)
-    assert interrupted
+            relay.turn(armed, max_records=5_000, linger_s=3.0)
+    assert relay.interrupted
     relay.close()
