@@ -51,11 +51,11 @@ class OffsetVector(Mapping[Partition, int]):
         self._next: dict[Partition, int] = dict(next_offsets or {})
         self._epochs: dict[Partition, int] = dict(epochs or {})
         self._topic_ids: dict[str, str] = dict(topic_ids or {})
-        for partition, offset in self._next.items():
-            if offset < 0:
-                # librdkafka ignores such entries silently (OFFSET_INVALID is -1001): a commit without effect.
-                msg = f"{partition}: {offset} is not an offset"
-                raise ValueError(msg)
+        if self._next and min(self._next.values()) < 0:
+            # librdkafka ignores such entries silently (OFFSET_INVALID is -1001): a commit without effect.
+            partition, offset = min(self._next.items(), key=lambda entry: entry[1])
+            msg = f"{partition}: {offset} is not an offset"
+            raise ValueError(msg)
 
     def __getitem__(self, partition: Partition) -> int:
         return self._next[partition]
@@ -65,6 +65,9 @@ class OffsetVector(Mapping[Partition, int]):
 
     def __len__(self) -> int:
         return len(self._next)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._next
 
     def keys(self) -> KeysView[Partition]:
         return self._next.keys()  # of the dict: those of Mapping are Python, and cost five times as much
@@ -95,16 +98,22 @@ class OffsetVector(Mapping[Partition, int]):
     def merged(self, newer: Mapping[Partition, int]) -> OffsetVector:
         """This vector with the entries of ``newer`` in the place of its own."""
         offsets = _plain(newer)
-        epochs = {p: epoch for p, epoch in self._epochs.items() if p not in offsets}
-        topic_ids = self._topic_ids
+        epochs, topic_ids = self._epochs, self._topic_ids
         if isinstance(newer, OffsetVector):
-            epochs |= newer._epochs  # noqa: SLF001 - of the same class
+            epochs = epochs | newer._epochs  # noqa: SLF001 - of the same class
             topic_ids = topic_ids | newer._topic_ids  # noqa: SLF001
+            without = offsets.keys() - newer._epochs.keys()  # noqa: SLF001
+        else:
+            without = set(offsets)
+        if not without.isdisjoint(epochs):  # an epoch is that of the record before its own offset
+            epochs = {p: epoch for p, epoch in epochs.items() if p not in without}
         return OffsetVector({**self._next, **offsets}, epochs, topic_ids)
 
     def only(self, partitions: Iterable[Partition]) -> OffsetVector:
         """The entries of these partitions."""
-        wanted = set(partitions)
+        wanted = partitions if isinstance(partitions, (OffsetVector, frozenset, set)) else set(partitions)
+        if len(wanted) < len(self._next):
+            return self._kept([p for p in wanted if p in self._next])
         return self._kept([p for p in self._next if p in wanted])
 
     def without(self, partitions: Iterable[Partition]) -> OffsetVector:

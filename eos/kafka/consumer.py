@@ -238,10 +238,12 @@ class ConsumerClient:
         self._serve_callbacks()
         if self._broken is not None:
             raise self._broken
-        records = [m for m in messages if m.error() is None]
-        ends = self._events(messages) if len(records) < len(messages) else []
+        ends: list[Partition] = []
+        if any(map(Message.error, messages)):
+            ends = self._events(messages)
+            messages = [m for m in messages if m.error() is None]
         # The client's stubs allow text in headers, which is true of messages to be produced only.
-        return Fetched(cast("Sequence[ConsumedMessage]", records), ends)
+        return Fetched(cast("Sequence[ConsumedMessage]", messages), ends)
 
     def raise_event(self) -> None:
         """Raise the error event that came with the records of the last call, or that goes on. Nothing is polled."""

@@ -34,6 +34,8 @@ from eos.records import fingerprint, not_writable
 
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
 _FULL_QUEUE_WAIT_S = 0.05
+# Each poll gives Python's lock away, and costs as much as it takes to produce 200 records (0.13 ms, measured while catching up).
+_POLL_EVERY_S = 0.01
 _FIRST_LOOK_S = 0.01
 _FATAL_EVENT_WAIT_S = 1.0
 # The markers of a transaction are written behind the answer to its end. A request of the next one that comes before they are is
@@ -80,6 +82,7 @@ class TransactionalClient:
         self._failed_delivery: EosError | None = None
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
+        self._poll_at = 0.0
         self._begun_at: float | None = None
         self._ended_at = 0.0
         self._identity: ProducerIdentity | None = None
@@ -240,6 +243,13 @@ class TransactionalClient:
                 self._queued += len(values)
                 return
 
+    def poll_now_and_then(self) -> None:
+        """As :meth:`poll`, but callbacks are served every few milliseconds only: for between two calls of :meth:`produce`."""
+        if time.monotonic() >= self._poll_at:
+            self.poll()
+        else:
+            self.check_deliveries()
+
     def poll(self) -> None:
         """Serve callbacks without waiting.
 
@@ -247,6 +257,7 @@ class TransactionalClient:
             EosError: a record of the open transaction could not be delivered.
         """
         self._serve(0)
+        self._poll_at = time.monotonic() + _POLL_EVERY_S
         self.check_deliveries()
 
     def check_deliveries(self) -> None:

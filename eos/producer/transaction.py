@@ -253,7 +253,7 @@ class Transaction:
 
     def _poll(self) -> None:
         try:
-            self._client.poll()
+            self._client.poll_now_and_then()
         except EosError as error:
             self._raised = error
             raise

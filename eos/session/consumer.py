@@ -23,7 +23,7 @@ from eos.group.metadata import OwnershipMode
 from eos.job import checked_topics
 from eos.kafka.admin import Admin
 from eos.kafka.config import QUICKLY, consumer_config
-from eos.kafka.consumer import ConsumerClient, GroupMetadata
+from eos.kafka.consumer import ConsumerClient, Fetched, GroupMetadata
 from eos.listing import listed
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
@@ -44,6 +44,7 @@ _SINCE_LAST_POLL_S = 10.0  # after a longer pause, statistics have not been read
 _UNREACHED_S = 10.0
 _UNREACHED_LOOK_S = 2.0  # as often as statistics come
 _MAX_NAMED = 3  # partitions
+_FEW_PARTITIONS = 32  # whose positions are had sooner than it is known which of them a fetch has moved
 _NO_RECORDS = InputBatch([])
 
 
@@ -219,7 +220,9 @@ class ShardConsumer:
         batch: InputBatch = _NO_RECORDS
         behind = self._handed_out.next
         if fetched.messages or fetched.ends:
-            batch, behind = self._handed_out.batch(fetched.messages, self._positions(client))
+            moved = self._moved(fetched)
+            positions = client.positions(moved, self.resume_positions.topic_ids)
+            batch, behind = self._handed_out.batch(fetched.messages, positions)
             if not batch.has_offsets:
                 # The group has fenced this member since the client gave out these records, and librdkafka has taken the
                 # assignment back without a callback. Output made of them would be committed without their offsets.
@@ -258,6 +261,19 @@ class ShardConsumer:
         if self.rewind_due:  # the client's positions also count records that no caller has received
             return self._handed_out.next
         return self._positions(self._require_client())
+
+    def _moved(self, fetched: Fetched) -> Collection[Partition]:
+        """The owned partitions whose positions a fetch has moved, or all where they are few.
+
+        All of 500 took 0.8 ms, as long as the fetch of 1,000 records itself. What is left out has passed control records only,
+        which :meth:`positions` counts.
+        """
+        owned = self.resume_positions
+        if len(owned) <= _FEW_PARTITIONS:
+            return owned
+        places = {(message.topic(), message.partition()) for message in fetched.messages}
+        moved = {Partition(str(topic), int(number or 0)) for topic, number in places}
+        return [partition for partition in moved.union(fetched.ends) if partition in owned]
 
     def _positions(self, client: ConsumerClient) -> OffsetVector:
         committed = self.resume_positions
