@@ -39,6 +39,8 @@ from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
 from eos.settings import Settings
 
+# A loop that catches up has to wait a moment only; one at a low rate waits for its interval, with few looks in between.
+_FIRST_STEP_S = 0.002
 _MAX_EVENTS = 100  # that may wait before the one that is looked for
 # How long every broker may refuse the connection before it counts: a broker that has just started may not know the
 # users yet, and one that goes down breaks a handshake.
@@ -227,12 +229,7 @@ class ConsumerClient:
         self.raise_event()
         try:
             first = self._consumer.poll(timeout_s)
-            if first is None:
-                messages = []
-            elif max_records == 1:
-                messages = [first]
-            else:
-                messages = [first, *self._consumer.consume(max_records - 1, linger_s)]
+            messages = [] if first is None else [first, *self._more(max_records - 1, linger_s)]
         except KafkaException as error:
             raise self._classified(Call.CONSUME, error.args[0]) from error
         self._serve_callbacks()
@@ -244,6 +241,23 @@ class ConsumerClient:
             messages = [m for m in messages if m.error() is None]
         # The client's stubs allow text in headers, which is true of messages to be produced only.
         return Fetched(cast("Sequence[ConsumedMessage]", messages), ends)
+
+    def _more(self, max_records: int, linger_s: float) -> list[Message]:
+        """What has come, and what comes within ``linger_s``.
+
+        It sleeps in between, each time for twice as long: a call that waits is woken by each of the client's fetches, at 2,000
+        records a second some 700 times in it.
+        """
+        messages: list[Message] = []
+        deadline, step_s = time.monotonic() + linger_s, _FIRST_STEP_S
+        while len(messages) < max_records:
+            messages += self._consumer.consume(max_records - len(messages), 0)
+            left_s = deadline - time.monotonic()
+            if len(messages) >= max_records or left_s <= 0:
+                break
+            time.sleep(min(left_s, step_s))
+            step_s *= 2
+        return messages
 
     def raise_event(self) -> None:
         """Raise the error event that came with the records of the last call, or that goes on. Nothing is polled."""
