@@ -52,6 +52,8 @@ _CLOSE_S = 15.0
 # is done with the group, without an answer; the caller waits for ever, with Python's lock held (measured with 2.16: a static
 # member that was closed with a rebalance queued, 2 of 3 processes within 10 s). Once it is done, calls are refused at once.
 _CLOSING_CALLBACK_S = 0.1
+_LEAVE_S = 1.0
+_LEAVE_STEP_S = 0.01
 
 # rd_kafka_consumer_group_metadata_write: the generation as this machine writes an int, the group, the member, its instance.
 _MEMBER = re.compile(rb"CGMDv2:(?P<generation>.{4})[^\0]*\0(?P<member>[^\0]*)\0", re.DOTALL)
@@ -149,6 +151,7 @@ class ConsumerClient:
         self._statistics = ConsumerStatistics()
         self._connected_at = time.monotonic()
         self._closing: threading.Thread | None = None
+        self._subscribed = self._terminating = False
         # Callbacks in C: no signal handler can run in them. Where an exception leaves a callback inside consume(), librdkafka
         # drops the next record and keeps it locked: it is skipped, and close() never returns (measured with 2.16).
         self._statistics_texts: deque[str] = deque(maxlen=1)
@@ -166,12 +169,12 @@ class ConsumerClient:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
-        self._reads = True
+        self._reads = self._subscribed = True
 
         def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
             def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
                 self._rebalanced = False
-                if self._closing is not None:
+                if self._terminating:
                     time.sleep(_CLOSING_CALLBACK_S)
                 try:
                     callback(as_partitions(partitions))
@@ -408,7 +411,19 @@ class ConsumerClient:
 
     def _close(self) -> None:
         with suppress(KafkaException, RuntimeError):
+            self._leave()
+        self._terminating = True
+        with suppress(KafkaException, RuntimeError):
             self._consumer.close()
+
+    def _leave(self) -> None:
+        """Give the partitions of a member up while the instance still works as ever: close() then has no callback to serve."""
+        if not self._subscribed:
+            return
+        self._consumer.unsubscribe()
+        deadline = time.monotonic() + _LEAVE_S
+        while self._consumer.assignment() and time.monotonic() < deadline:
+            self._consumer.poll(_LEAVE_STEP_S)
 
     def _guard(self, call: Call, function: Callable[..., Any], *arguments: object) -> Any:
         try:

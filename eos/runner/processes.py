@@ -29,6 +29,8 @@ _END_S = 1.0
 # Until a spare is started in the place of one that has ended: what ended it may come again (memory, or the job's module).
 _SPARE_AGAIN_S = 60.0
 
+_STANDING_BY: list[WorkerProcess] = []
+
 log = logging.getLogger("eos.runner.supervisor")
 
 
@@ -99,12 +101,26 @@ def end_all(processes: Iterable[WorkerProcess]) -> None:
 
 @contextmanager
 def started_early() -> Iterator[list[WorkerProcess]]:
-    """One process, which any plan has work for, at its imports while the block goes on; at its end those in the list are ended."""
-    processes = [WorkerProcess()]
+    """One process, which any plan has work for, at its imports while the block goes on; at its end those in the list are ended.
+
+    It is that of :func:`standing_by`, if the block is inside of one.
+    """
+    processes = [_STANDING_BY.pop() if _STANDING_BY else WorkerProcess()]
     try:
         yield processes
     finally:
         end_all(processes)
+
+
+@contextmanager
+def standing_by() -> Iterator[None]:
+    """One process for a :func:`started_early` inside the block, before it is known whether there will be one."""
+    _STANDING_BY.append(WorkerProcess())
+    try:
+        yield
+    finally:
+        end_all(_STANDING_BY)
+        _STANDING_BY.clear()
 
 
 def prepare_all(processes: list[WorkerProcess], plan: Plan) -> None:
