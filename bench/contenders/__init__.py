@@ -38,7 +38,9 @@ CONTENDERS: Mapping[str, Contender] = {
     for contender in (
         Contender("a", "raw_defaults", "raw loop, client defaults (confluent's example, in batches)"),
         Contender("b", "raw_tuned", "a with fetch.queue.backoff.ms=2"),
-        Contender("b-batch", "raw_batch", "b, through a batch function with columns: what those cost by themselves"),
+        Contender(
+            "b-batch", "raw_batch", "b, through a batch function with columns: what those cost by themselves"
+        ),
         Contender("b-record", "raw_record", "b, through a function of one record: what that costs by itself"),
         Contender("c", "raw_plain", "b without transactions (at least once at best)"),
         Contender("d", "raw_json", "b with orjson.loads and orjson.dumps per record"),

@@ -211,6 +211,8 @@ class FakeProducer:
     def poll(self) -> None:
         pass
 
+    poll_now_and_then = poll
+
     def check_deliveries(self) -> None:
         pass
 

@@ -166,6 +166,8 @@ class FakeClient:
     def poll(self) -> None:
         self.check_deliveries()
 
+    poll_now_and_then = poll
+
     def check_deliveries(self) -> None:
         if self._failure is not None:
             raise self._failure
