@@ -15,6 +15,7 @@ from bench.broker import broker
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, Contender
 from bench.generator import Generator
+from bench.goals import at_most
 from bench.process import running
 from bench.results import Row, say, show, write
 from bench.topics import PARTITIONS, create_topic, delete_topic
@@ -22,6 +23,10 @@ from bench.topics import PARTITIONS, create_topic, delete_topic
 WARM_UP = CONTENDERS["b"]
 WARM_UP_SECONDS = 4.0  # of every run: the contender starts; not counted
 DRAIN_SECONDS = 10.0
+REFERENCE = "b"
+DEFAULT_MS = 100
+CPU_AIM = 1.2  # of what the raw loop uses, with transactions of that length …
+P99_AIM = 0.6  # … and of its delay, with shorter ones
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Outcome:
     """One contender in one round; delays in milliseconds.
 
     Attributes:
+        cpu_share: how much of a processor was used while the records came that count; a start is not in it.
         slow_ms: of the slowest hundredth of the records, on average: until they were produced to the output …
         slow_after_ms: … and from then on until they were seen.
     """
@@ -85,8 +91,24 @@ def run(
         f"latency: {rate:,} records/s for {seconds:g} s, {rounds} rounds, transactions of {transaction_ms} ms"
     )
     show(title, [_row(c, outcomes) for c in contenders], [c.what for c in contenders])
+    met = _goals_met(outcomes, transaction_ms)
     write("latency", {"rate": rate, "seconds": seconds, "transaction_ms": transaction_ms}, outcomes)
-    return not any(outcome.missing or outcome.doubled for outcome in outcomes)
+    return met and not any(outcome.missing or outcome.doubled for outcome in outcomes)
+
+
+def _goals_met(outcomes: Sequence[Outcome], transaction_ms: int) -> bool:
+    """Hold eos against the raw loop: what it costs with transactions of the default length, how late it is with short ones."""
+
+    def against_raw(field: str) -> list[float]:
+        found: dict[str, dict[int, float]] = {"eos": {}, REFERENCE: {}}
+        for outcome in outcomes:
+            found.setdefault(outcome.contender, {})[outcome.round] = float(getattr(outcome, field))
+        raw = found[REFERENCE]
+        return [own / raw[number] for number, own in found["eos"].items() if number in raw]
+
+    if transaction_ms >= DEFAULT_MS:
+        return at_most(CPU_AIM, f"eos % of a core / {REFERENCE}", against_raw("cpu_share"))
+    return at_most(P99_AIM, f"eos p99 / {REFERENCE}", against_raw("p99_ms"))
 
 
 def _measure(
@@ -107,8 +129,10 @@ def _measure(
     generator = Generator(bootstrap, source, rate, WARM_UP_SECONDS + seconds)
     try:
         with running(contender, arguments) as process:
+            began_ms = time.time() * 1000
             generator.start()
             delays, doubled = _read(bootstrap, target, generator)
+            ended_ms = time.time() * 1000
         report = process.report
         assert report is not None, "the block ended without an error, so there is a report"
     finally:
@@ -135,8 +159,8 @@ def _measure(
         commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
         commit_p99_ms=None if commit_p99 is None else commit_p99 * 1000,
         cpu_seconds=process.cpu_seconds - report.startup_cpu_seconds,
-        cpu_share=(process.cpu_seconds - report.startup_cpu_seconds) / report.seconds,
-        peak_rss=max(report.peak_rss_bytes, *(size for _, size in process.samples)),
+        cpu_share=process.cpu_share(began_ms + WARM_UP_SECONDS * 1000, ended_ms),
+        peak_rss=max(report.peak_rss_bytes, *(sample.rss_bytes for sample in process.samples)),
     )
 
 

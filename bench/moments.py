@@ -18,6 +18,7 @@ from bench.check import read_output
 from bench.contender import Arguments
 from bench.contenders import CONTENDERS
 from bench.generator import Generator
+from bench.goals import at_most
 from bench.job_process import JobRun, worker_of
 from bench.process import running
 from bench.results import say, show, write
@@ -29,6 +30,12 @@ SETTLED_SECONDS = 3.0
 STREAM_SECONDS = 120.0
 WAIT_SECONDS = 60.0
 ASK_SECONDS = 0.5
+START, TAKEOVER, MOVES = (
+    "eos run, a new group",
+    "kill -9 to the replacement's first visible record",
+    "silence of a partition that moves, the longest",
+)
+AIMS = {START: 0.8, TAKEOVER: 0.5, MOVES: 0.3}  # seconds at most
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,12 @@ def run(name: str, *, rounds: int, bootstrap: str | None) -> bool:
             }
         )
     show(f"{what}, {rounds} rounds", rows)
+    met = [
+        at_most(aim, f"{moment}, s", [one.seconds for one in found if one.what == moment])
+        for moment, aim in AIMS.items()
+    ]
     write(name, {"rounds": rounds}, found)
-    return all(one.exact for one in found)
+    return all(met) and all(one.exact for one in found)
 
 
 def start(servers: str, number: int) -> list[Moment]:
@@ -78,7 +89,7 @@ def start(servers: str, number: int) -> list[Moment]:
     moments = []
     with _topics(servers, "start") as (source, target):
         job = JobRun(servers, source, target)
-        for what in ("eos run, a new group", "eos run, again"):
+        for what in (START, "eos run, again"):
             began = time.monotonic()
             with job.running("--until-caught-up") as process:
                 code = process.wait(WAIT_SECONDS)
@@ -113,7 +124,7 @@ def takeover(servers: str, number: int) -> list[Moment]:
         output.until(lambda seen: seen is not None and seen.append_ms > killed_ms)
         seconds = output.seen[-1].at - killed
         exact = _drained(servers, job, generator, output)
-    return [Moment("kill -9 to the replacement's first visible record", number, seconds, exact)]
+    return [Moment(TAKEOVER, number, seconds, exact)]
 
 
 def join(servers: str, number: int) -> list[Moment]:
@@ -133,7 +144,7 @@ def join(servers: str, number: int) -> list[Moment]:
     moved = [silence for p, silence in silences.items() if owners[p] not in before]
     stayed = [silence for p, silence in silences.items() if owners[p] in before]
     return [
-        Moment("silence of a partition that moves, the longest", number, max(moved), exact),
+        Moment(MOVES, number, max(moved), exact),
         Moment("silence of a partition that stays, the longest", number, max(stayed), exact),
     ]
 

@@ -11,6 +11,7 @@ from bench.broker import broker
 from bench.contender import MEBIBYTE
 from bench.contenders import CONTENDERS, Contender
 from bench.copying import Outcome, Workload, interleaved, line_of, loaded, ratios
+from bench.goals import at_least
 from bench.peers.listed import make_ready
 from bench.plot import plot
 from bench.progress import progress
@@ -19,7 +20,9 @@ from bench.results import Row, say, show, spread, write
 OWN = tuple(CONTENDERS[name] for name in ("eos", "eos-record", "a", "b"))
 REFERENCE = "eos"
 TRIAL_RECORDS = 20_000
-WARM = ("eos", "java", "java-tuned")
+JAVA = ("java", "java-tuned")
+JAVA_AIM = 1.2  # of the rate of a loop in Java that has been compiled
+WARM = ("eos", *JAVA)
 SHOWN_CHARACTERS = 300
 
 
@@ -51,6 +54,8 @@ def run(peers: Sequence[str], workload: Workload, *, rounds: int, warm: Warm, bo
     _show(f"peers: {workload}", rounds, contenders, outcomes, left_out)
     if warm_outcomes:
         _show(f"warm: {many}", warm.rounds, long, warm_outcomes, {})
+    for name in JAVA:
+        at_least(JAVA_AIM, f"eos rate / {name}, warm", ratios(warm_outcomes, REFERENCE, name, "rate"))
     path = write("peers", {**asdict(workload), "left_out": left_out}, [*outcomes, *warm_outcomes])
     if outcomes:
         plot(outcomes, path)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import psutil
 
@@ -25,26 +25,42 @@ SHOWN_CHARACTERS = 2000
 ROOT = Path(__file__).resolve().parent.parent
 
 
+class Sample(NamedTuple):
+    """A contender's process and all its children at a moment, in milliseconds since the epoch."""
+
+    moment_ms: int
+    rss_bytes: int
+    cpu_seconds: float  # of those that live
+
+
 @dataclass
 class Running:
     """A contender at work. ``report`` and ``cpu_seconds`` are there once the block of `running` has ended.
 
     Attributes:
         started_ms: milliseconds since the epoch.
-        samples: (milliseconds since the epoch, resident bytes of the process and all its children).
+        samples: taken all the time.
         cpu_seconds: user and system time of the process and its ended children, from outside.
     """
 
     process: subprocess.Popen[str]
     started_ms: int
-    samples: list[tuple[int, int]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     report: Report | None = None
     cpu_seconds: float = 0.0
 
     def rss_bytes_at(self, moment_ms: float) -> int:
         """The resident size at the sample nearest to a moment; 0 if none was taken."""
-        nearest = min(self.samples, key=lambda sample: abs(sample[0] - moment_ms), default=(0, 0))
-        return nearest[1]
+        return self._sample_at(moment_ms).rss_bytes
+
+    def cpu_share(self, begin_ms: float, end_ms: float) -> float:
+        """How much of a processor was used between two moments."""
+        begin, end = self._sample_at(begin_ms), self._sample_at(end_ms)
+        return (end.cpu_seconds - begin.cpu_seconds) / max(end.moment_ms - begin.moment_ms, 1) * 1000
+
+    def _sample_at(self, moment_ms: float) -> Sample:
+        nothing = Sample(0, 0, 0.0)
+        return min(self.samples, key=lambda sample: abs(sample.moment_ms - moment_ms), default=nothing)
 
     def wait(self, seconds: float) -> None:
         """Wait until the contender ends by itself.
@@ -126,10 +142,11 @@ def _watch(run: Running) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(run.process.pid)
         while run.process.returncode is None:
-            resident = 0
+            resident, cpu = 0, 0.0
             for process in (parent, *parent.children(recursive=True)):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     resident += process.memory_info().rss
+                    cpu += sum(process.cpu_times()[:2])
             if resident:
-                run.samples.append((time.time_ns() // 1_000_000, resident))
+                run.samples.append(Sample(time.time_ns() // 1_000_000, resident, cpu))
             time.sleep(SAMPLE_SECONDS)

@@ -129,7 +129,10 @@ class TransactionSettings(Table):
         "(transaction.timeout.ms; at most the broker's transaction.max.timeout.ms)",
     )
     interval_ms: int = Field(
-        default=100, ge=1, description="milliseconds from a transaction's first record to its commit"
+        default=100,
+        ge=1,
+        description="milliseconds from a transaction's first record to its commit; while the job is behind, from its begin, "
+        "and up to three times as long where commits take long",
     )
     max_records: int = Field(
         default=100_000, ge=1, description="input records after which a transaction ends"

@@ -300,12 +300,12 @@ def _wait_for_open_output(bootstrap: str, job: FaultJob) -> None:
         assert time.monotonic() < deadline, "nothing was produced"
 
 
-def test_no_more_than_5000_records_are_transformed_ahead_of_a_commit_in_flight(
+def test_no_more_than_10000_records_are_transformed_ahead_of_a_commit_in_flight(
     bootstrap: str, proxy: HoldProxy
 ) -> None:
     """Unbounded, the next transaction became one burst, whose commit took longer, and so on to 100,000 records."""
     job = fault_job(bootstrap, partitions=1)
-    produce_plain(bootstrap, job.inputs[0], records(20_000, partitions=1))
+    produce_plain(bootstrap, job.inputs[0], records(40_000, partitions=1))
     seen = 0
 
     def counted(batch: InputBatch) -> list[OutputBatch]:
@@ -315,7 +315,7 @@ def test_no_more_than_5000_records_are_transformed_ahead_of_a_commit_in_flight(
 
     counting = Job(name=job.name, inputs=job.inputs, outputs=job.outputs, transform_batch=counted)
     limits = {
-        "transaction__max_records": 8_000,
+        "transaction__max_records": 15_000,
         "transaction__interval_ms": 10_000,
         "input__fetch_records": 1_500,
     }
@@ -324,12 +324,41 @@ def test_no_more_than_5000_records_are_transformed_ahead_of_a_commit_in_flight(
     try:
         held.wait_held(20)
         time.sleep(1.5)
-        ahead = seen - 8_000
+        ahead = seen - 15_000
         held.release()
         run.wait()
     finally:
         held.release()
         run.ask_to_stop()
-    assert ahead == 5_000
-    assert [one.records_in for one in commits(run.events)] == [8_000, 8_000, 4_000]
-    assert len(read_committed(bootstrap, job.out)) == 20_000
+    assert ahead == 10_000
+    assert [one.records_in for one in commits(run.events)] == [15_000, 15_000, 10_000]
+    assert len(read_committed(bootstrap, job.out)) == 40_000
+
+
+def test_interval_of_a_loop_that_is_behind_counts_from_the_begin_of_its_transaction(
+    bootstrap: str, proxy: HoldProxy
+) -> None:
+    """Its first record was fetched while the last commit was in flight; counted from that, each commit made the next one early."""
+    interval_s, held_s = 0.6, 0.5
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], records(400, partitions=1))
+
+    def slow(batch: InputBatch) -> list[OutputBatch]:
+        time.sleep(0.005 * len(batch))
+        return [OutputBatch(job.out, batch.values, batch.keys)]
+
+    its = Job(name=job.name, inputs=job.inputs, outputs=job.outputs, transform_batch=slow)
+    limits = {"transaction__interval_ms": int(interval_s * 1000), "input__fetch_records": 4}
+    held = proxy.hold(ApiKey.END_TXN, nth=2)  # the first one is the start policy's
+    run = Running(its, settings_for(proxy.bootstrap_servers, **limits), until_caught_up=True)
+    try:
+        held.wait_held(20)
+        time.sleep(held_s)
+        held.release()
+        run.wait()
+    finally:
+        held.release()
+        run.ask_to_stop()
+    _, behind_the_late_commit, *_ = commits(run.events)
+    assert behind_the_late_commit.seconds > interval_s
+    assert len(read_committed(bootstrap, job.out)) == 400

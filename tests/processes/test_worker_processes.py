@@ -14,7 +14,14 @@ import pytest
 from eos.cli.listening import listen, prepare
 from eos.exits import ExitCode
 from eos.runner.messages import Plan, Unfit
-from eos.runner.processes import WorkerProcess, end_all, prepare_all, started_early
+from eos.runner.processes import (
+    _STANDING_BY,
+    WorkerProcess,
+    end_all,
+    prepare_all,
+    standing_by,
+    started_early,
+)
 from eos.runner.supervisor import run_workers
 from tests.support.settings import settings_of
 
@@ -101,3 +108,22 @@ def test_ctrl_c_that_comes_while_the_line_about_it_is_written_ends_the_stop(tmp_
         presser.join(WAIT_S)
     assert code is ExitCode.UNEXPECTED
     assert time.monotonic() - began < 10, "its whole grace period was waited for"
+
+
+def test_one_that_stands_by_is_the_one_that_is_started_early() -> None:
+    """`eos run` starts it before its command line is loaded."""
+    with standing_by():
+        with started_early() as early:
+            (process,) = early
+            assert process.process.is_alive()
+        assert process.process.exitcode == -signal.SIGKILL
+        with started_early() as more:
+            assert more[0] is not process
+
+
+def test_one_that_stands_by_for_nothing_is_gone_with_its_block() -> None:
+    """As where the command line is wrong."""
+    with standing_by():
+        (process,) = _STANDING_BY
+    assert process.process.exitcode == -signal.SIGKILL
+    assert not _STANDING_BY

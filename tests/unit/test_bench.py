@@ -6,16 +6,19 @@ import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from bench import peering
+from bench import copying, peering
 from bench.__main__ import main
 from bench.check import Output
 from bench.contenders import CONTENDERS, Contender
 from bench.copying import Outcome, Workload, interleaved, ratios
+from bench.goals import at_most
 from bench.peering import _show
 from bench.peers import environments, listed
+from bench.process import Running, Sample
 from bench.topics import value
 from bench.visible import Seen, Visible
 from eos.errors import ConfigError
@@ -42,6 +45,36 @@ class TestRates:
     def test_ratios_are_within_a_round(self) -> None:
         outcomes = [outcome("b", 1, 10), outcome("eos", 1, 20), outcome("b", 2, 100), outcome("eos", 2, 300)]
         assert ratios(outcomes, "eos", "b", "rate") == [2, 3]
+
+
+class TestGoals:
+    """What `make bench` says of a goal is believed, so it must be able to say that it is missed."""
+
+    @pytest.mark.parametrize(
+        ("rate", "said"), [(79, "MISSED  eos rate / b: 0.79 (0.79..0.79), aim at least 0.8"), (80, "met")]
+    )
+    def test_a_rate_is_held_against_its_goal(
+        self, rate: float, said: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        eos = Contender("eos", "", "", rate_targets={"b": 0.8})
+        outcomes = [outcome("b", 1, 100), outcome("eos", 1, rate)]
+        met = copying._goals_met(eos, outcomes, Workload(1000, 100))
+        assert met == (said == "met")
+        assert capsys.readouterr().out.startswith(said)
+
+    def test_large_records_have_a_goal_of_their_own(self, capsys: pytest.CaptureFixture[str]) -> None:
+        outcomes = [outcome("b", 1, 100), outcome("eos", 1, 96)]
+        assert copying._goals_met(CONTENDERS["eos"], outcomes, Workload(1000, 100, value_bytes=10_000))
+        assert not copying._goals_met(CONTENDERS["eos"], outcomes, Workload(1000, 100))
+        assert "aim at least 0.95" in capsys.readouterr().out
+
+    def test_a_goal_that_was_not_measured_is_not_missed(self) -> None:
+        assert at_most(0.1, "nothing", [])
+
+    def test_the_share_of_a_processor_leaves_the_start_out(self) -> None:
+        run = Running(process=cast("Any", None), started_ms=0)
+        run.samples = [Sample(0, 1, 0.0), Sample(1_000, 1, 0.9), Sample(11_000, 1, 1.9)]
+        assert run.cpu_share(1_100, 10_900) == pytest.approx(0.1)
 
 
 class TestRounds:

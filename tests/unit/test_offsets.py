@@ -18,6 +18,8 @@ offsets = st.integers(0, 2**62)
 vectors = st.dictionaries(partitions, offsets, max_size=5).map(OffsetVector)
 some_partitions = st.frozensets(partitions, max_size=5)
 
+_A, _B = Partition("a", 0), Partition("b", 0)
+
 
 @given(vectors, vectors, vectors)
 @CASES
@@ -94,3 +96,28 @@ def test_vector_is_a_mapping_without_a_partition_it_does_not_hold() -> None:
     assert vector.get(Partition("in", 1)) is None
     assert not OffsetVector()
     assert repr(vector) == "OffsetVector(in[0]=5)"
+
+
+def test_an_epoch_goes_with_the_offset_that_it_belongs_to() -> None:
+    """An epoch left behind a newer offset would be that of another record."""
+    old = OffsetVector({_A: 1, _B: 2}, {_A: 10, _B: 20})
+    assert old.merged({_A: 5}).epoch_of(_A) is None
+    assert old.merged({_A: 5}).epoch_of(_B) == 20
+    assert old.merged(OffsetVector({_A: 5})).epoch_of(_A) is None
+    assert old.merged(OffsetVector({_A: 5}, {_A: 11})).epoch_of(_A) == 11
+
+
+def test_the_first_of_several_negative_offsets_is_named() -> None:
+    with pytest.raises(ValueError, match=r"b\[0\]: -1001 is not an offset"):
+        OffsetVector({_A: 3, _B: -1001})
+
+
+def test_only_those_of_a_few_are_kept_with_their_epochs() -> None:
+    many = OffsetVector(
+        {Partition("t", n): n for n in range(100)}, {Partition("t", n): n for n in range(100)}
+    )
+    few = many.only({Partition("t", 7), Partition("other", 1)})
+    assert dict(few) == {Partition("t", 7): 7}
+    assert few.epoch_of(Partition("t", 7)) == 7
+    assert Partition("t", 7) in few
+    assert Partition("t", 8) not in few
