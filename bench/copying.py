@@ -13,6 +13,7 @@ from bench.check import Output, committed_records, read_loaded, read_output
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, REFERENCES, Contender
 from bench.goals import at_least, at_most
+from bench.plot import plot
 from bench.process import running
 from bench.progress import progress
 from bench.results import Row, say, show, spread, write
@@ -92,7 +93,7 @@ def run(names: Sequence[str], workload: Workload, *, rounds: int, bootstrap: str
     rows = [_row(contender, outcomes) for contender in contenders]
     show(f"copy: {workload}, {rounds} rounds", rows, [contender.what for contender in contenders])
     met = [_goals_met(contender, outcomes, workload) for contender in contenders]
-    write("copy", asdict(workload), outcomes)
+    plot(outcomes, write("copy", asdict(workload), outcomes))
     return all(outcome.exact for outcome in outcomes) and all(met)
 
 

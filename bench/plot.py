@@ -5,9 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bench.copying import Outcome
 from bench.results import say
+
+if TYPE_CHECKING:
+    from bench.copying import Outcome
 
 _BAR, _COST = "#3b6ea5", "#c77c30"
 

@@ -51,9 +51,9 @@ _CLOSE_S = 15.0
 # Before a callback that is served inside close() calls the client. librdkafka's thread drops the calls that wait for it when it
 # is done with the group, without an answer; the caller waits for ever, with Python's lock held (measured with 2.16: a static
 # member that was closed with a rebalance queued, 2 of 3 processes within 10 s). Once it is done, calls are refused at once.
+# To unsubscribe and serve the rebalance before is no way round it: a static member leaves its group then, and in the middle of a
+# rebalance close() never returned.
 _CLOSING_CALLBACK_S = 0.1
-_LEAVE_S = 1.0
-_LEAVE_STEP_S = 0.01
 
 # rd_kafka_consumer_group_metadata_write: the generation as this machine writes an int, the group, the member, its instance.
 _MEMBER = re.compile(rb"CGMDv2:(?P<generation>.{4})[^\0]*\0(?P<member>[^\0]*)\0", re.DOTALL)
@@ -151,7 +151,6 @@ class ConsumerClient:
         self._statistics = ConsumerStatistics()
         self._connected_at = time.monotonic()
         self._closing: threading.Thread | None = None
-        self._subscribed = self._terminating = False
         # Callbacks in C: no signal handler can run in them. Where an exception leaves a callback inside consume(), librdkafka
         # drops the next record and keeps it locked: it is skipped, and close() never returns (measured with 2.16).
         self._statistics_texts: deque[str] = deque(maxlen=1)
@@ -169,12 +168,12 @@ class ConsumerClient:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
-        self._reads = self._subscribed = True
+        self._reads = True
 
         def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
             def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
                 self._rebalanced = False
-                if self._terminating:
+                if self._closing is not None:
                     time.sleep(_CLOSING_CALLBACK_S)
                 try:
                     callback(as_partitions(partitions))
@@ -411,19 +410,7 @@ class ConsumerClient:
 
     def _close(self) -> None:
         with suppress(KafkaException, RuntimeError):
-            self._leave()
-        self._terminating = True
-        with suppress(KafkaException, RuntimeError):
             self._consumer.close()
-
-    def _leave(self) -> None:
-        """Give the partitions of a member up while the instance still works as ever: close() then has no callback to serve."""
-        if not self._subscribed:
-            return
-        self._consumer.unsubscribe()
-        deadline = time.monotonic() + _LEAVE_S
-        while self._consumer.assignment() and time.monotonic() < deadline:
-            self._consumer.poll(_LEAVE_STEP_S)
 
     def _guard(self, call: Call, function: Callable[..., Any], *arguments: object) -> Any:
         try:

@@ -111,23 +111,3 @@ def test_partition_that_is_added_is_taken_over_without_a_question_that_ends_the_
     assert seen == [(0, b"a"), (1, b"b")]
     assert asked, "what is stored for the topic's other partitions is asked for"
     assert not any(asked)
-
-
-def test_partitions_are_given_up_before_the_client_begins_to_close(bootstrap: str, topic: NewTopic) -> None:
-    """A callback inside the client's close() has to wait a tenth of a second, or its calls may never return."""
-    source = topic("in", 2)
-    client = ConsumerClient(consumer_config(settings_for(bootstrap), unique("g"), None))
-    terminating: list[bool] = []
-
-    class Seen(Listener):
-        def revoked(self, partitions: Sequence[Partition]) -> None:
-            assert len(partitions) == 2
-            terminating.append(client._terminating)
-
-    client.subscribe([source], Seen(client, takes=True))
-    deadline = time.monotonic() + WAIT_S
-    while len(client.assignment()) < 2:
-        assert time.monotonic() < deadline
-        client.consume(10, 0.2)
-    client.close()
-    assert terminating == [False]
