@@ -167,9 +167,9 @@ class Loop:
         linger_s = _LEAST_LINGER_S if self._first_at is None else self._linger_s
         asked = min(self._fetch_records, room)
         batch = session.fetch(asked, wait_s, min(linger_s, wait_s))
+        self._behind = len(batch) >= asked
         if not batch or not session.announce():
             return
-        self._behind = len(batch) >= asked
         if session.idle:
             self._clear()  # what was open has been committed before input is taken up that its owners may have died with
         began = time.monotonic()

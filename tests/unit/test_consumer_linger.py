@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from eos.kafka import consumer as module
 from eos.kafka.consumer import ConsumerClient
 
 
@@ -27,8 +26,8 @@ class Trickle:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What was slept; the clock goes on by it."""
     pauses: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
-    monkeypatch.setattr(module.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr("eos.kafka.consumer.time.sleep", pauses.append)
+    monkeypatch.setattr("eos.kafka.consumer.time.monotonic", lambda: sum(pauses))
     return pauses
 
 
