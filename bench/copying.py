@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
@@ -12,7 +12,7 @@ from bench.broker import broker
 from bench.check import Output, committed_records, read_loaded, read_output
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, REFERENCES, Contender
-from bench.goals import at_least, at_most
+from bench.goals import at_least, at_most, ratios
 from bench.plot import plot
 from bench.process import running
 from bench.progress import progress
@@ -220,13 +220,3 @@ def _goals_met(contender: Contender, outcomes: Sequence[Outcome], workload: Work
         cpu = ratios(outcomes, contender.name, other, "cpu_per_million")
         met.append(at_most(aim, f"{contender.name} CPU / {other}", cpu))
     return all(met)
-
-
-def ratios(outcomes: Sequence[Outcome], name: str, reference: str, field: str) -> list[float]:
-    """One ratio per round: figures of different rounds are not compared, the machine may have changed."""
-
-    def by_round(contender: str) -> Mapping[int, float]:
-        return {o.round: float(getattr(o, field)) for o in outcomes if o.contender == contender}
-
-    own, other = by_round(name), by_round(reference)
-    return [own[number] / other[number] for number in own if number in other]

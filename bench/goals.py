@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from bench.results import say, spread
+
+
+class Measured(Protocol):
+    """What one contender did in one round; its figures are attributes beside these."""
+
+    @property
+    def contender(self) -> str: ...
+    @property
+    def round(self) -> int: ...
+
+
+def ratios(outcomes: Sequence[Measured], name: str, reference: str, field: str) -> list[float]:
+    """One ratio per round: figures of different rounds are not compared, the machine may have changed."""
+
+    def by_round(contender: str) -> Mapping[int, float]:
+        return {o.round: float(getattr(o, field)) for o in outcomes if o.contender == contender}
+
+    own, other = by_round(name), by_round(reference)
+    return [own[number] / other[number] for number in own if number in other]
 
 
 def at_least(aim: float, what: str, figures: Sequence[float]) -> bool:

@@ -15,7 +15,7 @@ from bench.broker import broker
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, Contender
 from bench.generator import Generator
-from bench.goals import at_most
+from bench.goals import at_most, ratios
 from bench.process import running
 from bench.results import Row, say, show, write
 from bench.topics import PARTITIONS, create_topic, delete_topic
@@ -98,17 +98,11 @@ def run(
 
 def _goals_met(outcomes: Sequence[Outcome], transaction_ms: int) -> bool:
     """Hold eos against the raw loop: what it costs with transactions of the default length, how late it is with short ones."""
-
-    def against_raw(field: str) -> list[float]:
-        found: dict[str, dict[int, float]] = {"eos": {}, REFERENCE: {}}
-        for outcome in outcomes:
-            found.setdefault(outcome.contender, {})[outcome.round] = float(getattr(outcome, field))
-        raw = found[REFERENCE]
-        return [own / raw[number] for number, own in found["eos"].items() if number in raw]
-
     if transaction_ms >= DEFAULT_MS:
-        return at_most(CPU_AIM, f"eos % of a core / {REFERENCE}", against_raw("cpu_share"))
-    return at_most(P99_AIM, f"eos p99 / {REFERENCE}", against_raw("p99_ms"))
+        return at_most(
+            CPU_AIM, f"eos % of a core / {REFERENCE}", ratios(outcomes, "eos", REFERENCE, "cpu_share")
+        )
+    return at_most(P99_AIM, f"eos p99 / {REFERENCE}", ratios(outcomes, "eos", REFERENCE, "p99_ms"))
 
 
 def _measure(

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from bench.broker import broker
 from bench.contender import MEBIBYTE
 from bench.contenders import CONTENDERS, Contender
-from bench.copying import Outcome, Workload, interleaved, line_of, loaded, ratios
-from bench.goals import at_least
+from bench.copying import Outcome, Workload, interleaved, line_of, loaded
+from bench.goals import at_least, ratios
 from bench.peers.listed import make_ready
 from bench.plot import plot
 from bench.progress import progress

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from bench.broker import broker
 from bench.check import Output, committed_records, read_loaded, read_output
-from bench.goals import at_least
+from bench.goals import at_least, ratios
 from bench.results import Row, say, show, spread, write
 from bench.topics import PARTITIONS, create_topic, delete_topic, load
 from eos import Settings
@@ -211,7 +211,7 @@ def run(names: Sequence[str], *, records: int, rounds: int, bootstrap: str | Non
     )
     show(title, [_row(one, outcomes) for one in contenders], [one.what for one in contenders])
     met = [
-        at_least(aim, f"{name} / {reference}", _ratios(name, reference, outcomes))
+        at_least(aim, f"{name} / {reference}", ratios(outcomes, name, reference, "rate"))
         for name, reference, aim in AIMS
     ]
     write("spark", {"records": records, "cores": CORES}, outcomes)
@@ -266,19 +266,12 @@ def _measure(
 def _row(contender: SparkContender, outcomes: Sequence[SparkOutcome]) -> Row:
     own = [one for one in outcomes if one.contender == contender.name]
     rates = [one.rate / 1000 for one in own]
-    ratios = _ratios(contender.name, contender.reference, outcomes) if contender.reference else []
+    against = ratios(outcomes, contender.name, contender.reference, "rate") if contender.reference else []
     return {
         "contender": contender.name,
         "k records/s (min med max)": f"{min(rates):.0f} {statistics.median(rates):.0f} {max(rates):.0f}",
         "k/s per core": f"{statistics.median(rates) / CORES:.0f}",
         "us/record": f"{1000 / statistics.median(rates):.2f}",
-        "against": f"{contender.reference} {spread(ratios)}" if ratios else "-",
+        "against": f"{contender.reference} {spread(against)}" if against else "-",
         "exact": ("yes" if all(one.exact for one in own) else "NO") if contender.writes else "-",
     }
-
-
-def _ratios(name: str, reference: str | None, outcomes: Sequence[SparkOutcome]) -> list[float]:
-    """One ratio per round: figures of different rounds are not compared, the machine may have changed."""
-    own = {one.round: one.rate for one in outcomes if one.contender == name}
-    other = {one.round: one.rate for one in outcomes if one.contender == reference}
-    return [own[number] / other[number] for number in own if number in other]

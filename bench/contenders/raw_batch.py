@@ -15,6 +15,8 @@ from bench.contenders.raw_loop import copy
 from bench.contenders.raw_tuned import TUNED
 from eos.records import InputBatch, OutputBatch
 
+MOST_QUEUED = 90_000  # of the 100,000 that librdkafka's queue takes, with room for what is consumed at once
+
 
 def write(producer: Producer, topic: str, messages: Sequence[Message]) -> None:
     """Write what the function returns; the queue has room for what is consumed at once."""
@@ -23,7 +25,7 @@ def write(producer: Producer, topic: str, messages: Sequence[Message]) -> None:
             raise KafkaException(message.error())
     batch = InputBatch(messages)  # type: ignore[arg-type] # consumed
     output = OutputBatch(topic, batch.values, batch.keys).copied()
-    while len(producer) > 90_000:
+    while len(producer) > MOST_QUEUED:
         producer.poll(0.01)
     deque(map(producer.produce, repeat(topic), output.values, output.keys or ()), maxlen=0)
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer
 
 from eos.deadline import Deadline
 from eos.errors import AbortableError
 from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.conftest import NewTopic
+from tests.support.members import cooperative_member
 from tests.support.observer import assert_copied, committed_offsets, load, read_committed, unique
 from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import settings_of
@@ -31,15 +31,7 @@ AT_ONCE = 0.0
 @contextmanager
 def another_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
     """A member that has joined, and gets nothing: the group has one partition, which keeps its owner."""
-    member = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "partition.assignment.strategy": "cooperative-sticky",
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
+    member = cooperative_member(bootstrap, group)
     over = threading.Event()
 
     def poll() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from eos import OutputBatch, Partition
 from eos.kafka.consumer import Committed, GroupMetadata
@@ -17,6 +17,7 @@ from eos.producer.producer import ShardProducer
 from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.support.dump_log import EntryKind, dump_log
+from tests.support.members import cooperative_member
 from tests.support.observer import (
     assert_copied,
     committed_offsets,
@@ -117,15 +118,7 @@ def test_random_id_leaves_readers_waiting_until_the_timeout(
 @contextlib.contextmanager
 def joined(bootstrap: str, group: str, topic: str) -> Iterator[GroupMetadata]:
     """The metadata of a live member of a group, which leaves at the block's end."""
-    member = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "partition.assignment.strategy": "cooperative-sticky",
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
+    member = cooperative_member(bootstrap, group)
     try:
         member.subscribe([topic])
         deadline = time.monotonic() + WAIT_S

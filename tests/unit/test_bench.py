@@ -14,8 +14,8 @@ from bench import copying, peering
 from bench.__main__ import main
 from bench.check import Output
 from bench.contenders import CONTENDERS, Contender
-from bench.copying import Outcome, Workload, interleaved, ratios
-from bench.goals import at_most
+from bench.copying import Outcome, Workload, interleaved
+from bench.goals import at_most, ratios
 from bench.peering import _show
 from bench.peers import environments, listed
 from bench.process import Running, Sample
