@@ -50,7 +50,6 @@ class OwnLoopMachine(SessionMachine):
         self.kept = InputBatch([])
         self.world.next_offsets_meet = self.world.next_commit_meets = ""
         self.session.open()
-        self.away = set()
         self.over = self.rival = False
         self.rewound = False
 

@@ -84,6 +84,7 @@ class World:
     helper: tuple[Future[None], Callable[[], None]] | None = None
     living: frozenset[str] = frozenset()
     member: FakeConsumer | None = None  # the one that has joined
+    away: set[Partition] = field(default_factory=set)  # assigned to other members
 
     def start(self) -> tuple[list[Partition], dict[Partition, Committed]]:
         """What the start policy does at the group's first start: every partition has an offset from then on."""
@@ -330,6 +331,7 @@ class FakeConsumer(FakeReader):
         self._listener = listener
         self._world.member = self
         self._world.generation += 1
+        self._world.away = set()  # this is the group's only member then, whatever the last one had given up
         self._world.events = [("assigned", list(PARTITIONS))]
 
     def raise_event(self) -> None:
@@ -494,7 +496,6 @@ class SessionMachine(RuleBasedStateMachine):
         self.over = True
         self.rewound = False  # since something was fetched
         self.rival = False
-        self.away: set[Partition] = set()  # assigned to other members
 
     def teardown(self) -> None:
         try:
@@ -548,7 +549,6 @@ class SessionMachine(RuleBasedStateMachine):
         self.session = PipelinedSession(SETTINGS, app="app", inputs=["in"], outputs=["out"])
         self.world.next_offsets_meet = self.world.next_commit_meets = ""
         self.session.open()
-        self.away = set()
         self.over = self.rival = False
         self.rewound = False
 
@@ -635,7 +635,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule()
     def assign_callback_fails(self) -> None:
-        if self._is_quiet() and self.away and not self.world.next_question_fails:
+        if self._is_quiet() and self.world.away and not self.world.next_question_fails:
             self.partitions_come_back(1)
             self.world.next_question_fails = True
 
@@ -686,18 +686,18 @@ class SessionMachine(RuleBasedStateMachine):
             going = [p for p in partitions if p in self.member.owned]
             if going:
                 self.world.events.append(("revoked", going))
-                self.away |= set(going)
+                self.world.away |= set(going)
 
     @precondition(lambda self: not self.over)
     @rule(count=st.integers(0, 3))
     def partitions_come_back(self, count: int) -> None:
         """After others have worked on them."""
-        if self._is_quiet() and self.away:
+        if self._is_quiet() and self.world.away:
             self.world.generation += 1
-            for partition in self.away:
+            for partition in self.world.away:
                 self.world.others_process(partition, count)
-            self.world.events.append(("assigned", sorted(self.away)))
-            self.away = set()
+            self.world.events.append(("assigned", sorted(self.world.away)))
+            self.world.away = set()
 
     @precondition(lambda self: not self.over)
     @rule()
@@ -710,7 +710,7 @@ class SessionMachine(RuleBasedStateMachine):
             going = sorted(self.member.owned)
             self.world.generation += 1
             self.world.events.append(("lost", going))
-            self.away |= set(going)
+            self.world.away |= set(going)
             for partition in going[:2]:
                 self.world.others_process(partition, 2)
 
@@ -725,7 +725,6 @@ class SessionMachine(RuleBasedStateMachine):
             self.world.now_s += 700  # the last fence is long ago
             self.world.generation += 1
             self.member.break_by_fence()
-            self.away = set()
 
     @precondition(lambda self: not self.over)
     @rule(count=st.integers(1, 9))
@@ -734,7 +733,6 @@ class SessionMachine(RuleBasedStateMachine):
         if self._is_quiet():
             self.world.now_s += 700  # the last fence is long ago
             self.member.fenced_in_consume = True
-            self.away = set()
             self._try(lambda: self._fetch(count))
 
     @precondition(lambda self: not self.over)

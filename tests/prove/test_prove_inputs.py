@@ -147,5 +147,7 @@ def _prove(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def _groups(bootstrap: str) -> set[str]:
-    found = AdminClient({"bootstrap.servers": bootstrap}).list_consumer_groups(request_timeout=30).result()
+    # Held until its answer is there: a client that is destroyed meanwhile may leave the future open for ever.
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    found = client.list_consumer_groups(request_timeout=30).result(60)
     return {one.group_id for one in found.valid}
