@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
+from bench import pauses
 from bench.broker import broker
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, Contender
 from bench.generator import Generator
 from bench.goals import at_most, ratios
 from bench.process import running
-from bench.results import Row, say, show, write
+from bench.results import Row, say, show, spread, write
 from bench.topics import PARTITIONS, create_topic, delete_topic
 
 WARM_UP = CONTENDERS["b"]
 WARM_UP_SECONDS = 4.0  # of every run: the contender starts; not counted
 DRAIN_SECONDS = 10.0
 REFERENCE = "b"
+LEAST = "c"  # without transactions
 DEFAULT_MS = 100
 CPU_AIM = 1.2  # of what the raw loop uses, with transactions of that length …
 P99_AIM = 0.6  # … and of its delay, with shorter ones
@@ -34,6 +38,8 @@ class Outcome:
     """One contender in one round; delays in milliseconds.
 
     Attributes:
+        apart_p99_ms: of the records in whose time the broker stood still at no moment; None if that is not known.
+        broker_pauses: how often it stood still while the records came that count; None if that is not known.
         cpu_share: how much of a processor was used while the records came that count; a start is not in it.
         slow_ms: of the slowest hundredth of the records, on average: until they were produced to the output …
         slow_after_ms: … and from then on until they were seen.
@@ -55,6 +61,8 @@ class Outcome:
     cpu_seconds: float
     cpu_share: float
     peak_rss: int
+    apart_p99_ms: float | None = None
+    broker_pauses: int | None = None
 
 
 def run(
@@ -69,10 +77,19 @@ def run(
     """Run the benchmark and print its table; True if no record was missing or doubled."""
     contenders = [CONTENDERS[name] for name in names]
     outcomes: list[Outcome] = []
-    with broker(bootstrap) as servers:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        broker(bootstrap, pauses_log := Path(directory) / "pauses.log") as servers,
+    ):
         say("warming up")  # a cold broker's commits take hundreds of milliseconds; not counted
         _measure(
-            WARM_UP, 0, bootstrap=servers, rate=rate, seconds=WARM_UP_SECONDS, transaction_ms=transaction_ms
+            WARM_UP,
+            0,
+            bootstrap=servers,
+            rate=rate,
+            seconds=WARM_UP_SECONDS,
+            transaction_ms=transaction_ms,
+            pauses_log=pauses_log,
         )
         for number in range(1, rounds + 1):
             shift = (number - 1) % len(contenders)
@@ -84,6 +101,7 @@ def run(
                     rate=rate,
                     seconds=seconds,
                     transaction_ms=transaction_ms,
+                    pauses_log=pauses_log,
                 )
                 outcomes.append(outcome)
                 say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcome.p99_ms:.1f} ms")
@@ -102,11 +120,20 @@ def _goals_met(outcomes: Sequence[Outcome], transaction_ms: int) -> bool:
         return at_most(
             CPU_AIM, f"eos % of a core / {REFERENCE}", ratios(outcomes, "eos", REFERENCE, "cpu_share")
         )
+    if least := ratios(outcomes, LEAST, REFERENCE, "p99_ms"):
+        say(f"        {LEAST} p99 / {REFERENCE}: {spread(least)}, were a transaction to cost nothing")
     return at_most(P99_AIM, f"eos p99 / {REFERENCE}", ratios(outcomes, "eos", REFERENCE, "p99_ms"))
 
 
 def _measure(
-    contender: Contender, number: int, *, bootstrap: str, rate: int, seconds: float, transaction_ms: int
+    contender: Contender,
+    number: int,
+    *,
+    bootstrap: str,
+    rate: int,
+    seconds: float,
+    transaction_ms: int,
+    pauses_log: Path,
 ) -> Outcome:
     name = f"bench-{contender.name}-{number}-{time.time_ns()}"
     source, target = f"{name}-input", f"{name}-output"
@@ -137,6 +164,8 @@ def _measure(
     percentiles = statistics.quantiles([delay.seen_ms for delay in counted], n=100)
     slowest = counted[-max(1, len(counted) // 100) :]
     slow_ms = statistics.fmean(delay.produced_ms for delay in slowest)
+    stood_still = pauses.read(pauses_log) if pauses_log.exists() else None
+    counted_from_ms = began_ms + WARM_UP_SECONDS * 1000
     commit_seconds, commit_p99 = report.commit_seconds, report.commit_p99_seconds
     return Outcome(
         contender=contender.name,
@@ -153,9 +182,20 @@ def _measure(
         commit_ms=None if commit_seconds is None else commit_seconds / max(report.commits, 1) * 1000,
         commit_p99_ms=None if commit_p99 is None else commit_p99 * 1000,
         cpu_seconds=process.cpu_seconds - report.startup_cpu_seconds,
-        cpu_share=process.cpu_share(began_ms + WARM_UP_SECONDS * 1000, ended_ms),
+        cpu_share=process.cpu_share(counted_from_ms, ended_ms),
         peak_rss=max(report.peak_rss_bytes, *(sample.rss_bytes for sample in process.samples)),
+        apart_p99_ms=None if stood_still is None else _p99_apart(counted, stood_still),
+        broker_pauses=None
+        if stood_still is None
+        else len(pauses.within(stood_still, counted_from_ms, ended_ms)),
     )
+
+
+def _p99_apart(counted: Sequence[_Delay], stood_still: list[pauses.Pause]) -> float:
+    apart = [
+        d.seen_ms for d in counted if not pauses.met(d.stamped_ms, d.stamped_ms + d.seen_ms, stood_still)
+    ]
+    return statistics.quantiles(apart, n=100)[98]
 
 
 class _Delay(NamedTuple):
@@ -163,6 +203,7 @@ class _Delay(NamedTuple):
 
     seen_ms: float
     produced_ms: float
+    stamped_ms: float  # since the epoch
 
 
 def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, _Delay], int]:
@@ -192,7 +233,8 @@ def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, _
         number = int.from_bytes(message.key() or b"")
         doubled += number in delays
         stamped_ms = stamped / 1e6
-        delays[number] = _Delay(now / 1e6 - stamped_ms, message.timestamp()[1] - epoch_ms - stamped_ms)
+        produced_ms = message.timestamp()[1] - epoch_ms - stamped_ms
+        delays[number] = _Delay(now / 1e6 - stamped_ms, produced_ms, epoch_ms + stamped_ms)
     consumer.close()
     return delays, doubled
 
@@ -208,6 +250,10 @@ def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
         ("then", [outcome.slow_after_ms for outcome in own]),
     ):
         row[title] = f"{min(figures):.1f} {statistics.median(figures):.1f} {max(figures):.1f}"
+    apart = [outcome.apart_p99_ms for outcome in own if outcome.apart_p99_ms is not None]
+    row["p99 ms without the broker's pauses"] = f"{statistics.median(apart):.1f}" if apart else "-"
+    found = [outcome.broker_pauses for outcome in own if outcome.broker_pauses is not None]
+    row["pauses"] = f"{statistics.median(found):.0f}" if found else "-"
     commit_ms = [outcome.commit_ms for outcome in own if outcome.commit_ms is not None]
     row["commits"] = f"{statistics.median(outcome.commits for outcome in own):.0f}"
     row["ms/commit"] = f"{statistics.median(commit_ms):.1f}" if commit_ms else "-"

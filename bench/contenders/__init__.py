@@ -44,6 +44,8 @@ CONTENDERS: Mapping[str, Contender] = {
         Contender("b-record", "raw_record", "b, through a function of one record: what that costs by itself"),
         Contender("c", "raw_plain", "b without transactions (at least once at best)"),
         Contender("d", "raw_json", "b with orjson.loads and orjson.dumps per record"),
+        Contender("d-batch", "raw_json_batch", "b-batch with the JSON of d"),
+        Contender("d-record", "raw_json_record", "b-record with the JSON of d"),
         Contender(
             "eos",
             "eos_batch",
@@ -68,5 +70,5 @@ CONTENDERS: Mapping[str, Contender] = {
     )
 }
 
-REFERENCES = ("a", "b", "b-batch", "b-record", "c", "d")
+REFERENCES = ("a", "b", "b-batch", "b-record", "c", "d", "d-batch", "d-record")
 """The contenders that the others are compared with."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from bench import copying, peering
+from bench import copying, pauses, peering
 from bench.__main__ import main
 from bench.check import Output
 from bench.contenders import CONTENDERS, Contender
@@ -201,3 +201,24 @@ class TestWords:
         with pytest.raises(SystemExit):
             main(words)
         assert "nobody: known are" in capsys.readouterr().err
+
+
+def test_what_met_a_pause_of_the_broker_is_known_by_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "pauses.log"
+    log.write_text(
+        "[2026-11-25T02:14:37.000+0000] Using G1\n"
+        "[2026-11-25T02:14:38.040+0000] GC(3028) Pause Young (Normal) (G1 Evacuation Pause) 388M->111M(481M) 20.000ms\n"
+        "[2026-11-25T02:14:39.000+0000] GC(3029) Concurrent Mark Cycle 55.120ms\n"
+        "[2026-11-25T02:14:40.500+0000] GC(3030) Pause Remark 111M->111M(481M) 4.500ms\n"
+    )
+    first, second = found = pauses.read(log)
+    assert first.ended_ms - first.began_ms == 20
+    assert second.began_ms - first.ended_ms == 2_455.5
+    began = first.began_ms
+    assert pauses.met(began - 10, began, found)
+    assert pauses.met(began + 5, began + 6, found)
+    assert pauses.met(second.ended_ms, second.ended_ms + 1, found)
+    assert not pauses.met(began - 10, began - 1, found)
+    assert not pauses.met(first.ended_ms + 1, second.began_ms - 1, found)
+    assert not pauses.met(second.ended_ms + 1, second.ended_ms + 2, found)
+    assert pauses.within(found, began, second.began_ms - 1) == [first]
