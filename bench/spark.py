@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.broker import broker
 from bench.check import Output, committed_records, read_loaded, read_output
@@ -24,10 +25,13 @@ from eos import Settings
 from eos.local.connector import provide_connector
 from eos.local.java import find_java
 from eos.spark.batch import ExactlyOnceBatch
+from eos.spark.endmarks import END
+from eos.spark.output import OutputColumns
 from eos.spark.planning import plan_input
 from eos.spark.session import build_session
 from eos.spark.source import read_input
 from eos.spark.stream import exactly_once_sink
+from eos.spark.stream_rows import sharded
 
 CORES = 2
 REFERENCE = "sink"
@@ -65,6 +69,15 @@ class Work:
         }
         return self.spark.readStream.format("kafka").options(**options).load()
 
+    def shuffled(self, batch: DataFrame) -> DataFrame:
+        """A stream's batch as exactly_once_sink shuffles it, with all the columns that it adds."""
+        return sharded(batch, OutputColumns.of(batch, [self.target]), self.settings.spark.sink_shards)
+
+    def sink(self) -> dict[str, str]:
+        """The options of Spark's own sink."""
+        servers = self.settings.kafka.bootstrap_servers or ""
+        return {"kafka.bootstrap.servers": servers, "topic": self.target}
+
 
 def transform(records: DataFrame) -> DataFrame:
     """A column transform: what is measured is the way, not the work."""
@@ -77,16 +90,19 @@ def _read(work: Work) -> None:
 
 
 def _to_python(work: Work) -> None:
+    _hand_over(transform(work.planned()))
+
+
+def _hand_over(frame: DataFrame) -> None:
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = sum(len(batch.column("value").to_pylist()) for batch in batches)
         yield pa.RecordBatch.from_pydict({"rows": [rows]})
 
-    transform(work.planned()).mapInArrow(count, "rows BIGINT").collect()
+    frame.mapInArrow(count, "rows BIGINT").collect()
 
 
 def _sink(work: Work) -> None:
-    options = {"kafka.bootstrap.servers": work.settings.kafka.bootstrap_servers or "", "topic": work.target}
-    transform(work.planned()).write.format("kafka").options(**options).save()
+    transform(work.planned()).write.format("kafka").options(**work.sink()).save()
 
 
 def _partition(work: Work) -> None:
@@ -104,25 +120,38 @@ def _batch(work: Work) -> None:
 
 
 def _stream_sink(work: Work) -> None:
-    options = {
-        "kafka.bootstrap.servers": work.settings.kafka.bootstrap_servers or "",
-        "topic": work.target,
-        "checkpointLocation": str(work.scratch / work.name),
-    }
-    query = transform(work.stream()).writeStream.format("kafka").options(**options)
-    _finish(query.trigger(availableNow=True).start())
+    _finish(work, transform(work.stream()).writeStream.format("kafka").options(**work.sink()))
+
+
+def _stream_shuffled(work: Work) -> None:
+    def write(batch: DataFrame, _: int) -> None:
+        unmarked(work.shuffled(batch)).write.format("kafka").options(**work.sink()).save()
+
+    _finish(work, transform(work.stream()).writeStream.foreachBatch(write))
+
+
+def unmarked(rows: DataFrame) -> DataFrame:
+    """Shuffled rows without their end marks, and no column less: what nobody asks for Spark would not shuffle."""
+    return rows.where(~F.col(END))
+
+
+def _stream_to_python(work: Work) -> None:
+    def hand_over(batch: DataFrame, _: int) -> None:
+        _hand_over(work.shuffled(batch))
+
+    _finish(work, transform(work.stream()).writeStream.foreachBatch(hand_over))
 
 
 def _stream(work: Work) -> None:
     sink = exactly_once_sink(work.settings, name=work.name, outputs=[work.target])
-    query = transform(work.stream()).writeStream.foreachBatch(sink)
-    query = query.option("checkpointLocation", str(work.scratch / work.name))
-    _finish(query.trigger(availableNow=True).start())
+    _finish(work, transform(work.stream()).writeStream.foreachBatch(sink))
 
 
-def _finish(query: object) -> None:
-    if not query.awaitTermination(_STREAM_SECONDS):  # type: ignore[attr-defined]  # StreamingQuery
-        query.stop()  # type: ignore[attr-defined]
+def _finish(work: Work, writer: DataStreamWriter) -> None:
+    writer = writer.option("checkpointLocation", str(work.scratch / work.name))
+    query = writer.trigger(availableNow=True).start()
+    if not query.awaitTermination(_STREAM_SECONDS):
+        query.stop()
         msg = f"the query did not end within {_STREAM_SECONDS} s"
         raise TimeoutError(msg)
 
@@ -154,6 +183,21 @@ CONTENDERS = {
         ),
         SparkContender(
             "stream-sink", "Structured Streaming, Spark's own Kafka sink: at least once", _stream_sink
+        ),
+        # Of what the stream lacks against Spark's sink, the part that is the shuffle's.
+        SparkContender(
+            "stream-shuffled",
+            "Spark's own Kafka sink for each batch, behind the shuffle of exactly_once_sink",
+            _stream_shuffled,
+            STREAM_REFERENCE,
+        ),
+        # Behind that shuffle, no writer in Python can be faster.
+        SparkContender(
+            "stream-to-python",
+            "each batch, shuffled likewise, handed to Python as Arrow batches",
+            _stream_to_python,
+            STREAM_REFERENCE,
+            writes=False,
         ),
         SparkContender("stream", "Structured Streaming through exactly_once_sink", _stream, STREAM_REFERENCE),
     )
@@ -201,7 +245,7 @@ def run(names: Sequence[str], *, records: int, rounds: int, bootstrap: str | Non
                     if number:  # the first round warms up compilers and caches
                         outcomes.append(outcome)
                     say(
-                        f"round {number or 'warm-up'}/{rounds} {contender.name:>12}: {outcome.rate / 1000:7.0f} k/s"
+                        f"round {number or 'warm-up'}/{rounds} {contender.name:>16}: {outcome.rate / 1000:7.0f} k/s"
                         f"{'' if outcome.exact else '  NOT EXACT'}"
                     )
         finally:

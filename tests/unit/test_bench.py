@@ -71,6 +71,26 @@ class TestGoals:
     def test_a_goal_that_was_not_measured_is_not_missed(self) -> None:
         assert at_most(0.1, "nothing", [])
 
+    def test_on_spark_goals_and_limits_are_held_against_a_contender_that_writes(self) -> None:
+        spark = pytest.importorskip("bench.spark", exc_type=ImportError)
+        against = {one.reference for one in spark.CONTENDERS.values() if one.reference}
+        assert against == {reference for _, reference, _ in spark.AIMS}
+        assert all(spark.CONTENDERS[reference].writes for reference in against)
+        assert all(spark.CONTENDERS[name].reference == reference for name, reference, _ in spark.AIMS)
+
+    def test_on_spark_a_limit_stands_in_the_table_with_its_ratio(self) -> None:
+        spark = pytest.importorskip("bench.spark", exc_type=ImportError)
+        outcomes = [
+            spark.SparkOutcome(name, 1, 1_000, seconds, exact=True)
+            for name, seconds in (("stream-sink", 1.0), ("stream-shuffled", 1.25), ("stream-to-python", 0.8))
+        ]
+        rows = [spark._row(spark.CONTENDERS[one.contender], outcomes) for one in outcomes]
+        assert [(row["against"], row["exact"]) for row in rows] == [
+            ("-", "yes"),
+            ("stream-sink 0.80 (0.80..0.80)", "yes"),
+            ("stream-sink 1.25 (1.25..1.25)", "-"),
+        ]
+
     def test_the_share_of_a_processor_leaves_the_start_out(self) -> None:
         run = Running(process=cast("Any", None), started_ms=0)
         run.samples = [Sample(0, 1, 0.0), Sample(1_000, 1, 0.9), Sample(11_000, 1, 1.9)]
