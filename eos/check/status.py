@@ -14,7 +14,7 @@ from eos.group.committed import committed_offsets, fresh_reader, offsets_at, par
 from eos.group.metadata import OffsetMetadata
 from eos.job import Declaration
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.kafka.groups import Member
 from eos.offsets import Partition
 from eos.retry import ask

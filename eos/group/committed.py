@@ -11,7 +11,8 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import RetriableError, UnavailableError
 from eos.kafka.admin import Admin, Mark, shared_admin
-from eos.kafka.consumer import Committed, ConsumerClient, Fetched, lone_reader
+from eos.kafka.consumer import ConsumerClient, Fetched, lone_reader
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 

@@ -16,7 +16,8 @@ from eos.errors import AbortableError, ConfigError, UnavailableError
 from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.consumer import ConsumerClient
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
 

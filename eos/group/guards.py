@@ -12,7 +12,7 @@ from eos import retry
 from eos.errors import ConfigError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
 

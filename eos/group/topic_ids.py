@@ -17,7 +17,7 @@ from eos.deadline import Deadline
 from eos.errors import ConfigError, OffsetGapError, RetriableError
 from eos.group.metadata import OffsetMetadata
 from eos.kafka.admin import Admin, shared_admin
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-import struct
 import threading
 import time
 from collections import deque
@@ -23,7 +21,6 @@ from confluent_kafka import (
     KafkaException,
     Message,
     TopicPartition,
-    libversion,
 )
 
 from eos.calls import Call
@@ -31,6 +28,7 @@ from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import as_partitions, bare, epoch_of, metadata_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
@@ -55,57 +53,7 @@ _CLOSE_S = 15.0
 # rebalance close() never returned.
 _CLOSING_CALLBACK_S = 0.1
 
-# rd_kafka_consumer_group_metadata_write: the generation as this machine writes an int, the group, the member, its instance.
-_MEMBER = re.compile(rb"CGMDv2:(?P<generation>.{4})[^\0]*\0(?P<member>[^\0]*)\0", re.DOTALL)
-
 log = logging.getLogger(__name__)
-
-
-class GroupMetadata(NamedTuple):
-    """What a transaction's offsets are checked against: the group and, inside ``opaque``, the member's generation.
-
-    Read it right before each commit, in the thread that polls the consumer: an old one is refused (KIP-447).
-    """
-
-    group_id: str
-    opaque: object
-
-    @property
-    def names_a_member(self) -> bool:
-        """Whether it names a generation and a member: else the coordinator accepts it from any client.
-
-        librdkafka sets the generation to -1 when it hears that it is an old one, and the member to "" when the member has not
-        polled in time, and says so in the next poll only. A classic group does not check offsets that name neither, nor, as
-        long as it is empty, those of generation -1 (tests/faults/test_offsets_of_no_member.py).
-
-        Raises:
-            ConfigError: librdkafka has written it in a form that is unknown here.
-        """
-        match = _MEMBER.match(self.opaque) if isinstance(self.opaque, bytes) else None
-        if match is None:
-            raise ConfigError(
-                f"librdkafka {libversion()[0]} writes a member of a group in an unknown form, so whether a commit is that of "
-                f"a member cannot be seen. Fix: a version of confluent-kafka that eos was tested with"
-            )
-        (generation,) = struct.unpack("=i", match["generation"])
-        return generation >= 0 and match["member"] != b""
-
-
-class Committed(NamedTuple):
-    """What the group has stored for a partition: the next offset to read, and what was written with it.
-
-    ``leader_epoch`` is that of the record before the offset; None if it was committed without.
-    """
-
-    offset: int
-    metadata: str
-    leader_epoch: int | None = None
-
-
-def stored_positions(stored: Mapping[Partition, Committed]) -> OffsetVector:
-    """What a group has stored as positions, with their leader epochs: to read on from, or to commit again."""
-    epochs = {p: one.leader_epoch for p, one in stored.items() if one.leader_epoch is not None}
-    return OffsetVector({p: one.offset for p, one in stored.items()}, epochs)
 
 
 class Fetched(NamedTuple):

@@ -25,7 +25,7 @@ from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
 from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import epoch_or_none

@@ -15,7 +15,7 @@ from eos.group.committed import (
 )
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed, stored_positions
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.operate.places import Place, narrowed, offsets_of
 from eos.operate.target import Target

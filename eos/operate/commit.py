@@ -17,7 +17,7 @@ from eos.errors import (
 )
 from eos.group.committed import fresh_reader
 from eos.group.guards import refuse_foreign
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.operate.choosing import stored_of
 from eos.operate.owners import Owners

@@ -12,7 +12,7 @@ from eos.group.committed import offsets_at
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topic_ids import TopicIds, stored_topic_ids
 from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.operate.choosing import all_partitions, stored_of
 from eos.operate.commit import Change, commit_in_place, stored_offsets, why_refused

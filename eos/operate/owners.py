@@ -19,7 +19,7 @@ from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.guards import refuse_members
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.producer.fence import fence
 from eos.settings import Settings

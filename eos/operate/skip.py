@@ -14,7 +14,8 @@ from eos.group.committed import epochs_before, offsets_at, refuse_truncated
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
 from eos.job import Declaration, Job
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed, lone_reader, stored_positions
+from eos.kafka.consumer import lone_reader
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition, next_offset
 from eos.operate.choosing import refuse_unknown
 from eos.operate.commit import Change, commit_in_place, stored_offsets, why_refused

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from eos.errors import ONE_OWNER, FencedError, RebalancedError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 
 _SET_FROM_OUTSIDE = (

@@ -42,7 +42,7 @@ from eos.group.expiry import StartedPartitions
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
 from eos.kafka.config import producer_config
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity, TransactionalClient
 from eos.listing import listed

@@ -20,7 +20,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.headers import Header
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.producer import TransactionalClient
 from eos.offsets import OffsetVector, Partition
 from eos.producer.uninterrupted import uninterrupted

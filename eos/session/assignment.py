@@ -19,7 +19,8 @@ from eos.group.guards import refuse_foreign
 from eos.group.metadata import OwnershipMode
 from eos.group.topic_ids import refuse_recreated, stored_topic_ids
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
+from eos.kafka.consumer import ConsumerClient
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.session.deleted_input import naming_what_is_gone
 from eos.session.handed_out import HandedOut

@@ -23,7 +23,8 @@ from eos.group.metadata import OwnershipMode
 from eos.job import checked_topics
 from eos.kafka.admin import Admin
 from eos.kafka.config import QUICKLY, consumer_config
-from eos.kafka.consumer import ConsumerClient, Fetched, GroupMetadata
+from eos.kafka.consumer import ConsumerClient, Fetched
+from eos.kafka.group_offsets import GroupMetadata
 from eos.listing import listed
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from eos.errors import AbortableError, Action, EosError, RebalancedError, ReopenError, UsageError
 from eos.events import InputTaken
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
 from eos.producer.transaction import Transaction

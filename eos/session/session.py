@@ -33,7 +33,7 @@ from eos.group.fenced_member import FENCED_MEMBER, FencedMember
 from eos.group.metadata import OwnershipMode
 from eos.group.rivals import named_rivals
 from eos.job import check_topics
-from eos.kafka.consumer import Committed, stored_positions
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.kafka.librdkafka import end_if_forked
 from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome

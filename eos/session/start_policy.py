@@ -24,7 +24,8 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
 from eos.kafka.admin import Mark
 from eos.kafka.config import consumer_config
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.consumer import ConsumerClient
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ShardProducer
 from eos.settings import Settings

@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 
 # A process that dies in the second attempt dies with one of so many records, so the next ones take so many one by one.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eos.errors import EosError, FencedError
 from eos.group.metadata import OffsetMetadata
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.shards import Shard
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from eos.errors import TransactionExpiredError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard

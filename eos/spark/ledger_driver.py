@@ -8,7 +8,7 @@ from dataclasses import replace
 from eos.errors import AbortableError, EosError, FencedError, ReopenError
 from eos.events import BatchResumed, LedgerRefreshed, LedgerSharded, Listener
 from eos.group.topic_ids import stored_topic_ids
-from eos.kafka.consumer import Committed, stored_positions
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector
 from eos.spark.ledger import BatchPlan, LedgerChangedError, decide, reach
 from eos.spark.ledger_entry import LedgerEntry

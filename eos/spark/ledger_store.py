@@ -14,7 +14,8 @@ from typing import TypeVar, cast
 
 from eos.errors import ConfigError
 from eos.group.committed import committed_offsets, fresh_reader, partitions_of
-from eos.kafka.consumer import Committed, ConsumerClient
+from eos.kafka.consumer import ConsumerClient
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import SinkShard, ledger_group, shard_prefix

@@ -11,7 +11,8 @@ from eos.group.expiry import count_started, due_for_renewal
 from eos.group.guards import refuse_foreign, refuse_members
 from eos.group.metadata import OwnershipMode
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
+from eos.kafka.consumer import ConsumerClient
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.session.start_policy import apply_start_policy, preview_start_policy
 from eos.settings import Settings

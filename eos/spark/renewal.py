@@ -10,7 +10,8 @@ from eos.group.committed import offsets_at
 from eos.group.expiry import due_for_renewal
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed, ConsumerClient, stored_positions
+from eos.kafka.consumer import ConsumerClient
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from eos.events import Listener, ignore_event
 from eos.group.committed import fresh_reader
 from eos.group.metadata import OffsetMetadata
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ShardProducer
 from eos.settings import Settings

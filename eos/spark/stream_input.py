@@ -16,7 +16,7 @@ from eos.errors import OffsetGapError, UsageError
 from eos.group.committed import refuse_truncated
 from eos.group.topic_ids import refuse_recreated, stored_topic_ids
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed, stored_positions
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.spark.checkpoint import Checkpoint

@@ -11,7 +11,8 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.admin import Admin, Mark, TopicShape
-from eos.kafka.consumer import Committed, lone_reader
+from eos.kafka.consumer import lone_reader
+from eos.kafka.group_offsets import Committed
 from eos.listing import listed
 from eos.offsets import OffsetVector, Partition, next_offset
 from eos.records import InputBatch, InputRecord

@@ -10,7 +10,7 @@ from eos.deadline import Deadline
 from eos.errors import OffsetGapError, UnavailableError, UsageError
 from eos.group.metadata import OffsetMetadata
 from eos.kafka.admin import Mark
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.verifier.logs import LogReader, Range
 

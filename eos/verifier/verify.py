@@ -12,7 +12,7 @@ from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.records import InputRecord, OutputRecord, OutputRefusedError
 from eos.settings import Settings

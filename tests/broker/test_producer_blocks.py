@@ -16,7 +16,7 @@ from confluent_kafka import Consumer
 
 from eos import AbortableError, AbortTransaction, OffsetVector, Partition, Settings, UsageError
 from eos.events import Event, TransactionAborted, TransactionCommitted
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.group_offsets import GroupMetadata
 from eos.producer.producer import ProducerState, ShardProducer
 from eos.producer.transaction import TransactionState
 from eos.shards import OrdinalShard

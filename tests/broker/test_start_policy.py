@@ -15,7 +15,7 @@ from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
 from eos.group.committed import fresh_reader
 from eos.group.metadata import OwnershipMode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.session import start_policy
 from eos.session.start_policy import apply_start_policy

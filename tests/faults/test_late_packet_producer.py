@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 
 from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Transaction
 from eos.events import Event, ProducerOpened, ProducerSuspect
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.group_offsets import GroupMetadata
 from eos.kafka.late_copies import ResendWatch
 from eos.producer.last_commit import Outcome
 from eos.producer.producer import ShardProducer

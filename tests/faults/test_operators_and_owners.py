@@ -13,7 +13,7 @@ import pytest
 from eos.check.transactions import TransactionsView
 from eos.errors import FencedError
 from eos.exits import ExitCode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.operate import commit as operate_commit
 from eos.operate.commit import Change, commit_in_place

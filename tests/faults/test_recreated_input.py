@@ -179,7 +179,7 @@ def test_offsets_made_by_hand_for_the_former_topic_are_refused_after_the_first_c
     create_topics(bootstrap, {source: 1, out: 1})
     settings = settings_for(bootstrap)
     member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    from eos.kafka.consumer import GroupMetadata
+    from eos.kafka.group_offsets import GroupMetadata
 
     metadata = GroupMetadata(group, member.consumer_group_metadata())
     with ShardProducer(settings, OrdinalShard("own", group, 0)) as producer:

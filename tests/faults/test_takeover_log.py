@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eos import OutputBatch, Partition
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.producer.producer import ShardProducer
 from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard

@@ -32,7 +32,8 @@ from eos.errors import (
 from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Mark, TopicShape
-from eos.kafka.consumer import Committed, Fetched, GroupMetadata, RebalanceListener
+from eos.kafka.consumer import Fetched, RebalanceListener
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.groups import GroupShape, Member
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity

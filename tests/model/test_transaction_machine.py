@@ -31,7 +31,7 @@ from eos.errors import (
 )
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import TopicShape
-from eos.kafka.consumer import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome

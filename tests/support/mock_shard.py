@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, TopicPartition
 
 from eos.events import Event
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.group_offsets import GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.producer.producer import ShardProducer
 from eos.producer.transaction import Transaction

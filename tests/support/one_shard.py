@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 
 from eos import OffsetVector, Partition
 from eos.events import Event
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.group_offsets import GroupMetadata
 from eos.producer.producer import ShardProducer
 from eos.shards import Shard
 from tests.support.observer import committed_offsets, read_committed, unique

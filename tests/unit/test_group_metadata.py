@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from eos.errors import ConfigError
-from eos.kafka.consumer import GroupMetadata
+from eos.kafka.group_offsets import GroupMetadata
 
 
 def written(generation: int, member: bytes) -> GroupMetadata:

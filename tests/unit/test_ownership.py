@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eos.errors import EosError, FencedError, RebalancedError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome, OwnedOffsets
 from eos.spark.ledger_entry import EntryMetadata, LedgerEntry

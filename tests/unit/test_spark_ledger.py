@@ -10,7 +10,7 @@ import pytest
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topic_ids import stored_topic_ids
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.shards import ledger_group
 from eos.spark.ledger import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.producer.last_commit import Outcome, OwnedOffsets
 from eos.session.alone import Alone

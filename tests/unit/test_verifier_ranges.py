@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import UsageError
-from eos.kafka.consumer import Committed
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.verifier.logs import Range
 from eos.verifier.state import TopicsState, input_ranges, output_ranges
