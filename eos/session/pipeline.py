@@ -348,7 +348,6 @@ class PipelinedSession(Session):
         Kafka accepts offsets of a partition that another live member owns, so no fence would prevent it.
         """
         self._drop()
-        self._late_group = None
         try:
             self.join()
             self._to_renew |= (withdrawn := self._suspects.withdraw(partitions))
@@ -369,7 +368,6 @@ class PipelinedSession(Session):
     def on_lost(self, partitions: Sequence[Partition]) -> None:
         """Another member may own them already: abort only."""
         self._drop()
-        self._late_group = None
         self._join_quietly()
         self._abort(RebalancedError("partitions were lost"))
         self._suspects.forget(partitions)
