@@ -9,14 +9,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import tenacity
 
 from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import Action, EosError, RetriableError, UnavailableError
-
-if TYPE_CHECKING:
-    import tenacity
 
 _FIRST_NOTICE_S, _NEXT_NOTICE_S = 10.0, 30.0
 _ASK_S = 5.0  # a longer wait for one answer is of no use: the broker that was asked may be gone
@@ -129,8 +128,7 @@ def resume(
         EosError: an error that the table does not resume.
     """
     began = time.monotonic()
-    # Tenacity comes in with the first failure: where there is none, it would take 70 microseconds, twice in each transaction, and
-    # to import it 8 ms of each start.
+    # Tenacity comes in with the first failure: where there is none, it would take 70 microseconds, twice in each transaction.
     try:
         return function(_slice_of(deadline, slice_s))
     except EosError as error:
@@ -152,8 +150,6 @@ def resume(
             on_retry(call, state.attempt_number, error)
         else:
             notice.failed(error)
-
-    import tenacity
 
     rule = rule_for(call, RetriableError(""))
     retrying = tenacity.Retrying(
@@ -246,8 +242,6 @@ class Attempts:
         if rule.action is Action.STOP or rule.attempts is None or self._failed >= rule.attempts:
             raise error
         self._on_retry(Call.BEGIN, self._failed, error)
-        import tenacity
-
         state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
         state.attempt_number = self._failed
         return tenacity.wait_random_exponential(multiplier=rule.first_wait_s, max=rule.max_wait_s)(state)

@@ -10,7 +10,7 @@ from eos.check.transactions import no_answer
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.kafka.admin import Admin
-from eos.kafka.token_options import NO_TOKEN_CODE
+from eos.kafka.token_endpoint import NO_TOKEN_CODE
 from eos.retry import resume
 from eos.settings import Settings
 

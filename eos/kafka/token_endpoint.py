@@ -12,22 +12,53 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 
-from eos.errors import UnavailableError
-from eos.kafka.token_options import ID, METHOD, NO_TOKEN_CODE, OPTION, SECRET, URL, Token, spellings, wrong
+from eos.errors import ConfigError, UnavailableError
+from eos.settings.problems import Problem, config_error
 from eos.settings.secrets import HIDDEN
 
 T = TypeVar("T")
 
+NO_TOKEN_CODE = "_AUTHENTICATION"  # noqa: S105 - librdkafka's own code where it has none
+OPTION = "sasl.oauthbearer."
+METHOD = f"{OPTION}method"
+_ID, _SECRET, _URL = f"{OPTION}client.id", f"{OPTION}client.secret", f"{OPTION}token.endpoint.url"
 _SCOPE, _SUBJECT = f"{OPTION}scope", f"{OPTION}sub.claim.name"
 _CA, _CA_PEM = "https.ca.location", "https.ca.pem"
+_LIFE_USED = 0.8  # of a token, until a new one is asked for; librdkafka's figure
 _MAX_ANSWER_BYTES = 1_000_000
 _MAX_QUOTED_CHARS = 300
 _OK, _REFUSED = range(200, 300), frozenset({400, 401, 403})
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})  # librdkafka's: it tries again
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, and until when it is used."""
+
+    value: str = field(repr=False)
+    until_s: float
+
+    @classmethod
+    def living(cls, value: str, life_s: float) -> Token:
+        """One that is valid for so many seconds from now on."""
+        return cls(value, time.time() + _LIFE_USED * life_s)
+
+
+def wrong(option: str, what: str, fix: str) -> ConfigError:
+    """The error for an option of librdkafka; ``what`` holds no secret."""
+    return config_error([Problem(f"kafka.client.{option}", what, fix)])
+
+
+def spellings(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The secret of a client as it may be quoted by an endpoint that repeats what it was sent."""
+    secret = options.get(_SECRET, "")
+    basic = base64.b64encode(f"{options.get(_ID, '')}:{secret}".encode()).decode()
+    return (basic, quote(secret, safe=""), quote_plus(secret), secret) if secret else ()
 
 
 class Endpoint:
@@ -41,12 +72,12 @@ class Endpoint:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        for name in (URL, ID, SECRET):
+        for name in (_URL, _ID, _SECRET):
             if not options.get(name):
                 raise wrong(name, f"is missing, and {METHOD} = oidc needs it", "give it")
-        parts = urlsplit(options[URL])
+        parts = urlsplit(options[_URL])
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise wrong(URL, "is not the address of a web server", "https://host/path")
+            raise wrong(_URL, "is not the address of a web server", "https://host/path")
         # What stands before the host is no login: librdkafka sends id and secret in the header, and so do we.
         host = parts.netloc.rpartition("@")[2]
         self._url = urlunsplit(parts._replace(netloc=host, fragment=""))
@@ -90,8 +121,8 @@ class Endpoint:
             raise self._away(f"it {said}")
         what = f"the token endpoint {self._shown} {said}"
         if status in _REFUSED:
-            raise wrong(SECRET, what, f"this, or {ID}, or {_SCOPE}")
-        raise wrong(URL, what, "the address of the endpoint itself")
+            raise wrong(_SECRET, what, f"this, or {_ID}, or {_SCOPE}")
+        raise wrong(_URL, what, "the address of the endpoint itself")
 
     def _ask(self, timeout_s: float) -> tuple[int, bytes]:
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
@@ -119,14 +150,14 @@ class Endpoint:
             value, life_s, subject = "", 0.0, ""
         if not (value.isascii() and value.isprintable() and isinstance(subject, str) and subject):
             what = f"{not_as_needed} a JWT as access_token with the claims exp and {self._subject}, as librdkafka needs it"
-            raise wrong(URL, what, f"an endpoint that gives these, or {_SUBJECT}") from None
+            raise wrong(_URL, what, f"an endpoint that gives these, or {_SUBJECT}") from None
         if life_s <= 0:
             what = f"{not_as_needed} a valid token: it has expired {-life_s:.0f} s ago"
-            raise wrong(URL, what, "the clocks of this machine and of the endpoint")
+            raise wrong(_URL, what, "the clocks of this machine and of the endpoint")
         return Token.living(value, life_s)
 
     def _away(self, why: str) -> UnavailableError:
-        text = f"no token from {self._shown}: {why}. Fix: see why, or kafka.client.{URL}"
+        text = f"no token from {self._shown}: {why}. Fix: see why, or kafka.client.{_URL}"
         return UnavailableError(text, code=NO_TOKEN_CODE)
 
     def _said(self, text: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eos.errors import EosError
-from eos.kafka.token_options import METHOD, OPTION, Token, spellings, wrong
+from eos.kafka.token_endpoint import METHOD, OPTION, Endpoint, Token, spellings, wrong
 
 MECHANISM = "OAUTHBEARER"
 _ALIASES = {
@@ -54,10 +54,6 @@ class Tokens:
         options = _options(config)
         self._make: Callable[[float], Token]
         if _is_oidc(options):
-            from eos.kafka.token_endpoint import (
-                Endpoint,
-            )  # HTTP and TLS: 12 ms of each start, and few need them
-
             self._make = Endpoint(options).token
             pairs = [one.partition("=") for one in options.get(_EXTENSIONS, "").split(",") if one.strip()]
             self._extensions = _checked(
