@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -352,3 +353,29 @@ def test_documented_table_is_the_one_that_runs() -> None:
 
 if __name__ == "__main__":
     sys.stdout.write("\n".join([_BEGIN, *policy_table(), _END, ""]))
+
+
+def test_first_failure_imports_nothing() -> None:
+    """An import that a signal handler's exception leaves may be impossible from then on, and every retry with it."""
+    code = """
+import sys
+from eos.calls import Call
+from eos.deadline import Deadline
+from eos.errors import RetriableError
+from eos.retry import resume
+
+failures = [RetriableError("once")]
+
+def commit(timeout_s):
+    if failures:
+        raise failures.pop()
+    return timeout_s
+
+before = set(sys.modules)
+assert resume(Call.COMMIT, commit, deadline=Deadline(10)) > 0
+print(sorted(set(sys.modules) - before))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.stdout == "[]\n", ended.stderr
