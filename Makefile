@@ -38,10 +38,10 @@ prove: $(INSTALLED) ## accidents by the hundred, counted, and docs/PROOF.md of t
 
 bench: $(INSTALLED) ## eos against the raw loops of confluent-kafka and Spark's own sink, interleaved
 	@$(BIN)/python -m bench copy; \
-	$(BIN)/python -m bench latency --transaction-ms 100; \
-	$(BIN)/python -m bench latency --transaction-ms 10; \
+	$(BIN)/python -m bench latency --transaction-ms 100 --contenders b,c,eos,eos-record; \
+	$(BIN)/python -m bench latency --transaction-ms 10 --contenders b,c,eos,eos-record; \
 	$(BIN)/python -m bench copy --partitions 500 --contenders b,eos; \
-	$(BIN)/python -m bench copy --value-bytes 10000 --records 100000 --contenders b,eos,eos-record; \
+	$(BIN)/python -m bench copy --value-bytes 10000 --records 100000 --contenders b,c,b-batch,b-record,eos,eos-record; \
 	$(BIN)/python -m bench start; \
 	$(BIN)/python -m bench takeover; \
 	$(BIN)/python -m bench join; \

