@@ -20,7 +20,7 @@ from bench.contenders import CONTENDERS
 from bench.generator import Generator
 from bench.goals import at_most
 from bench.job_process import JobRun, worker_of
-from bench.process import running
+from bench.process import running, wait
 from bench.results import say, show, write
 from bench.topics import PARTITIONS, create_topic, delete_topic
 from bench.visible import Visible
@@ -92,7 +92,7 @@ def start(servers: str, number: int) -> list[Moment]:
         for what in (START, "eos run, again"):
             began = time.monotonic()
             with job.running("--until-caught-up") as process:
-                code = process.wait(WAIT_SECONDS)
+                code = wait(process, WAIT_SECONDS)
                 seconds = time.monotonic() - began
             moments.append(Moment(what, number, seconds, exact=code == 0))
         for name in ("eos", "b"):
