@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 from bench.contender import Arguments, Report
 from bench.contenders import Contender
 from bench.plot import plot
-from bench.process import running
+from bench.process import running, wait
 from tests.support.bench_outcomes import outcome
 
 ARGUMENTS = Arguments("here:9092", "in", "out", "group", 100, until_caught_up=True)
@@ -37,6 +38,17 @@ def test_a_contender_that_fails_says_its_last_words() -> None:
         running(contender, ARGUMENTS),
     ):
         time.sleep(1)
+
+
+def test_a_process_that_does_not_end_in_time_is_ended_and_one_that_does_gives_its_code() -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], text=True) as slow,
+        pytest.raises(subprocess.TimeoutExpired),
+    ):
+        wait(slow, 0.5)
+    assert slow.returncode == -signal.SIGKILL
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], text=True) as quick:
+        assert wait(quick, 60) == 3
 
 
 def test_the_plot_is_drawn_beside_the_figures(tmp_path: Path) -> None:
