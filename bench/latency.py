@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from bench import pauses
 from bench.broker import broker
 from bench.contender import MEBIBYTE, Arguments
 from bench.contenders import CONTENDERS, Contender
+from bench.copying import interleaved
 from bench.generator import Generator
 from bench.goals import at_most, ratios
 from bench.process import running
@@ -82,29 +84,13 @@ def run(
         broker(bootstrap, pauses_log := Path(directory) / "pauses.log") as servers,
     ):
         say("warming up")  # a cold broker's commits take hundreds of milliseconds; not counted
-        _measure(
-            WARM_UP,
-            0,
-            bootstrap=servers,
-            rate=rate,
-            seconds=WARM_UP_SECONDS,
-            transaction_ms=transaction_ms,
-            pauses_log=pauses_log,
+        measure = partial(
+            _measure, bootstrap=servers, rate=rate, transaction_ms=transaction_ms, pauses_log=pauses_log
         )
-        for number in range(1, rounds + 1):
-            shift = (number - 1) % len(contenders)
-            for contender in contenders[shift:] + contenders[:shift]:
-                outcome = _measure(
-                    contender,
-                    number,
-                    bootstrap=servers,
-                    rate=rate,
-                    seconds=seconds,
-                    transaction_ms=transaction_ms,
-                    pauses_log=pauses_log,
-                )
-                outcomes.append(outcome)
-                say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcome.p99_ms:.1f} ms")
+        measure(WARM_UP, 0, seconds=WARM_UP_SECONDS)
+        for number, contender in interleaved(contenders, rounds):
+            outcomes.append(measure(contender, number, seconds=seconds))
+            say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcomes[-1].p99_ms:.1f} ms")
     title = (
         f"latency: {rate:,} records/s for {seconds:g} s, {rounds} rounds, transactions of {transaction_ms} ms"
     )

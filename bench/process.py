@@ -66,7 +66,7 @@ class Running:
         """Wait until the contender ends by itself.
 
         Raises:
-            subprocess.TimeoutExpired: it did not.
+            subprocess.TimeoutExpired: it did not, and was killed.
         """
         wait(self.process, seconds)
 

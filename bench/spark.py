@@ -6,11 +6,9 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.broker import broker
 from bench.check import Output, committed_records, read_loaded, read_output
+from bench.contenders.raw_batch import produce_columns
 from bench.goals import at_least, ratios
 from bench.results import Row, say, show, spread, write
 from bench.topics import PARTITIONER, PARTITIONS, create_topic, delete_topic, load
@@ -44,7 +43,6 @@ AIMS = (
 )  # of the rates of Spark's own sinks
 _STREAM_SECONDS = 600
 _FLUSH_SECONDS = 60
-_MOST_QUEUED = 80_000  # of the 100,000 that librdkafka's queue takes; Spark hands over 10,000 rows at a time
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,11 @@ class Work:
     target: str
     scratch: Path
 
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers."""
+        return self.settings.kafka.bootstrap_servers or ""
+
     def planned(self) -> DataFrame:
         """The input, with the same explicit ranges for everybody."""
         plan = plan_input(self.settings, [self.source], app=self.name, commit="partition")
@@ -66,7 +69,7 @@ class Work:
     def stream(self) -> DataFrame:
         """The input as a stream, from its beginning to its present end."""
         options = {
-            "kafka.bootstrap.servers": self.settings.kafka.bootstrap_servers or "",
+            "kafka.bootstrap.servers": self.servers,
             "kafka.isolation.level": "read_committed",
             "subscribe": self.source,
             "startingOffsets": "earliest",
@@ -79,8 +82,7 @@ class Work:
 
     def sink(self) -> dict[str, str]:
         """The options of Spark's own sink."""
-        servers = self.settings.kafka.bootstrap_servers or ""
-        return {"kafka.bootstrap.servers": servers, "topic": self.target}
+        return {"kafka.bootstrap.servers": self.servers, "topic": self.target}
 
 
 def transform(records: DataFrame) -> DataFrame:
@@ -111,7 +113,7 @@ def _to_producer(work: Work) -> None:
 
 def _produce(work: Work, frame: DataFrame) -> None:
     """Write by confluent-kafka as fast as it goes, without transactions, and without a look at what became of a record."""
-    options = {"bootstrap.servers": work.settings.kafka.bootstrap_servers or "", "partitioner": PARTITIONER}
+    options = {"bootstrap.servers": work.servers, "partitioner": PARTITIONER}
     topic = work.target
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -120,9 +122,7 @@ def _produce(work: Work, frame: DataFrame) -> None:
         producer, rows = Producer(options), 0
         for batch in batches:
             values, keys = (batch.column(name).to_pylist() for name in ("value", "key"))
-            while len(producer) > _MOST_QUEUED:
-                producer.poll(0.01)
-            deque(map(producer.produce, repeat(topic), values, keys), maxlen=0)
+            produce_columns(producer, topic, values, keys)
             rows += len(values)
         producer.flush(_FLUSH_SECONDS)
         yield pa.RecordBatch.from_pydict({"rows": [rows]})

@@ -15,11 +15,11 @@ from bench.contenders.raw_loop import Value, Write, copy
 from bench.contenders.raw_tuned import TUNED
 from eos.records import InputBatch, OutputBatch
 
-MOST_QUEUED = 90_000  # of the 100,000 that librdkafka's queue takes, with room for what is consumed at once
+QUEUE = 100_000  # records that librdkafka's takes
 
 
 def by_columns(change: Callable[[Value], Value] | None = None) -> Write:
-    """Write what a batch function returns, with each value through ``change``; the queue has room for what is consumed at once."""
+    """Write what a batch function returns, with each value through ``change``."""
 
     def function(topic: str, batch: InputBatch) -> OutputBatch:
         values = batch.values if change is None else [change(value) for value in batch.values]
@@ -30,11 +30,18 @@ def by_columns(change: Callable[[Value], Value] | None = None) -> Write:
             if message.error() is not None:
                 raise KafkaException(message.error())
         output = function(topic, InputBatch(messages)).copied()  # type: ignore[arg-type] # consumed
-        while len(producer) > MOST_QUEUED:
-            producer.poll(0.01)
-        deque(map(producer.produce, repeat(topic), output.values, output.keys or ()), maxlen=0)
+        produce_columns(producer, topic, output.values, output.keys or ())
 
     return write
+
+
+def produce_columns(
+    producer: Producer, topic: str, values: Sequence[Value], keys: Sequence[bytes | None]
+) -> None:
+    """Queue records by column, once there is room for all of them."""
+    while len(producer) > QUEUE - len(values):
+        producer.poll(0.01)
+    deque(map(producer.produce, repeat(topic), values, keys), maxlen=0)
 
 
 if __name__ == "__main__":

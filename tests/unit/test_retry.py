@@ -351,10 +351,6 @@ def test_documented_table_is_the_one_that_runs() -> None:
     assert [line.strip() for line in documented.splitlines() if line.strip()] == policy_table()
 
 
-if __name__ == "__main__":
-    sys.stdout.write("\n".join([_BEGIN, *policy_table(), _END, ""]))
-
-
 def test_first_failure_imports_nothing() -> None:
     """An import that a signal handler's exception leaves may be impossible from then on, and every retry with it."""
     code = """
@@ -379,3 +375,7 @@ print(sorted(set(sys.modules) - before))
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.stdout == "[]\n", ended.stderr
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join([_BEGIN, *policy_table(), _END, ""]))
