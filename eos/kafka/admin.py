@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
     ResourceType,
 )
 
+from eos.deadline import Deadline
 from eos.kafka.admin_connection import AdminConnection
 from eos.kafka.classify import no_topic
 from eos.kafka.config import client_config
@@ -264,7 +265,9 @@ class Admin:
         *,
         lowest: int = 0,
     ) -> dict[Partition, Any]:
-        timeout_s = max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S)
+        deadline = Deadline(max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S))
+        self._connection.connect(deadline.left_s)
+        timeout_s = max(deadline.left_s, _LEAST_OFFSETS_TIMEOUT_S)
         answers = self._connection.answers(
             self._ask_offsets(spec, isolation, partitions, timeout_s),
             timeout_s,

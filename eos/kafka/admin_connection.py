@@ -74,6 +74,7 @@ class AdminConnection:
         if _dropped:
             threading.Thread(target=_dropped.clear, name="eos-admin-close", daemon=True).start()
         self._patience = Deadline(_PATIENCE_S)
+        self._is_connected = False
         try:
             return AdminClient(self._options)
         except KafkaException as error:
@@ -95,6 +96,21 @@ class AdminConnection:
         if (client := self.__dict__.get("client")) is not None:
             _dropped.append(client)
 
+    def connect(self, timeout_s: float) -> None:
+        """Wait until the client has a first connection, for questions that would find none and wait longer than it takes.
+
+        A question about topics' leaders is one: it is asked again every second (librdkafka issue 2869). Of 100 clients that were
+        asked for offsets at once, 6 to 25 answered after 1 to 3 s, and all in 15 ms behind this (measured with 2.16).
+
+        Raises:
+            RetriableError: no connection in time.
+            ConfigError: access was refused.
+        """
+        if not self._is_connected:
+            with self.classified():
+                future = self.client.describe_cluster(request_timeout=timeout_s)
+            self.answers({"": future}, timeout_s, absent=())
+
     def answers(
         self,
         futures: Mapping[T, Future[Any]],
@@ -115,6 +131,7 @@ class AdminConnection:
                     if error.args[0].code() not in absent:
                         raise
                     found[key] = None
+        self._is_connected = self._is_connected or bool(found)
         self.answered()
         return found
 

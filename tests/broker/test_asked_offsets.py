@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from eos import retry
 from eos.errors import RetriableError
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.topics import add_partitions
@@ -15,6 +16,7 @@ from eos.offsets import Partition
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.conftest import NewTopic
+from tests.support.first_moments import ASKED_AGAIN_S, spin
 from tests.support.observer import PlainRecord, produce_plain
 
 pytestmark = pytest.mark.broker
@@ -40,6 +42,28 @@ def test_a_question_without_an_answer_in_time_may_be_asked_again(
         with pytest.raises(RetriableError, match="no answer in time"):
             admin.offsets_at(mark, [partition], 1.0)
         held.release()
+
+
+def test_clients_that_are_asked_at_once_answer_at_once(bootstrap: str, partition: Partition) -> None:
+    """Of 100 that were asked in their first 3 ms, 6 to 25 took 1 to 3 s: first offsets, and the plans of Spark's runs."""
+    for attempt in range(150):
+        admin = Admin({"bootstrap.servers": bootstrap})
+        spin(attempt % 6 / 1_000)
+        began = time.monotonic()
+        assert admin.offsets_at(Mark.HIGH_WATERMARK, [partition], WAIT_S) == {partition: 3}
+        assert time.monotonic() - began < ASKED_AGAIN_S
+
+
+def test_a_client_that_never_connects_says_so_in_its_time(proxy: HoldProxy, partition: Partition) -> None:
+    held = proxy.hold(ApiKey.API_VERSIONS)
+    admin = Admin({"bootstrap.servers": proxy.bootstrap_servers})
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match="_TIMED_OUT"):
+        admin.offsets_at(Mark.START, [partition], 1.5)
+    assert time.monotonic() - began < 1.5 + ASKED_AGAIN_S
+    held.release()
+    answer = retry.ask(lambda slice_s: admin.offsets_at(Mark.START, [partition], slice_s), timeout_s=WAIT_S)
+    assert answer == {partition: 0}
 
 
 def test_an_answer_that_did_not_come_is_left_out(proxy: HoldProxy, partition: Partition) -> None:

@@ -32,6 +32,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from eos.check.transactions import TransactionsView
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
+from tests.support.first_moments import ASKED_AGAIN_S, spin
 from tests.support.observer import create_topics, lso, read_committed, unique
 from tests.support.processes import running
 from tests.support.raw_headers import produce_with_names
@@ -246,6 +247,22 @@ def test_init_before_a_broker_is_connected_waits_half_a_second(proxy: HoldProxy)
     assert time.monotonic() - began >= LOST_S
     release.join()
     assert connected.is_held
+
+
+def test_offsets_that_are_asked_for_between_two_connections_take_a_second(bootstrap: str, out: str) -> None:
+    """Issue 2869: nothing is connected in that moment, and nothing connects before the next look. eos connects first."""
+    question = {TopicPartition(out, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]  # not annotated
+    slowest, tries = 0.0, 2_000
+    for attempt in range(tries):  # each 20th client or so meets the moment
+        admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.ms": 20, "log_level": 0})
+        spin(attempt % 6 / 1_000)
+        began = time.monotonic()
+        (future,) = admin.list_offsets(question, request_timeout=WAIT_S).values()
+        assert future.result(WAIT_S).offset == 0
+        slowest = max(slowest, time.monotonic() - began)
+        if slowest >= ASKED_AGAIN_S:
+            return
+    pytest.fail(f"{tries} clients, none slower than {slowest:.3f} s")
 
 
 @pytest.fixture
