@@ -32,7 +32,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from eos.check.transactions import TransactionsView
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
-from tests.support.first_moments import ASKED_AGAIN_S, spin
 from tests.support.observer import create_topics, lso, read_committed, unique
 from tests.support.processes import running
 from tests.support.raw_headers import produce_with_names
@@ -45,6 +44,7 @@ pytestmark = pytest.mark.broker
 
 WAIT_S = 10.0
 LOST_S = 0.4  # librdkafka looks for the coordinator every 500 ms
+ASKED_AGAIN_S = 0.9  # and for topics' leaders every 1,000 ms
 
 
 def transactional(bootstrap: str, transactional_id: str | None = None, **options: Any) -> Producer:
@@ -255,7 +255,7 @@ def test_offsets_that_are_asked_for_between_two_connections_take_a_second(bootst
     slowest, tries = 0.0, 2_000
     for attempt in range(tries):  # each 20th client or so meets the moment
         admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.ms": 20, "log_level": 0})
-        spin(attempt % 6 / 1_000)
+        time.sleep(attempt % 6 / 1_000)
         began = time.monotonic()
         (future,) = admin.list_offsets(question, request_timeout=WAIT_S).values()
         assert future.result(WAIT_S).offset == 0

@@ -60,8 +60,12 @@ def filled(spark: SparkSession, bootstrap: str, partitions: int) -> BatchRuns:
     return runs
 
 
+def seen_exactly_once(runs: BatchRuns) -> observer.Comparison:
+    return runs.assert_exactly_once(lambda record: copied(runs.output, record))
+
+
 def expect_exactly_once(runs: BatchRuns, records: int) -> None:
-    outcome = runs.assert_exactly_once(lambda record: copied(runs.output, record))
+    outcome = seen_exactly_once(runs)
     assert outcome.processed == outcome.produced == records
 
 
@@ -238,7 +242,7 @@ def test_input_deleted_before_it_is_read_is_a_gap_and_nothing_of_it_is_committed
         committed = runs.committed()
         assert committed[0] == 0
         assert committed[1] in {0, RECORDS}  # the other partition is a transaction of its own
-        outcome = runs.assert_exactly_once(lambda record: copied(runs.output, record))
+        outcome = seen_exactly_once(runs)
         return outcome.processed == outcome.produced == committed[1]
 
     assert Deadline(WAIT_S).wait_for(seen_at_rest)
