@@ -129,7 +129,7 @@ class Loop:
         session = self._session
         self._listener(LoopTurned(self._shard, session.open_s))
         # Before the next records: one that stops the job at each start must not let the offsets before it grow old.
-        session.commit_offsets_alone(passed_markers=session.time_for_passed_markers())
+        session.commit_offsets_alone()
         if not (self._early and self._far_ahead()):
             self._fetch()
         # What comes until a commit is over is in time for the next transaction, also when the interval of that is over: a record
@@ -295,7 +295,7 @@ class Loop:
                 session.commit_soon()
                 ended = session.join(deadline.left_s)
             if ended:
-                session.commit_offsets_alone(passed_markers=True)
+                session.commit_offsets_alone(at_once=True)
             else:
                 session.give_up()
         except EosError as error:

@@ -122,7 +122,7 @@ class PipelinedSession(Session):
         elif fetched:
             self._fetched = fetched
         elif self._suspects and self.idle:
-            self._to_renew |= self._suspects.finished(self._consumer.at_end)
+            self._due_offsets.add(self._suspects.finished(self._consumer.at_end))
         return self._fetched
 
     def stage(self, outputs: Sequence[OutputBatch], records_in: int) -> None:
@@ -274,10 +274,10 @@ class PipelinedSession(Session):
         self.join()
         self._suspects.announce(due)
         try:
-            self._to_renew |= due
+            self._due_offsets.add(due)
             self.commit_soon()
             self.join()
-            if left := self._to_renew & due:  # no transaction was open
+            if left := self._due_offsets.left(due):  # no transaction was open
                 self._commit_only(self._consumer.resume_positions.merged(at).only(left))
         except BaseException:
             self._suspects.announce(due, announced=False)
@@ -350,7 +350,7 @@ class PipelinedSession(Session):
         self._drop()
         try:
             self.join()
-            self._to_renew |= (withdrawn := self._suspects.withdraw(partitions))
+            self._due_offsets.add(withdrawn := self._suspects.withdraw(partitions))
             transaction = self._sealed()
             if transaction is not None:
                 transaction.commit()
@@ -403,7 +403,7 @@ class PipelinedSession(Session):
             error = RebalancedError(f"{foreign or 'the partitions read'} are not ours any more: aborted")
             self._abort(error)
             raise error
-        return self._due_offsets().merged(offsets)
+        return self._due_offsets.of(resume).merged(offsets)
 
     def _join_quietly(self) -> None:
         # The transaction has ended, and the producer's state says how; if not well, its input is read again.

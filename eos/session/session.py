@@ -28,7 +28,6 @@ from eos.errors import (
     reason_of,
 )
 from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, ignore_event
-from eos.group.expiry import due_for_renewal
 from eos.group.fenced_member import FENCED_MEMBER, FencedMember
 from eos.group.metadata import OwnershipMode
 from eos.group.rivals import named_rivals
@@ -43,6 +42,7 @@ from eos.records import InputBatch
 from eos.retry import Attempts
 from eos.session.catch_up import CatchUp
 from eos.session.consumer import ShardConsumer
+from eos.session.due_offsets import DueOffsets
 from eos.session.handed_out import FetchedBatch
 from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard
@@ -52,9 +52,6 @@ _WAIT_S = 0.2  # how late a stop is noticed without input
 # Within this time of joining, a member without partitions may just not have got them yet. Later the group's offsets alone say
 # whether all is processed: it may be a member too many.
 _JOINING_S = 0.2
-# How long positions behind control records and aborted records may stay uncommitted: a writer of small transactions
-# moves them with each of its markers.
-_PASSED_EVERY_S = 5.0
 
 
 class Session:
@@ -131,9 +128,9 @@ class Session:
         self._pid = os.getpid()
         self._transaction: Transaction | None = None  # the one that is being filled
         self._unsettled: Transaction | None = None  # until what became of it is known here too
-        self._to_renew: set[Partition] = set()  # whose offsets are to be committed again where they stand
-        self._renewed_at = time.monotonic()
-        self._passed_at = 0.0
+        self._due_offsets = DueOffsets(
+            self._owned.metadata, renew_after_s=settings.input.recommit_idle_after_s
+        )
         self._fenced_member: FencedMember | None = None
         self._rivals: str | None = None  # who they are, once a fence has made this session ask
         self._catch_up: CatchUp | None = None
@@ -210,7 +207,7 @@ class Session:
         self._refuse_inside_block("fetch")
         try:
             self._settle()
-            self.commit_offsets_alone(passed_markers=self.time_for_passed_markers())
+            self.commit_offsets_alone()
             self.look_whether_caught_up()
             if self._caught_up:
                 return InputBatch([])
@@ -329,12 +326,14 @@ class Session:
 
     # --- offsets without records -----------------------------------------------------------------------
 
-    def commit_offsets_alone(self, *, passed_markers: bool) -> bool:
+    def commit_offsets_alone(self, *, at_once: bool = False) -> bool:
         """Commit offsets that belong to no record, if there are any and nothing else goes on.
 
+        These are the due ones, and every few seconds positions that have moved past control records and aborted records:
+        once such records expire, an offset before them would look as if input had been deleted unprocessed.
+
         Args:
-            passed_markers: also positions that have moved past control records and aborted records. Once such records
-                expire, an offset before them would look as if input had been deleted unprocessed.
+            at_once: do not wait for these seconds.
 
         Returns:
             Whether it committed any.
@@ -343,9 +342,10 @@ class Session:
         # of a fetch that was cut short, while what is ours is known after the next fetch.
         if not self.idle or self._consumer.rewind_due or self._consumer.has_outstanding:
             return False
-        offsets = self._due_offsets()  # see eos.group.expiry
-        if passed_markers:
-            resume, positions = self._consumer.resume_positions, self._consumer.positions()
+        resume = self._consumer.resume_positions
+        offsets = self._due_offsets.of(resume)
+        if at_once or self._due_offsets.time_for_passed_markers():
+            positions = self._consumer.positions()
             offsets = offsets.merged(
                 positions.only(p for p, offset in positions.items() if offset > resume.get(p, offset))
             )
@@ -358,7 +358,7 @@ class Session:
         catch_up = self._catch_up
         if catch_up is None or not self._has_passed(catch_up.ends):
             return
-        if not self.commit_offsets_alone(passed_markers=True):
+        if not self.commit_offsets_alone(at_once=True):
             self._caught_up = catch_up.reached(self._consumer.resume_positions)
 
     def _has_passed(self, ends: OffsetVector) -> bool:
@@ -375,20 +375,14 @@ class Session:
 
     def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
         self._owned.taken_over(stored)
-        after_s = self._settings.input.recommit_idle_after_s
-        mine = self._owned.metadata
-        self._to_renew |= due_for_renewal(stored, mine.mode, mine.app, after_s=after_s)
-        if mine.mode is OwnershipMode.PARTITION:
-            # This commit makes a previous owner's comparison fail. Without it a zombie that reopens its producer before our
-            # first commit would read the offsets that it committed itself, and fence us.
-            self._to_renew |= stored.keys()
+        self._due_offsets.taken_over(stored)
 
     def on_revoked(self, partitions: Sequence[Partition]) -> None:
-        self._to_renew -= set(partitions)
+        self._due_offsets.done(partitions)
         self._owned.revoked(partitions)
 
     def on_lost(self, partitions: Sequence[Partition]) -> None:
-        self._to_renew -= set(partitions)
+        self._due_offsets.done(partitions)
         self._owned.lost(partitions)
 
     # --- inside ------------------------------------------------------------------------------------
@@ -457,7 +451,8 @@ class Session:
     def _commit(self, transaction: Transaction, batch: InputBatch) -> EosError | None:
         """Commit a block's transaction; returns the error that it may be made again after."""
         try:
-            offsets = self._due_offsets().merged(self._consumer.to_commit(batch))
+            due = self._due_offsets.of(self._consumer.resume_positions)
+            offsets = due.merged(self._consumer.to_commit(batch))
             if offsets:
                 transaction.add_offsets(offsets, self._consumer.group_metadata())
             transaction.records_in = len(batch)
@@ -488,14 +483,6 @@ class Session:
             self._consumer.rewind_later()
         self._unsettled = None
 
-    def time_for_passed_markers(self) -> bool:
-        """Whether positions behind control records are to be committed now; every few seconds."""
-        now = time.monotonic()
-        due = now - self._passed_at >= _PASSED_EVERY_S
-        if due:
-            self._passed_at = now
-        return due
-
     def _commit_only(self, offsets: OffsetVector) -> None:
         self._unsettled = transaction = self._producer.transaction()
         with transaction:
@@ -503,17 +490,8 @@ class Session:
         self._note_committed(offsets)
         self._unsettled = None
 
-    def _due_offsets(self) -> OffsetVector:
-        now = time.monotonic()
-        if now - self._renewed_at >= self._settings.input.recommit_idle_after_s:
-            self._renewed_at = now
-            self._to_renew |= self._consumer.assignment
-        if not self._to_renew:
-            return OffsetVector()
-        return self._consumer.resume_positions.only(self._to_renew)
-
     def _note_committed(self, offsets: OffsetVector) -> None:
-        self._to_renew -= offsets.keys()
+        self._due_offsets.done(offsets)
         self._consumer.advanced(offsets)
         self._attempts.succeeded()
 

@@ -145,9 +145,9 @@ def test_commit_of_passed_records_is_interrupted_and_the_session_goes_on(
     deadline = time.monotonic() + WAIT_S
     while relay.session._consumer.positions()[next(iter(relay.session.committed_offsets))] < end:
         assert time.monotonic() < deadline
-        relay.session._passed_at = time.monotonic()  # not yet
+        relay.session._due_offsets._passed_at = time.monotonic()  # not yet
         assert not relay.session.fetch(timeout_s=0.2)
-    relay.session._passed_at = 0.0
+    relay.session._due_offsets._passed_at = 0.0
     with interrupting(step):
         relay.session.fetch(timeout_s=0.2)
     relay.feed(10, 30)

@@ -317,7 +317,7 @@ def test_batch_behind_one_that_was_dropped_is_refused_and_both_are_read_again(re
 def test_dropped_batch_is_not_committed_as_passed_control_records(relay: Relay, bootstrap: str) -> None:
     with relay.session() as session:
         first_batch(session)
-        session._passed_at = 0.0
+        session._due_offsets._passed_at = 0.0
         for _ in range(3):
             session.fetch(20, 0.5)
     offsets = committed_offsets(bootstrap, relay.group, [(relay.source, 0), (relay.source, 1)])

@@ -484,6 +484,7 @@ class SessionMachine(RuleBasedStateMachine):
             "producer.transaction",
             "session.consumer",
             "session.input_topics",
+            "session.due_offsets",
             "session.session",
             "group.fenced_member",
             "group.metadata",
@@ -643,13 +644,13 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule()
     def commit_passed_markers(self) -> None:
-        self._try(lambda: self.session.commit_offsets_alone(passed_markers=True))
+        self._try(lambda: self.session.commit_offsets_alone(at_once=True))
 
     @precondition(lambda self: not self.over and self.session.idle)
     @rule(days=st.sampled_from([0, 2]))
     def renew_offsets_if_due(self, days: int) -> None:
         self.world.now_s += days * 86_400
-        self._try(lambda: self.session.commit_offsets_alone(passed_markers=False))
+        self._try(self.session.commit_offsets_alone)
 
     @precondition(lambda self: self.world.helper is not None)
     @rule()
