@@ -45,7 +45,7 @@ def mark_in_place(spark: SparkSession, java_rdd: Any, schema: StructType, shards
     Args:
         spark: the session.
         java_rdd: of internal rows, as ``queryExecution().toRdd()`` gives it.
-        schema: of those rows; END is the last column.
+        schema: of those rows, with the column END.
         shards: the shard number of each task.
     """
     marks = _marks(spark, schema, shards, tasks=len(shards))
@@ -119,17 +119,18 @@ def _side_by_side(spark: SparkSession) -> Any:
 
 def _marks(spark: SparkSession, schema: StructType, shards: Sequence[int], *, tasks: int) -> DataFrame:
     """Rows of nothing but a shard number and the mark, those of ``shards[i]`` in task i if there are as many."""
-    numbers = F.array(*[F.lit(shard) for shard in shards])
+    numbers = ", ".join(map(str, shards))
 
-    def column(field: StructField) -> Any:
+    def column(field: StructField) -> str:
+        value = "NULL"
         if field.name == SHARD:
-            found = F.get(numbers, (F.col("id") / _MARKS).cast("int"))
-            return found.cast(field.dataType).alias(SHARD)
-        if field.name == END:
-            return F.lit(True).alias(END)
-        return F.lit(None).cast(field.dataType).alias(field.name)
+            value = f"get(array({numbers}), CAST(id DIV {_MARKS} AS INT))"
+        elif field.name == END:
+            value = "true"
+        return f"CAST({value} AS {field.dataType.simpleString()}) AS `{field.name}`"
 
-    return spark.range(0, _MARKS * len(shards), 1, tasks).select(*map(column, schema))
+    # As text: of columns made one by one, each is several calls into the JVM.
+    return spark.range(0, _MARKS * len(shards), 1, tasks).selectExpr(*map(column, schema))
 
 
 class ShardRows:

@@ -49,6 +49,7 @@ _ROW_WISE = frozenset(
 )
 _ADAPTIVE = "AdaptiveSparkPlanExec"
 _SCAN_KIND = "RowDataSourceScanExec"
+_LOGICAL_SCAN_KIND = "LogicalRelation"
 _SCAN = "Scan"  # its own name in the UI has every offset in it
 
 
@@ -119,21 +120,14 @@ def _name_of(node: Any, relation: Any) -> str:
 
 def _kafka_relation(frame: DataFrame) -> Any | None:
     """The connector's own object behind the input; None if the plan shows none."""
-    physical = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - PySpark shows no plan objects
-    return next((r for r in map(_relation_of, _leaves(physical)) if r is not None), None)
-
-
-def _leaves(node: Any) -> Iterable[Any]:
-    children = items(node.children())
-    if not children:
-        yield node
-    for child in children:
-        yield from _leaves(child)
+    # Of the analysed plan: to have the input planned by itself took 36 ms of each run.
+    leaves = items(frame._jdf.queryExecution().analyzed().collectLeaves())  # noqa: SLF001 - PySpark shows no plan objects
+    return next((relation for relation in map(_relation_of, leaves) if relation is not None), None)
 
 
 def _relation_of(node: Any) -> Any | None:
-    """The Kafka relation that a leaf of a physical plan scans; None for any other node."""
-    if kind_of(node) != _SCAN_KIND:
+    """The Kafka relation that a leaf of a plan reads; None for any other node."""
+    if kind_of(node) not in (_SCAN_KIND, _LOGICAL_SCAN_KIND):
         return None
     relation = node.relation()
     return relation if relation.getClass().getName() == _KAFKA_RELATION else None

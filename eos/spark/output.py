@@ -107,7 +107,7 @@ class OutputColumns:
                 )
         return cls(tuple(outputs), names)
 
-    def select(self, frame: DataFrame, *others: str) -> DataFrame:
+    def select(self, frame: DataFrame, *others: Column) -> DataFrame:
         """These columns of a frame in the types that the writer takes, behind ``others``."""
         return frame.select(*others, *[_COLUMNS[name][2](F.col(name)).alias(name) for name in self.names])
 

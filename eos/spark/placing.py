@@ -94,7 +94,7 @@ def placement_of(
 
 
 def _rows(frame: DataFrame, columns: OutputColumns, shard: Column) -> DataFrame:
-    return columns.select(frame.withColumn(SHARD, shard.cast("int")), SHARD).withColumn(END, F.lit(False))
+    return columns.select(frame, shard.cast("int").alias(SHARD), F.lit(False).alias(END))
 
 
 def _of_a_batch() -> Placement:
