@@ -222,7 +222,7 @@ class Admin:
     def offsets_at(self, mark: Mark, partitions: Iterable[Partition], timeout_s: float) -> OffsetVector:
         """Where a mark stands in each of these partitions: one request per broker (500 partitions: 10 ms).
 
-        A shorter timeout than a second counts as a second.
+        A shorter timeout than a second counts as a second, and at a client's first question as 1.5.
 
         The epochs beside the last stable offset and the high watermark are those of the partitions' present leaders.
 
@@ -265,8 +265,8 @@ class Admin:
         *,
         lowest: int = 0,
     ) -> dict[Partition, Any]:
-        deadline = Deadline(max(timeout_s, _LEAST_OFFSETS_TIMEOUT_S))
-        self._connection.connect(deadline.left_s)
+        deadline = Deadline(timeout_s)
+        self._connection.connect({partition.topic for partition in partitions})
         timeout_s = max(deadline.left_s, _LEAST_OFFSETS_TIMEOUT_S)
         answers = self._connection.answers(
             self._ask_offsets(spec, isolation, partitions, timeout_s),

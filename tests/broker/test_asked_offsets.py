@@ -66,6 +66,41 @@ def test_a_client_that_never_connects_says_so_in_its_time(proxy: HoldProxy, part
     assert answer == {partition: 0}
 
 
+ASKED_BY_ANOTHER = """
+import sys
+from eos import retry
+from eos.kafka.admin import Admin, Mark
+from eos.offsets import Partition
+
+partition = Partition(sys.argv[2], 0)
+for _ in range(5):
+    admin = Admin({"bootstrap.servers": sys.argv[1]})
+    print(retry.ask(lambda s: admin.offsets_at(Mark.HIGH_WATERMARK, [partition], s), timeout_s=10)[partition])
+"""
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_broker_that_names_no_broker_ends_no_process(
+    proxy: HoldProxy, partition: Partition, nth: int
+) -> None:
+    """One broker says so while it is fenced, after a pause; to an answer that names no topic either, librdkafka has none."""
+    proxy.edit_reply(
+        ApiKey.METADATA,
+        lambda frame, answer: frame.with_no_brokers(answer),
+        where=lambda frame: partition.topic.encode() not in frame.payload,
+        nth=nth,
+        times=3,
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKED_BY_ANOTHER, proxy.bootstrap_servers, partition.topic],
+        capture_output=True,
+        text=True,
+        timeout=4 * WAIT_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout.split()) == (0, ["3"] * 5), ended.stderr[-500:]
+
+
 def test_an_answer_that_did_not_come_is_left_out(proxy: HoldProxy, partition: Partition) -> None:
     admin = Admin({"bootstrap.servers": proxy.bootstrap_servers})
     held = proxy.hold(ApiKey.LIST_OFFSETS)

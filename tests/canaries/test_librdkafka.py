@@ -512,6 +512,29 @@ def test_group_whose_coordinator_is_found_after_the_question_s_timeout_ends_the_
         assert asking.returncode == -signal.SIGABRT, asking.stderr
 
 
+ASKS_ABOUT_THE_CLUSTER = """
+import sys
+from confluent_kafka.admin import AdminClient
+
+admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
+for _ in range(5):
+    print(admin.describe_cluster(request_timeout=2).exception(), flush=True)
+"""
+
+
+def test_question_about_a_cluster_whose_broker_names_none_ends_the_process(proxy: HoldProxy) -> None:
+    """A single broker names none while it is fenced. eos.kafka.admin_connection asks about topics instead."""
+    proxy.edit_reply(ApiKey.METADATA, lambda frame, answer: frame.with_no_brokers(answer), nth=2, times=9)
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKS_ABOUT_THE_CLUSTER, proxy.bootstrap_servers],
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGABRT
+    assert b"rko_result" in ended.stderr
+
+
 def test_election_of_leaders_takes_no_timeout(bootstrap: str) -> None:
     """Two names of its parameters are one string. eos.kafka.topics calls it without."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})

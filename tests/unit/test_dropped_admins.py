@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import weakref
 
+from eos.deadline import Deadline
 from eos.kafka.admin import Admin
 
 WAIT_S = 20.0
@@ -50,3 +52,13 @@ def test_signal_whose_handler_raises_while_admins_are_dropped_is_raised_as_itsel
         over.set()
         sender.join(WAIT_S)
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_client_that_another_replaces_is_not_closed_by_who_asks() -> None:
+    """Its destructor waits for the look-up of a name: a question of 3 s ended after 25."""
+    admin, closed_in = Admin(NOWHERE), list[str]()
+    weakref.finalize(admin._connection.client, lambda: closed_in.append(threading.current_thread().name))
+    admin._connection._patience = Deadline(0)
+    admin._connection._replace()
+    assert Deadline(WAIT_S).wait_for(lambda: bool(closed_in))
+    assert closed_in == ["eos-admin-close"]
