@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from eos.errors import EosError
 from eos.offsets import OffsetVector, Partition
 
 
@@ -259,6 +260,24 @@ class Listener(Protocol):
 
 def ignore_event(event: Event) -> None:
     """The listener that does nothing."""
+
+
+class ListenerError(RuntimeError):
+    """A listener has raised an error of eos, which would be taken for that of the call that it heard of: a commit, say."""
+
+
+def guarded(listener: Listener) -> Listener:
+    """The listener, with a ListenerError in the place of an error of eos that it raises."""
+    if listener is ignore_event:
+        return listener
+
+    def send(event: Event) -> None:
+        try:
+            listener(event)
+        except EosError as error:
+            raise ListenerError(f"a listener raised at {event}: {error}. Fix: it must not raise") from error
+
+    return send
 
 
 def send_to_all(*listeners: Listener) -> Listener:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -313,8 +314,16 @@ class TransactionalClient:
             self._producer.purge()
         self._drain()
         # Not close(): since 2.16 it calls abort_transaction itself and warns where that is refused, as after a
-        # fence. Dropping the last reference destroys the instance; its callbacks are cut off by then.
+        # fence. Dropping the last reference destroys the instance; its callbacks are cut off by then. In another thread: in the
+        # main one the destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
+        instance = [self._producer]
         del self._producer
+        destroying = threading.Thread(target=instance.clear, name="eos-producer-close")
+        try:
+            destroying.start()
+        except RuntimeError:  # the interpreter ends, and starts no more threads
+            return
+        destroying.join()
 
     # --- inside ------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from eos.events import (
     TransactionCommitted,
     TransactionExpired,
     TransactionUnresolved,
+    guarded,
     ignore_event,
 )
 from eos.group.committed import committed_offsets, fresh_reader
@@ -112,7 +113,7 @@ class ShardProducer:
         self.shard = shard
         self.transactional_id = shard.transactional_id
         self._settings = settings
-        self._listener = listener
+        self._listener = guarded(listener)
         metadata = metadata or OffsetMetadata(OwnershipMode(settings.ownership.mode), str(shard))
         self._metadata = replace(metadata, app=shard.app)
         self._topic_ids = TopicIds(settings)

@@ -321,6 +321,10 @@ class ShardConsumer:
         """Whether records were handed out whose offsets are not committed."""
         return self._handed_out.next != self._handed_out.committed
 
+    def require_kept(self) -> None:
+        """As of `HandedOut`."""
+        self._handed_out.require_kept()
+
     def advanced(self, committed: OffsetVector) -> None:
         """These offsets are committed: a rewind goes no further back."""
         beyond = self._handed_out.advanced(committed)

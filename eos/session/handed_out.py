@@ -7,6 +7,7 @@ here: a batch carries the offsets that it begins and ends at, and it is committe
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 
 from eos.errors import AbortableError, RebalancedError, UsageError
@@ -16,6 +17,11 @@ from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage, InputBatch
 
 _MAX_REFUSALS = 3  # without a commit in between: then it is the code that has to change, not the moment
+_FIX = "Fix: a transaction for each batch that fetch returns, in their order, also where there is nothing to write"
+
+
+class Reading:
+    """What was handed out since it was last made void. Its batches keep it, and nothing else does."""
 
 
 class FetchedBatch(InputBatch):
@@ -28,7 +34,7 @@ class FetchedBatch(InputBatch):
     """
 
     def __init__(
-        self, messages: Sequence[ConsumedMessage], begins: OffsetVector, ends: OffsetVector, reading: object
+        self, messages: Sequence[ConsumedMessage], begins: OffsetVector, ends: OffsetVector, reading: Reading
     ) -> None:
         super().__init__(messages)
         self.begins = begins
@@ -65,7 +71,7 @@ class HandedOut:
         self.next = OffsetVector()
         self.at_end: set[Partition] = set()
         self.rewind_due = False
-        self._reading = object()
+        self._reading: weakref.ref[Reading] | None = None
         self._refused = 0
 
     def own(self, offsets: OffsetVector) -> None:
@@ -83,7 +89,7 @@ class HandedOut:
 
     def void(self) -> None:
         """What was handed out and not committed will be read again."""
-        self._reading = object()
+        self._reading = None
         self.next = self.committed
         self.rewind_due = True
 
@@ -104,7 +110,11 @@ class HandedOut:
         Without messages that stays as it is: control records that were passed go with the next records, or by themselves.
         """
         ends = positions.only(self.next).moved_since(self.next)
-        batch = FetchedBatch(messages, self.next.only(ends), ends, self._reading)
+        reading = self._since_void()
+        if reading is None:
+            reading = Reading()
+            self._reading = weakref.ref(reading)
+        batch = FetchedBatch(messages, self.next.only(ends), ends, reading)
         return batch, self.next.merged(ends) if messages else self.next
 
     def to_commit(self, batch: InputBatch) -> OffsetVector:
@@ -127,12 +137,12 @@ class HandedOut:
         begins, committed = batch.begins, self.committed
         in_order = {p for p, offset in begins.items() if committed.get(p) == offset}
         if not len(batch):  # it has only passed control records, which may be left to a later commit
-            return batch.ends.only(in_order if batch.reading is self._reading else ())
+            return batch.ends.only(in_order if batch.reading is self._since_void() else ())
         if gone := sorted(begins.keys() - committed.keys()):
             raise RebalancedError(
                 f"{gone} are not ours any more: what was read of them is not committed here"
             )
-        if batch.reading is not self._reading:
+        if batch.reading is not self._since_void():
             raise self._refusal(
                 "this batch is void: since it was fetched, a transaction was aborted or partitions came or went, and its "
                 "records are read again. Fix: fetch, and process what it returns"
@@ -141,11 +151,26 @@ class HandedOut:
             partition = early[0]
             raise self._refusal(
                 f"{partition}: this batch begins at offset {begins[partition]}, and offsets are committed up to "
-                f"{committed[partition]}: what fetch has returned in between is in no transaction, and is read again. "
-                "Fix: a transaction for each batch that fetch returns, in their order, also where there is nothing to write"
+                f"{committed[partition]}: what fetch has returned in between is in no transaction, and is read again. {_FIX}"
             )
         return batch.ends
 
+    def require_kept(self) -> None:
+        """Nothing but the end of the caller's code, or an exception in it, drops a batch that is in no transaction.
+
+        Raises:
+            AbortableError: no batch is left of what was handed out and is not committed.
+            UsageError: for the third time in a row.
+        """
+        if self.next != self.committed and self._since_void() is None:
+            raise self._refusal(
+                f"what fetch has returned behind {self.committed} is in no transaction and was dropped: it is read again. {_FIX}"
+            )
+
+    def _since_void(self) -> Reading | None:
+        return None if self._reading is None else self._reading()
+
     def _refusal(self, text: str) -> AbortableError | UsageError:
         self._refused += 1
+        self.void()
         return (AbortableError if self._refused < _MAX_REFUSALS else UsageError)(text)

@@ -27,7 +27,7 @@ from eos.errors import (
     UsageError,
     reason_of,
 )
-from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, ignore_event
+from eos.events import CallRetried, LagMeasured, Listener, SessionClosed, SessionOpened, guarded, ignore_event
 from eos.group.fenced_member import FENCED_MEMBER, FencedMember
 from eos.group.metadata import OwnershipMode
 from eos.group.rivals import named_rivals
@@ -105,7 +105,7 @@ class Session:
         self._settings = settings
         self.until_caught_up = until_caught_up
         self._stop = stop or threading.Event()
-        self._listener = listener
+        self._listener = listener = guarded(listener)
         self._name = self.shard.transactional_id
         self._producer = ShardProducer(settings, self.shard, listener=listener, compare_when_fenced=True)
         self._consumer = ShardConsumer(
@@ -189,6 +189,10 @@ class Session:
 
     def __iter__(self) -> Iterator[InputBatch]:
         """The input, batch by batch, until :attr:`ended`. Give each batch to :meth:`transaction`, in their order."""
+        if (
+            self._consumer.has_outstanding
+        ):  # the loop was left, with a batch that the caller's variable may still hold
+            self._consumer.rewind_later()
         while not self.ended:
             if batch := self.fetch():
                 yield batch
@@ -207,6 +211,7 @@ class Session:
         self._refuse_inside_block("fetch")
         try:
             self._settle()
+            self._consumer.require_kept()
             self.commit_offsets_alone()
             self.look_whether_caught_up()
             if self._caught_up:
@@ -256,6 +261,10 @@ class Session:
                 failure = self._commit(transaction, batch)
         except BaseException as error:
             self._abort(error)
+            if (
+                self._unsettled is None
+            ):  # the begin was left: nothing is to be settled, and the batch is read again
+                self._consumer.rewind_later()
             with suppress(EosError):  # then it stays unsettled, and the next fetch raises it
                 self._settle()
             if isinstance(error, AbortTransaction):

@@ -35,6 +35,8 @@ pytestmark = pytest.mark.broker
 RECORDS = 60
 WAIT_S = 30.0
 STEPS = {
+    "before the producer is reopened": (ShardProducer, "transaction", False),
+    "the producer is reopened": (ShardProducer, "transaction", True),
     "the client has begun": (TransactionalClient, "begin", True),
     "the client has committed": (TransactionalClient, "commit", True),
     "before the commit is noted": (Transaction, "_committed", False),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -305,11 +305,52 @@ def test_batch_that_was_committed_is_not_committed_again(relay: Relay) -> None:
 def test_batch_behind_one_that_was_dropped_is_refused_and_both_are_read_again(relay: Relay) -> None:
     """A timeout around a fetch may come after it has returned: the loop then goes on without its batch."""
     with relay.session() as session:
-        first_batch(session)
+        _kept = first_batch(session)
         batch = first_batch(session)
         with session.transaction(batch) as txn:
             pass
         assert not txn.committed
+        relay.run(session)
+    relay.check()
+
+
+def test_last_batch_that_was_dropped_is_read_again(relay: Relay) -> None:
+    """What its caller had of it is gone, and no further input comes: until_caught_up never ended."""
+    with relay.session() as session:
+        held: list[InputBatch] = []
+        while sum(map(len, held)) < RECORDS:
+            held.append(first_batch(session))
+        held.clear()
+        while not session.ended:
+            batch = session.fetch()
+            with session.transaction(batch) as txn:
+                relay.copy(batch, txn)
+    relay.check()
+
+
+def test_last_batch_of_an_iteration_that_was_left_is_read_again(relay: Relay) -> None:
+    """The variable of the caller's loop still holds it: Ctrl-C in a notebook, and the cell is run again."""
+    with relay.session() as session:
+        read = 0
+        for batch in session:
+            read += len(batch)
+            if read == RECORDS:
+                break
+        for batch in session:
+            with session.transaction(batch) as txn:
+                relay.copy(batch, txn)
+    relay.check()
+
+
+def test_session_whose_batches_were_refused_goes_on_with_those_that_are_read_again(relay: Relay) -> None:
+    """The third refusal in a row ended the loop, and no later batch was taken."""
+    with relay.session() as session:
+        held = []
+        for nth in range(5):
+            held += [first_batch(session), first_batch(session)]
+            told = pytest.raises(UsageError, match="a transaction for each") if nth >= 2 else nullcontext()
+            with told, session.transaction(held[-1]):
+                pass
         relay.run(session)
     relay.check()
 
@@ -329,8 +370,7 @@ def test_loop_that_always_drops_a_batch_is_told_so(relay: Relay) -> None:
 
         def fetch_twice() -> None:
             for _ in range(10):
-                first_batch(session)
-                batch = first_batch(session)
+                _left_out, batch = first_batch(session), first_batch(session)
                 with session.transaction(batch):
                     pass
 

@@ -21,7 +21,7 @@ from eos.observe import MetricsListener, Telemetry, otel
 from eos.observe.otel import Spans, figures
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch, InputRecord
-from eos.session.handed_out import FetchedBatch, HandedOut
+from eos.session.handed_out import FetchedBatch, HandedOut, Reading
 
 SHARD = "refunds.refunds-group.i.3"
 P0, P1 = Partition("in", 0), Partition("in", 1)
@@ -204,7 +204,7 @@ def test_without_a_listener_for_them_no_header_is_read() -> None:
         def __getattr__(self, name: str) -> None:
             raise AssertionError(name)
 
-    batch = FetchedBatch([NoHeaders()], OffsetVector({P0: 5}), OffsetVector({P0: 6}), object())  # type: ignore[list-item]
+    batch = FetchedBatch([NoHeaders()], OffsetVector({P0: 5}), OffsetVector({P0: 6}), Reading())  # type: ignore[list-item]
     assert batch.taken(SHARD).traceparents == ()
 
 
