@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -26,6 +26,9 @@ _GONE = "KAFKA_DATA_LOSS"
 _OF_THE_QUERY = "42"  # what Spark's analysis refuses
 # Whose texts speak of files, connections and offsets. Others may quote a value: NumberFormatException does.
 _QUOTES_NO_RECORD = ("java.io.", "java.net.", "java.util.concurrent.", "javax.net.", "org.apache.kafka.")
+_REFUSED_OPTION = "org.apache.kafka.common.config.ConfigException"
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+_CONTEXT_GONE = "cancelled because SparkContext was shut down"  # as the JVM does while it ends
 _DEEPEST = 20  # causes of causes
 # What calls to the driver's Java machine may raise when that has ended.
 JVM_GONE = (Py4JError, ConnectionError)
@@ -83,7 +86,10 @@ def from_spark(error: Exception) -> EosError:
 
     The text of an exception that a row made is not repeated: it may quote the record.
     """
-    text = str(error)
+    try:
+        text, thrown = str(error), list(_thrown(error))  # both may ask the JVM
+    except JVM_GONE:
+        return java_has_ended()
     if match := _MARKER.search(text):
         try:
             return decoded(match[1])
@@ -101,9 +107,9 @@ def from_spark(error: Exception) -> EosError:
             f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
             "log has it). Nothing of that task's shards was committed. Fix: the transform"
         )
-    if isinstance(error, Py4JNetworkError | ConnectionError):
+    if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
         return java_has_ended()
-    return _from_jvm(list(_thrown(error)), error)
+    return _from_jvm(thrown, error)
 
 
 def java_has_ended() -> UnclassifiedError:
@@ -121,12 +127,13 @@ class InputGoneError(OffsetGapError):
 
 def input_gone(error: Exception) -> InputGoneError | None:
     """The error of records that are gone; None if the error is another one."""
-    for one in _thrown(error):
-        if one.condition.startswith(_GONE):
-            reason = " ".join(one.text.partition("Reason: ")[2].split()) or one.condition
-            return InputGoneError(
-                f"input is gone (retention, DeleteRecords, or a topic that was deleted): {reason} Nothing is skipped silently."
-            )
+    with suppress(*JVM_GONE):
+        for one in _thrown(error):
+            if one.condition.startswith(_GONE):
+                reason = " ".join(one.text.partition("Reason: ")[2].split()) or one.condition
+                return InputGoneError(
+                    f"input is gone (retention, DeleteRecords, or a topic that was deleted): {reason} Nothing is skipped silently."
+                )
     return None
 
 
@@ -143,19 +150,16 @@ class _Thrown(NamedTuple):
 
 
 def _thrown(error: Exception) -> Iterator[_Thrown]:
-    """The Java exceptions behind a Python one, the outermost first."""
+    """The Java exceptions behind a Python one, the outermost first. Raises one of JVM_GONE if the JVM has ended meanwhile."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    try:
-        for _ in range(_DEEPEST):
-            if java is None:
-                return
-            kind = java.getClass().getName()
-            yield _Thrown(
-                kind, _asked(java, "getCondition"), _asked(java, "getSqlState"), java.getMessage() or ""
-            )
-            java = java.getCause()
-    except Py4JError:  # the JVM has ended meanwhile
-        return
+    for _ in range(_DEEPEST):
+        if java is None:
+            return
+        kind = java.getClass().getName()
+        yield _Thrown(
+            kind, _asked(java, "getCondition"), _asked(java, "getSqlState"), java.getMessage() or ""
+        )
+        java = java.getCause()
 
 
 def _asked(java: Any, name: str) -> str:
@@ -175,7 +179,17 @@ def _from_jvm(thrown: list[_Thrown], error: Exception) -> EosError:
             "committed. Fix: see the executor's log and the system's; more memory for Python beside the JVM is "
             "spark.executor.memoryOverhead"
         )
+    if _OUT_OF_MEMORY in " ".join((everything, *(one.kind for one in thrown))):
+        return UnclassifiedError(
+            f"a Java machine ran out of memory{task}. What is committed stands, and the next run goes on behind it. Fix: more of it "
+            "(spark.executor.memory; where tasks run in the driver, spark.driver.memory), or for large records that compress well "
+            'a smaller "max.poll.records" in the table [spark.client]'
+        )
     for one in thrown:
+        if one.kind == _REFUSED_OPTION:
+            return ConfigError(
+                f"Spark's Kafka client refuses an option: {one.text.strip()}. Fix: the table [spark.client]"
+            )
         if one.state.startswith(_OF_A_ROW) or one.condition.startswith("MALFORMED_RECORD"):
             return UsageError(
                 f"a row could not be computed in a task: {one.condition} (Spark's text may quote a record, so it is not "

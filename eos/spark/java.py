@@ -62,6 +62,7 @@ _LOGIN_MODULES = {
 # line break ends the text.
 _JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _KEY_BLOCK = re.compile(r"-+BEGIN ([A-Z0-9 ]*)PRIVATE KEY-+\s+([^-]*)-+END")
+_SPARKS = "kafka."  # what Spark's own options of the source begin with
 _READABLE_KEYS = ("", "ENCRYPTED ")  # PKCS#8
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # its object identifier, 1.2.840.113549.1.5.13, in DER
 
@@ -108,6 +109,13 @@ def _left_behind(kafka: KafkaSettings, given: Mapping[str, str]) -> Iterator[Pro
     if mechanism is not None and mechanism not in _LOGIN_MODULES and not _says(given, _JAAS):
         what = f"{mechanism} needs a login module in Java, which eos cannot derive from librdkafka's options"
         yield Problem("kafka.sasl_mechanism", what, _fix(_JAAS))
+    for name in given:
+        if name.startswith(_SPARKS):
+            yield Problem(
+                f"spark.client.{name}",
+                "has no effect",
+                f"{name.removeprefix(_SPARKS)!r}, as Java's client has it",
+            )
     for name, value in kafka.client.items():
         counterpart = next((java for rdkafka, java in _COUNTERPARTS if name.startswith(rdkafka)), None)
         harmless = name in _EQUAL or (name.startswith("enable.ssl.") and _text(value) == "true")

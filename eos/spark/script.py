@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pyspark
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 from eos.kafka.librdkafka import librdkafka_version
 from eos.settings import Settings
+from eos.spark.session import LAST_POLLS_DROPPED
 from eos.spark.session_end import stopping
 
 log = logging.getLogger("eos.spark")
@@ -52,10 +54,16 @@ def run_submitted(
     log.info("started: %s, pyspark %s, librdkafka %s", name, pyspark.__version__, librdkafka_version())
     try:
         settings = load()
-        spark = SparkSession.builder.appName(name).getOrCreate()
-        with stopping(spark):
+        with stopping(spark := _session(name)):
             work(spark, settings)
     except EosError as error:
         log.error("%s", error)  # noqa: TRY400 - the traceback may quote records
         sys.exit(int(exit_code_of(error)))
     sys.exit(int(ExitCode.DONE))
+
+
+def _session(name: str) -> SparkSession:
+    builder, submitted = SparkSession.builder.appName(name), SparkConf()
+    for option, value in LAST_POLLS_DROPPED.items():
+        builder = builder.config(option, submitted.get(option, value))
+    return builder.getOrCreate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
@@ -15,13 +16,14 @@ from eos.spark.checkpoint import Checkpoint
 from eos.spark.input_logs import InputLogs
 from eos.spark.java import java_client_options
 from eos.spark.plan import InputPlan, OffsetRange
+from eos.spark.session import drops_last_polls
 
 SHARD = "shard"
 _FETCH_MAX_WAIT_MS = "10"  # small batches otherwise wait 0.5 s per task for more (500 partitions: 133 s)
 # At each poll the connector seeks, which drops what was fetched ahead, and asks where the log begins and ends
 # (InternalKafkaConsumer.fetch). With 500 records of 100 bytes in a poll, Java's default, the broker sent most of them several times:
-# 2.0 s for 2,000,000 records instead of 1.4, 0.9 s of the broker's processor time instead of 0.3. What a poll takes of memory
-# is bounded by a fetch, 1 MiB of the log.
+# 2.0 s for 2,000,000 records instead of 1.4, 0.9 s of the broker's processor time instead of 0.3. A poll is at most a fetch, 1 MiB of
+# the log, which compressed may be much more in memory. So only where the session does not keep polls for minutes.
 _MAX_POLL_RECORDS = "5000"
 # One consumer per partition is made for each run, so what it does beside fetching counts.
 _TUNED = {
@@ -109,7 +111,7 @@ def read_stream(
     options = {"subscribe": ",".join(topics), "startingOffsets": start}
     if max_offsets_per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_batch)
-    options |= _options(settings, f"{'-'.join(topics)}-spark")
+    options |= _options(spark, settings, f"{'-'.join(topics)}-spark")
     options["failOnDataLoss"] = str(not skip_deleted).lower()
     frame = _loaded(lambda: spark.readStream.format("kafka").options(**options).load())
     return frame.withColumn(SHARD, F.col("partition"))
@@ -136,19 +138,20 @@ def _read(
         "endingOffsets": json.dumps(ends),
         "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
         **{f"kafka.{name}": value for name, value in _TUNED.items()},
-        **_options(settings, group_prefix),
+        **_options(spark, settings, group_prefix),
     }
     return _loaded(lambda: spark.read.format("kafka").options(**options).load())
 
 
-def _options(settings: Settings, group_prefix: str) -> dict[str, str]:
+def _options(spark: SparkSession, settings: Settings, group_prefix: str) -> dict[str, str]:
     """What every reader gets: only what is committed, all of it, and from the cluster of the settings."""
+    large_polls = {"kafka.max.poll.records": _MAX_POLL_RECORDS} if drops_last_polls(spark) else {}
     return {
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         "groupIdPrefix": group_prefix,
         "kafka.fetch.max.wait.ms": _FETCH_MAX_WAIT_MS,
-        "kafka.max.poll.records": _MAX_POLL_RECORDS,
+        **large_polls,
         **{f"kafka.{name}": value for name, value in java_client_options(settings).items()},
         "kafka.isolation.level": "read_committed",
     }
@@ -162,6 +165,10 @@ def _loaded(load: Callable[[], DataFrame]) -> DataFrame:
             raise ConfigError(
                 "this Spark session has no Kafka connector. Fix: its jars in spark.jars (`eos spark jars` prints "
                 "them), or --packages org.apache.spark:spark-sql-kafka-0-10_2.13:<Spark's version>"
+            ) from error
+        if isinstance(error, IllegalArgumentException):
+            raise ConfigError(
+                f"Spark's Kafka source refuses an option: {error}. Fix: the table [spark.client]"
             ) from error
         raise
 

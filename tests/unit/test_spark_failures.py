@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # it has no types
 
 from eos.errors import ConfigError, EosError, FencedError, TransformError, UnclassifiedError, UsageError
-from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, marked
+from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, input_gone, marked
 from eos.spark.ledger import LedgerChangedError
 
 
@@ -81,8 +81,11 @@ class Thrown:
 class Gone:
     """A Java exception of a JVM that does not answer."""
 
+    def __init__(self, kind: type[Exception]) -> None:
+        self._kind = kind
+
     def __getattr__(self, name: str) -> object:
-        raise Py4JError("Answer from Java side is empty")
+        raise self._kind("Answer from Java side is empty")
 
 
 def of_the_jvm(thrown: Thrown) -> EosError:
@@ -137,10 +140,57 @@ def test_a_module_that_is_missing_is_named(text: str) -> None:
     assert "docs/SPARK.md" in str(found)
 
 
-def test_a_jvm_that_has_ended_is_no_crash() -> None:
+@pytest.mark.parametrize("kind", [Py4JError, ConnectionRefusedError])
+def test_a_jvm_that_ends_before_its_exception_is_looked_at_is_named(kind: type[Exception]) -> None:
+    """A run raised ConnectionRefusedError, which is no error of eos."""
     error = RuntimeError("gone")
-    error.java_exception = object.__new__(Gone)  # type: ignore[attr-defined] # as above
-    assert isinstance(from_spark(error), UnclassifiedError)
+    error.java_exception = Gone(kind)  # type: ignore[attr-defined] # as above
+    assert "the driver's Java machine has ended" in str(from_spark(error))
+    assert input_gone(error) is None
+
+
+def test_an_exception_whose_text_only_a_jvm_that_has_ended_knows_is_no_crash() -> None:
+    class AsksTheJvmError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111)
+
+    assert "the driver's Java machine has ended" in str(from_spark(AsksTheJvmError()))
+
+
+def test_jobs_that_end_with_their_context_say_so() -> None:
+    ended = Thrown("org.apache.spark.SparkException", "Job 3 cancelled because SparkContext was shut down")
+    error = RuntimeError("Job 3 cancelled because SparkContext was shut down")
+    error.java_exception = ended  # type: ignore[attr-defined] # as above
+    assert "the driver's Java machine has ended" in str(from_spark(error))
+
+
+@pytest.mark.parametrize(
+    "thrown",
+    [
+        Thrown("org.apache.spark.SparkException", f"{TASK}java.lang.OutOfMemoryError: Java heap space"),
+        Thrown(
+            "org.apache.spark.SparkException", TASK, Thrown("java.lang.OutOfMemoryError", "Java heap space")
+        ),
+    ],
+    ids=["in the text", "as the cause"],
+)
+def test_memory_that_ran_out_is_named_with_the_settings(thrown: Thrown) -> None:
+    found = of_the_jvm(thrown)
+    assert type(found) is UnclassifiedError
+    assert "spark.executor.memory" in str(found)
+    assert "max.poll.records" in str(found)
+
+
+def test_an_option_that_javas_client_refuses_is_a_mistake_in_the_settings() -> None:
+    """A supervisor that goes by the exit code would start the job again for ever."""
+    refused = "Invalid value x for configuration max.poll.records: Not a number of type INT"
+    found = of_the_jvm(Thrown("x", TASK, Thrown("org.apache.kafka.common.config.ConfigException", refused)))
+    assert type(found) is ConfigError
+    assert refused in str(found)
+    assert "[spark.client]" in str(found)
+
+
+def test_no_jvm_is_no_crash() -> None:
     assert isinstance(from_spark(RuntimeError("no JVM at all")), UnclassifiedError)
 
 

@@ -173,6 +173,13 @@ def test_option_that_protects_the_connection_is_never_dropped_silently(
     assert rendered(given | {"spark.client": {name: "theirs"}})[name] == "theirs"
 
 
+def test_option_by_the_name_that_sparks_source_has_for_it_is_refused() -> None:
+    """It was handed on as kafka.kafka.…, and had no effect."""
+    with pytest.raises(ConfigError, match="no effect") as raised:
+        rendered({"spark.client": {"kafka.max.poll.records": "1"}})
+    assert "Fix: 'max.poll.records'" in str(raised.value)
+
+
 def test_check_of_certificates_that_is_on_anyway_is_no_reason_to_stop() -> None:
     assert "enable.ssl.certificate.verification" not in rendered(
         {"kafka.client": {"enable.ssl.certificate.verification": True}}

@@ -19,7 +19,15 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from eos.spark.session import REDACTED, TESTED_VERSIONS, check_session, interruptible, session_conf
+from eos.spark.session import (
+    LAST_POLLS_DROPPED,
+    REDACTED,
+    TESTED_VERSIONS,
+    check_session,
+    drops_last_polls,
+    interruptible,
+    session_conf,
+)
 from tests.support.settings import settings_of
 
 PASSWORD = {
@@ -180,6 +188,24 @@ def test_local_session_listens_on_loopback_and_the_users_configuration_goes_over
     assert local["spark.ui.enabled"] == "true"
     cluster = session_conf("spark://host:7077")
     assert not {"spark.driver.bindAddress", "spark.ui.enabled", "spark.jars"} & cluster.keys()
+
+
+@pytest.mark.parametrize(
+    ("conf", "dropped"),
+    [
+        (session_conf("spark://host:7077"), True),
+        ({}, False),
+        (session_conf("local[1,4]", conf={next(iter(LAST_POLLS_DROPPED)): "5m"}), False),
+        (dict(list(LAST_POLLS_DROPPED.items())[:1]), False),
+    ],
+)
+def test_polls_are_large_only_where_the_session_does_not_keep_them(
+    conf: dict[str, str], dropped: bool
+) -> None:
+    """Kept for 5 minutes, those of 20 runs over 32 partitions filled a heap of 1 GB."""
+    session = _Session()
+    session.values = conf
+    assert drops_last_polls(cast("SparkSession", session)) is dropped
 
 
 def test_lines_of_sparks_log_are_told_from_ours_by_a_file_that_is_there() -> None:
