@@ -189,10 +189,8 @@ class Session:
 
     def __iter__(self) -> Iterator[InputBatch]:
         """The input, batch by batch, until :attr:`ended`. Give each batch to :meth:`transaction`, in their order."""
-        if (
-            self._consumer.has_outstanding
-        ):  # the loop was left, with a batch that the caller's variable may still hold
-            self._consumer.rewind_later()
+        if self._consumer.has_outstanding:
+            self._consumer.rewind_later()  # the loop was left, with a batch that the caller's variable may still hold
         while not self.ended:
             if batch := self.fetch():
                 yield batch
@@ -261,10 +259,8 @@ class Session:
                 failure = self._commit(transaction, batch)
         except BaseException as error:
             self._abort(error)
-            if (
-                self._unsettled is None
-            ):  # the begin was left: nothing is to be settled, and the batch is read again
-                self._consumer.rewind_later()
+            if self._unsettled is None:
+                self._consumer.rewind_later()  # the begin was left: nothing is to be settled, and the batch is read again
             with suppress(EosError):  # then it stays unsettled, and the next fetch raises it
                 self._settle()
             if isinstance(error, AbortTransaction):
