@@ -50,6 +50,7 @@ class Outcome:
         warm_rate: the rate of all but the first fifth.
         start_seconds: from the process's start to the first append.
         markers: per partition, how many transactions the log shows.
+        wrong: where the output is not the input, or the group's offsets do not stand for all of it.
     """
 
     contender: str
@@ -68,6 +69,7 @@ class Outcome:
     peak_rss: int
     rss_at_20_percent: int
     rss_at_100_percent: int
+    wrong: str = ""
 
     @property
     def cpu_per_million(self) -> float:
@@ -107,7 +109,7 @@ def interleaved(contenders: Sequence[Contender], rounds: int) -> Iterator[tuple[
 
 def line_of(outcome: Outcome) -> str:
     """An outcome in one line."""
-    return f"{outcome.contender:>15}: {outcome.rate / 1000:7.0f} k/s{'' if outcome.exact else '  NOT EXACT'}"
+    return f"{outcome.contender:>15}: {outcome.rate / 1000:7.0f} k/s{'' if outcome.exact else f'  NOT EXACT: {outcome.wrong}'}"
 
 
 @contextmanager
@@ -162,6 +164,11 @@ class CopyBench:
         assert report is not None, "the block ended without an error, so there is a report"
         output = read_output(self._bootstrap, name)
         committed = committed_records(self._bootstrap, name, self._topic)
+        wrong = _difference(output, self._loaded, committed)
+        if wrong:  # whether it is the log that is so, or what was read of it
+            wrong += (
+                f"; read again: {_difference(read_output(self._bootstrap, name), self._loaded, committed)}"
+            )
         length_ms = output.last_append_ms - output.first_append_ms
         commit_seconds = report.commit_seconds
         return Outcome(
@@ -170,8 +177,7 @@ class CopyBench:
             rate=output.records_per_second,
             warm_rate=output.rate_behind(0.2),
             records=output.records,
-            # Partition by partition: a contender that places keys otherwise than the loader is none to compare with.
-            exact=(output.shares, committed) == (self._loaded.shares, self._loaded.records),
+            exact=not wrong,
             seconds=report.seconds,
             start_seconds=(output.first_append_ms - process.started_ms) / 1000,
             cpu_seconds=process.cpu_seconds,
@@ -182,7 +188,19 @@ class CopyBench:
             peak_rss=max(report.peak_rss_bytes, *(sample.rss_bytes for sample in process.samples)),
             rss_at_20_percent=process.rss_bytes_at(output.first_append_ms + 0.2 * length_ms),
             rss_at_100_percent=process.rss_bytes_at(output.last_append_ms),
+            wrong=wrong,
         )
+
+
+def _difference(output: Output, loaded: Output, committed: int) -> str:
+    """What is not as it should be, partition by partition: a contender that places keys otherwise is none to compare with."""
+    if (output.shares, committed) == (loaded.shares, loaded.records):
+        return ""
+    pairs = enumerate(zip(output.shares, loaded.shares, strict=True))
+    other = [f"partition {n} has {mine[0]} of {all_of[0]}" for n, (mine, all_of) in pairs if mine != all_of]
+    return "; ".join(
+        [f"{output.records} of {loaded.records} records, {committed} of them committed", *other[:5]]
+    )
 
 
 def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:

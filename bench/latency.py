@@ -28,6 +28,7 @@ from bench.topics import PARTITIONS, create_topic, delete_topic
 WARM_UP = CONTENDERS["b"]
 WARM_UP_SECONDS = 4.0  # of every run: the contender starts; not counted
 DRAIN_SECONDS = 10.0
+_FEWEST = 100
 REFERENCE = "b"
 LEAST = "c"  # without transactions
 DEFAULT_MS = 100
@@ -67,6 +68,10 @@ class Outcome:
     broker_pauses: int | None = None
 
 
+class TooFewError(RuntimeError):
+    """Of a run too few records were seen to say how late they came."""
+
+
 def run(
     names: Sequence[str],
     *,
@@ -87,7 +92,10 @@ def run(
         measure = partial(
             _measure, bootstrap=servers, rate=rate, transaction_ms=transaction_ms, pauses_log=pauses_log
         )
-        measure(WARM_UP, 0, seconds=WARM_UP_SECONDS)
+        try:
+            measure(WARM_UP, 0, seconds=WARM_UP_SECONDS)
+        except TooFewError as error:
+            say(f"warming up: {error}")
         for number, contender in interleaved(contenders, rounds):
             outcomes.append(measure(contender, number, seconds=seconds))
             say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcomes[-1].p99_ms:.1f} ms")
@@ -147,6 +155,9 @@ def _measure(
         delete_topic(bootstrap, source)
         delete_topic(bootstrap, target)
     counted = sorted(delays[n] for n in range(int(WARM_UP_SECONDS * rate), generator.sent) if n in delays)
+    if len(counted) < _FEWEST:
+        msg = f"{contender.name}: {len(delays)} of {generator.sent} records were seen within {DRAIN_SECONDS:g} s of the last"
+        raise TooFewError(msg)
     percentiles = statistics.quantiles([delay.seen_ms for delay in counted], n=100)
     slowest = counted[-max(1, len(counted) // 100) :]
     slow_ms = statistics.fmean(delay.produced_ms for delay in slowest)
