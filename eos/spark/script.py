@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pyspark
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from eos.errors import EosError
@@ -63,6 +63,8 @@ def run_submitted(
 
 
 def _session(name: str) -> SparkSession:
+    # Before the Java machine is known, a SparkConf does not see what spark-submit was given.
+    SparkContext._ensure_initialized()  # noqa: SLF001 - there is no public name for it
     builder, submitted = SparkSession.builder.appName(name), SparkConf()
     for option, value in LAST_POLLS_DROPPED.items():
         builder = builder.config(option, submitted.get(option, value))

@@ -273,6 +273,35 @@ def submitted(bootstrap: str, source: str, connector_jars: list[Path]) -> Eos:
     return start
 
 
+_SHOWS_CONF = """
+import sys
+from eos.spark.script import run_submitted
+from eos.spark.session import LAST_POLLS_DROPPED
+
+def show(spark, settings):
+    print("conf", *[spark.sparkContext.getConf().get(name) for name in LAST_POLLS_DROPPED], flush=True)
+
+run_submitted("shows", lambda: None, show)
+"""
+
+
+def test_submitted_session_drops_its_last_polls_unless_the_command_line_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    """A --conf of spark-submit was overwritten: a SparkConf made before the Java machine is known does not see it."""
+    (script := tmp_path / "shows.py").write_text(_SHOWS_CONF)
+    given = "spark.kafka.consumer.fetchedData.cache.timeout=3s"
+    small = ("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
+    with running(
+        _REPOSITORY / "tests" / "support" / "spark_submit.py",
+        *(*small, "--conf", "spark.driver.host=127.0.0.1", "--conf", given, str(script)),
+        env={"PYSPARK_PYTHON": sys.executable},
+        cwd=_REPOSITORY,
+    ) as child:
+        shown = ended(child, ExitCode.DONE)
+    assert "conf 3s 1s" in shown
+
+
 @pytest.mark.slow
 def test_debug_shows_the_failing_record_and_where_the_transform_raised(
     eos: Eos, bootstrap: str, source: str
