@@ -319,7 +319,7 @@ class ShardConsumer:
     @property
     def has_outstanding(self) -> bool:
         """Whether records were handed out whose offsets are not committed."""
-        return self._handed_out.next != self._handed_out.committed
+        return self._handed_out.outstanding
 
     def require_kept(self) -> None:
         """As of `HandedOut`."""

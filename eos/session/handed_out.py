@@ -155,6 +155,11 @@ class HandedOut:
             )
         return batch.ends
 
+    @property
+    def outstanding(self) -> bool:
+        """Whether records were handed out whose offsets are not committed."""
+        return self.next != self.committed
+
     def require_kept(self) -> None:
         """Nothing but the end of the caller's code, or an exception in it, drops a batch that is in no transaction.
 
@@ -162,7 +167,7 @@ class HandedOut:
             AbortableError: no batch is left of what was handed out and is not committed.
             UsageError: for the third time in a row.
         """
-        if self.next != self.committed and self._since_void() is None:
+        if self.outstanding and self._since_void() is None:
             raise self._refusal(
                 f"what fetch has returned behind {self.committed} is in no transaction and was dropped: it is read again. {_FIX}"
             )

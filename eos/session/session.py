@@ -105,7 +105,7 @@ class Session:
         self._settings = settings
         self.until_caught_up = until_caught_up
         self._stop = stop or threading.Event()
-        self._listener = listener = guarded(listener)
+        self._listener = guarded(listener)
         self._name = self.shard.transactional_id
         self._producer = ShardProducer(settings, self.shard, listener=listener, compare_when_fenced=True)
         self._consumer = ShardConsumer(
@@ -115,13 +115,13 @@ class Session:
             partitions=None if partition is None else [partition],
             ordinal=settings.ordinal,
             app=app,
-            listener=listener,
+            listener=self._listener,
             shard=self._name,
             hooks=self,
         )
         self._owned = self._producer.owned_offsets(self.shard.group)
         self._attempts = Attempts(
-            lambda call, attempt, error: listener(CallRetried(self._name, call, attempt, str(error)))
+            lambda call, attempt, error: self._listener(CallRetried(self._name, call, attempt, str(error)))
         )
         self._is_open = False
         self._opened_at = 0.0

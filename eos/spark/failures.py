@@ -87,29 +87,9 @@ def from_spark(error: Exception) -> EosError:
     The text of an exception that a row made is not repeated: it may quote the record.
     """
     try:
-        text, thrown = str(error), list(_thrown(error))  # both may ask the JVM
-    except JVM_GONE:
+        return _meaning(error)
+    except JVM_GONE:  # some exceptions ask the JVM for their text, and all of them for their causes
         return java_has_ended()
-    if match := _MARKER.search(text):
-        try:
-            return decoded(match[1])
-        except ValueError:  # Spark cuts long texts
-            return UnclassifiedError("a task failed; Spark's log has the whole of it")
-    if match := _NO_MODULE.search(text):
-        return ConfigError(
-            f"the Python of the tasks has no module {match[1] or match[2]!r}: the driver's environment does not travel to "
-            f"the executors. Nothing was committed by those tasks. Fix: {_SHIPPING}"
-        )
-    if "Python" in type(error).__name__ or "PythonException" in text:
-        raised = _PYTHON_ERROR.findall(text)
-        name = raised[-1] if raised else "an exception"
-        return UsageError(
-            f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
-            "log has it). Nothing of that task's shards was committed. Fix: the transform"
-        )
-    if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
-        return java_has_ended()
-    return _from_jvm(thrown, error)
 
 
 def java_has_ended() -> UnclassifiedError:
@@ -138,6 +118,30 @@ def input_gone(error: Exception) -> InputGoneError | None:
 
 
 # --- inside ----------------------------------------------------------------------------------------------
+
+
+def _meaning(error: Exception) -> EosError:
+    text = str(error)
+    if match := _MARKER.search(text):
+        try:
+            return decoded(match[1])
+        except ValueError:  # Spark cuts long texts
+            return UnclassifiedError("a task failed; Spark's log has the whole of it")
+    if match := _NO_MODULE.search(text):
+        return ConfigError(
+            f"the Python of the tasks has no module {match[1] or match[2]!r}: the driver's environment does not travel to "
+            f"the executors. Nothing was committed by those tasks. Fix: {_SHIPPING}"
+        )
+    if "Python" in type(error).__name__ or "PythonException" in text:
+        raised = _PYTHON_ERROR.findall(text)
+        name = raised[-1] if raised else "an exception"
+        return UsageError(
+            f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
+            "log has it). Nothing of that task's shards was committed. Fix: the transform"
+        )
+    if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
+        return java_has_ended()
+    return _from_jvm(list(_thrown(error)), error)
 
 
 class _Thrown(NamedTuple):
@@ -179,7 +183,7 @@ def _from_jvm(thrown: list[_Thrown], error: Exception) -> EosError:
             "committed. Fix: see the executor's log and the system's; more memory for Python beside the JVM is "
             "spark.executor.memoryOverhead"
         )
-    if _OUT_OF_MEMORY in " ".join((everything, *(one.kind for one in thrown))):
+    if any(_OUT_OF_MEMORY in f"{one.kind} {one.text}" for one in thrown):
         return UnclassifiedError(
             f"a Java machine ran out of memory{task}. What is committed stands, and the next run goes on behind it. Fix: more of it "
             "(spark.executor.memory; where tasks run in the driver, spark.driver.memory), or for large records that compress well "

@@ -149,6 +149,12 @@ def test_a_jvm_that_ends_before_its_exception_is_looked_at_is_named(kind: type[E
     assert input_gone(error) is None
 
 
+def test_an_error_of_a_task_is_found_without_asking_a_jvm_that_has_ended() -> None:
+    error = wrapped(FencedError("another owner"))
+    error.java_exception = Gone(ConnectionRefusedError)  # type: ignore[attr-defined] # as above
+    assert isinstance(from_spark(error), FencedError)
+
+
 def test_an_exception_whose_text_only_a_jvm_that_has_ended_knows_is_no_crash() -> None:
     class AsksTheJvmError(Exception):
         def __str__(self) -> str:
