@@ -89,8 +89,9 @@ def producer_config(settings: Settings, transactional_id: str) -> dict[str, Any]
         "enable.idempotence": True,
         "partitioner": "murmur2_random",  # the Java client's; librdkafka's own default is CRC32
         # Together they show requests that librdkafka sent twice: without debug=broker, repeats of a
-        # disconnect are suppressed for 30 s (2 of 4 resends left no line; with it, 4 of 4 did). feature: how old each broker is.
-        "debug": "broker,feature",
+        # disconnect are suppressed for 30 s (2 of 4 resends left no line; with it, 4 of 4 did). feature: how old each broker is;
+        # eos: eos.kafka.implicit_acks.
+        "debug": "broker,feature,eos",
         "log.connection.close": True,
         "log_level": _LOG_LEVEL_INFO,
     }

@@ -32,6 +32,7 @@ from statistics import median
 
 from eos.calls import Call
 from eos.kafka.api_versions import ApiVersions
+from eos.kafka.implicit_acks import ImplicitAcks
 
 _SIGNS = {"REQTMOUT", "FAIL"}
 _INIT_FAILED = "GETPID"
@@ -60,6 +61,7 @@ class ResendWatch:
         self._heard = False
         self._init_sent_again = ""
         self._versions = ApiVersions()
+        self._implicit_acks = ImplicitAcks()
         self._durations: dict[Call, deque[float]] = {}
 
     @property
@@ -78,6 +80,11 @@ class ResendWatch:
         return self._init_sent_again
 
     @property
+    def implicit_ack(self) -> str:
+        """What librdkafka said of records that it took as delivered unseen, since the last :meth:`forget`; "" if there are none."""
+        return self._implicit_acks.first
+
+    @property
     def newest(self) -> Mapping[str, int]:
         """The newest version of each request that every broker understands which the client has connected to."""
         return self._versions.newest
@@ -85,6 +92,7 @@ class ResendWatch:
     def forget(self) -> None:
         """Begin anew: what was seen belonged to a time without a transaction, or to an older producer."""
         self._reason = ""
+        self._implicit_acks.forget()
 
     def log(self, level: int, template: str, *args: object) -> None:
         """One log line of librdkafka; args are (facility, client name, text)."""
@@ -96,6 +104,7 @@ class ResendWatch:
             self._init_sent_again = f"{facility}: {args[-1]}"
         if facility == _VERSION:
             self._versions.log(level, template, *args)
+        self._implicit_acks.log(facility, str(args[-1]) if args else "")
 
     def took(self, call: Call, seconds: float) -> None:
         """A transactional call came back, with or without an error."""

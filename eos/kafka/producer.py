@@ -44,6 +44,10 @@ _FATAL_EVENT_WAIT_S = 1.0
 # of the commits took 20 ms longer; after this pause, which takes less than it saves, one in fifty (90th percentile 26 and 9 ms).
 _MARKERS_S = 0.004
 _WRITTEN_STEP_S = 0.002
+# confluent-kafka cuts a flush of 0.2 s or more into such, and goes on with the next where a fatal error has been raised in one:
+# Python's exception state is broken from then on (2.16).
+_FLUSH_S = 0.19
+_LEAST_COMMIT_S = 0.001  # what is left of a timeout that the flush has used up
 _END_TXN_OF_4_0 = 5
 _FIRST_WRITTEN_S = (
     0.5  # requests for the first partition and the first record, and a pause of librdkafka in between
@@ -165,8 +169,19 @@ class TransactionalClient:
             raise named from error.__cause__
 
     def commit(self, timeout_s: float) -> None:
-        """Flush and commit. After a RetriableError only commit may follow: it resumes the same commit."""
-        self._call(Call.COMMIT, "commit_transaction", timeout_s)
+        """Flush and commit. After a RetriableError only commit may follow: it resumes the same commit.
+
+        Raises:
+            AbortableError: records count as delivered that may not be written; see `eos.kafka.implicit_acks`.
+        """
+        began, deadline = time.monotonic(), Deadline(timeout_s)
+        try:
+            self._flush(deadline)
+            if taken := self._watch.implicit_ack:
+                raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
+            self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
+        finally:
+            self._watch.took(Call.COMMIT, time.monotonic() - began)
         self._begun_at, self._ended_at = None, _now()
 
     def abort(self, timeout_s: float) -> None:
@@ -290,7 +305,7 @@ class TransactionalClient:
         """
         if self._failed_delivery is not None:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
-        return self._watch.reason or self._watch.deaf
+        return self._watch.reason or self._watch.implicit_ack or self._watch.deaf
 
     @property
     def forgets_offsets(self) -> bool:
@@ -328,20 +343,32 @@ class TransactionalClient:
     # --- inside ------------------------------------------------------------------------------------
 
     def _call(self, call: Call, method: str, *arguments: object) -> None:
+        began = time.monotonic()
+        try:
+            self._guarded(call, method, *arguments)
+        finally:
+            self._watch.took(call, time.monotonic() - began)
+
+    def _guarded(self, call: Call, method: str, *arguments: object) -> Any:
         if os.getpid() != self._pid:
             raise UsageError(
                 "a producer does not survive fork(): librdkafka's threads are gone. Use spawned processes"
             )
-        began = time.monotonic()
         try:
             # By name: a bound method in this frame, which a traceback keeps, would keep the closed instance alive.
-            getattr(self._producer, method)(*arguments)
+            return getattr(self._producer, method)(*arguments)
         except KafkaException as error:
             self._drain()
             raise self._classified(call, error) from error
         finally:
             self._drain()
-            self._watch.took(call, time.monotonic() - began)
+
+    def _flush(self, deadline: Deadline) -> None:
+        while unwritten := self._guarded(Call.COMMIT, "flush", min(_FLUSH_S, deadline.left_s)):
+            if deadline.passed:
+                raise RetriableError(
+                    f"{Call.COMMIT}: {unwritten} records are not written yet", code="_TIMED_OUT"
+                )
 
     def _classified(self, call: Call, error: KafkaException) -> EosError:
         kafka_error: KafkaError = error.args[0]

@@ -22,6 +22,7 @@ _ZOMBIE_S = 3.0  # that a zombie has for what it does
 _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _IN_SYNC_S = 10.0
+_OTHERS_FOLLOW_S = 0.1  # until a request is refused: librdkafka sends others behind it, which are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,9 @@ class Nemesis:
 
         for proxy in self._proxies:
             if fault.way == NOT_DONE:
-                proxy.refuse(api, fault.error, where=self._watch.is_ours, then=told.append)
+                proxy.refuse(
+                    api, fault.error, where=self._watch.is_ours, then=told.append, after_s=_OTHERS_FOLLOW_S
+                )
             else:
                 proxy.edit_reply(api, edit, where=self._watch.is_ours)
         self._watch.make_it_come(api, fault.share)

@@ -571,6 +571,40 @@ def test_answer_about_the_first_partition_that_comes_during_an_abort_leaves_the_
         assert view.describe([name])[name].state == "Ongoing"
 
 
+def test_batch_that_its_leader_refused_counts_as_delivered_once_a_later_one_is_written(
+    proxy: HoldProxy, bootstrap: str, out: str
+) -> None:
+    """rd_kafka_dr_implicit_ack (confluent-kafka-go issue 921): the records are lost, and a log line is all that says so.
+
+    So eos looks for that line before it commits: eos.kafka.implicit_acks.
+    """
+    lines: list[str] = []
+    come = threading.Event()
+
+    class Logger:
+        def log(self, _level: int, _template: str, *args: object) -> None:
+            lines.append(str(args[0]))
+
+    def is_first(_: object) -> bool:
+        come.set()
+        return True
+
+    proxy.refuse(ApiKey.PRODUCE, KafkaError.NOT_LEADER_FOR_PARTITION, where=is_first, after_s=LOST_S)
+    producer = transactional(proxy.bootstrap_servers, debug="eos", logger=Logger())
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    told: list[object] = []
+    producer.produce(out, "lost", on_delivery=lambda error, _: told.append(error))
+    assert come.wait(WAIT_S)
+    producer.produce(out, "behind it", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(WAIT_S) == 0
+    producer.poll(0)
+    assert lines.count("IMPLICITACK") == 1  # before the commit
+    producer.commit_transaction(WAIT_S)
+    assert told == [None, None]
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"behind it"]
+
+
 def test_abort_while_the_last_transaction_is_not_over_at_the_coordinator_is_fatal(
     proxy: HoldProxy, out: str
 ) -> None:

@@ -150,7 +150,9 @@ class Connection:
         await hold.hold_back(frame)
 
     async def _refuse(self, pending: _Pending) -> None:
-        """Answer in the broker's place, if the rule does: at once, for clients find a request by its number."""
+        """Answer in the broker's place, if the rule does, whatever else is unanswered: clients find a request by its number."""
+        if pending.rule is not None and pending.rule.after_s:
+            await asyncio.sleep(pending.rule.after_s)
         answer = self._edited(pending, b"")
         if answer:
             self._client.write(_with_length(answer))

@@ -223,15 +223,19 @@ class HoldProxy:
         client_id: str | None = None,
         where: Where | None = None,
         then: Then | None = None,
+        after_s: float = 0.0,
     ) -> None:
-        """Answer a request of a transaction by an error code, and keep it from the broker. ``then`` is called just before."""
+        """Answer a request of a transaction by an error code, and keep it from the broker. ``then`` is called just before.
+
+        ``after_s``: so many seconds later. What the client sends behind it on the same connection reaches the broker after that.
+        """
 
         def answer(frame: Frame, _: bytes) -> bytes:
             if then is not None:
                 then(frame)
             return refusal(frame, error)
 
-        self._add(Rule(api_key, Outcome.REFUSED, nth, times, client_id, where, edit=answer))
+        self._add(Rule(api_key, Outcome.REFUSED, nth, times, client_id, where, edit=answer, after_s=after_s))
 
     def clear_rules(self) -> None:
         """Let everything pass from now on; what is held stays held."""

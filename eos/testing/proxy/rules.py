@@ -113,6 +113,7 @@ class Rule:
     then: Then | None = None
     hold: Hold | None = None
     edit: Edit | None = None
+    after_s: float = 0.0
     matched: int = 0
 
     def counts(self, frame: Frame) -> bool:

@@ -1,0 +1,98 @@
+"""A leader refuses a batch, and takes the next one of the same partition, which was under way already.
+
+A broker that has made a partition known before it leads it does so: one of a new topic, or one that has just been elected. It
+takes any sequence number from a producer that it knows nothing of, so the batch behind the refused one is written. librdkafka
+concludes that the refused one was written too, and never sends it again: see eos.kafka.implicit_acks. The transaction must not
+be committed then.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eos import AbortableError, InputBatch, Job, OutputBatch, Transaction, TransactionalProducer
+from eos.events import Event, TransactionAborted, TransactionCommitted
+from eos.runner.worker import run
+from eos.testing.proxy.frames import ApiKey, Frame
+from eos.testing.proxy.hold_proxy import HoldProxy
+from tests.support.observer import committed_offsets, load, read_committed, unique
+from tests.support.settings import settings_of
+
+if TYPE_CHECKING:
+    from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.broker
+
+NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION = 6, 3
+WAIT_S = 15.0
+ANSWERED_AFTER_S = 0.3
+# librdkafka sends no second request for a partition while five records or more of it are under way (2.16).
+FIRST = [b"0", b"1", b"2", b"3"]
+VALUES = [*FIRST, b"4", b"5", b"6"]
+
+
+def refuse_a_batch(proxy: HoldProxy, error: int) -> threading.Event:
+    """Refuse the first batch, once another one can have followed it; the event: it has come."""
+    come = threading.Event()
+
+    def is_first(_: Frame) -> bool:
+        come.set()
+        return True
+
+    proxy.refuse(ApiKey.PRODUCE, error, where=is_first, after_s=ANSWERED_AFTER_S)
+    return come
+
+
+def write(txn: Transaction, out: str, first_has_come: threading.Event) -> None:
+    txn.produce_batch(out, OutputBatch(out, FIRST))
+    assert first_has_come.wait(WAIT_S)
+    txn.produce_batch(out, OutputBatch(out, VALUES[len(FIRST) :]))
+
+
+def written(bootstrap: str, out: str) -> list[bytes | None]:
+    return [record.value for record in read_committed(bootstrap, out)]
+
+
+@pytest.fixture
+def out(topic: NewTopic) -> str:
+    return topic("out")
+
+
+@pytest.mark.parametrize("error", [NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION])
+def test_refused_batch_that_librdkafka_takes_for_written_aborts_the_transaction(
+    proxy: HoldProxy, bootstrap: str, out: str, error: int
+) -> None:
+    with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("refused")) as producer:
+        first_has_come = refuse_a_batch(proxy, error)
+        with pytest.raises(AbortableError, match=rf"{out} \[0\] 4 message"), producer.transaction() as txn:
+            write(txn, out, first_has_come)
+        with producer.transaction() as txn:
+            write(txn, out, first_has_come)
+    assert written(bootstrap, out) == VALUES
+
+
+def test_job_whose_batch_is_refused_writes_it_all_the_same(
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic, out: str
+) -> None:
+    source, name = topic("in"), unique("refused")
+    load(bootstrap, source, 1000)
+    first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+
+    def copy(batch: InputBatch) -> list[OutputBatch]:
+        if batch.offsets[0]:  # the loop's first batch has four records
+            assert first_has_come.wait(WAIT_S)
+        return [OutputBatch(out, batch.values)]
+
+    job = Job(name=name, inputs=[source], outputs=[out], transform_batch=copy)
+    settings = settings_of(
+        proxy.bootstrap_servers, group=name, input__start="earliest", transaction__interval_ms=2000
+    )
+    told: list[Event] = []
+    run(job, settings, until_caught_up=True, listener=told.append)
+    assert written(bootstrap, out) == [b"%d" % number for number in range(1000)]
+    assert committed_offsets(bootstrap, name, [(source, 0)])[source, 0][0] == 1000
+    ends = [event for event in told if isinstance(event, (TransactionAborted, TransactionCommitted))]
+    assert isinstance(ends[0], TransactionAborted)
