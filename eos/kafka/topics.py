@@ -33,7 +33,8 @@ _DeliveryReport = Callable[[KafkaError | None, Message], None]
 
 _PRODUCER_OPTIONS: Mapping[str, Any] = {
     "log_level": 0,  # what goes wrong is raised
-    "enable.idempotence": True,  # neither lost nor doubled nor turned around by a retry
+    "enable.idempotence": True,  # neither lost nor doubled nor turned around by a retry …
+    "max.in.flight.requests.per.connection": 1,  # … which it takes too: see eos.kafka.implicit_acks
     "partitioner": "murmur2_random",  # keys go where Java clients put them
     "sticky.partitioning.linger.ms": 0,  # records without a key are spread, not heaped on the partition of the moment
 }

@@ -9,12 +9,22 @@ be committed then.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import AbortableError, InputBatch, Job, OutputBatch, Transaction, TransactionalProducer
+from eos import (
+    AbortableError,
+    InputBatch,
+    Job,
+    OutputBatch,
+    OutputRecord,
+    Transaction,
+    TransactionalProducer,
+)
 from eos.events import Event, TransactionAborted, TransactionCommitted
+from eos.kafka.topics import produce_plain
 from eos.runner.worker import run
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import HoldProxy
@@ -96,3 +106,17 @@ def test_job_whose_batch_is_refused_writes_it_all_the_same(
     assert committed_offsets(bootstrap, name, [(source, 0)])[source, 0][0] == 1000
     ends = [event for event in told if isinstance(event, (TransactionAborted, TransactionCommitted))]
     assert isinstance(ends[0], TransactionAborted)
+
+
+def test_records_that_are_fed_are_all_there_though_a_batch_was_refused(
+    proxy: HoldProxy, bootstrap: str, out: str
+) -> None:
+    first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+
+    def records() -> Iterator[OutputRecord]:
+        yield from (OutputRecord(out, value) for value in FIRST)
+        assert first_has_come.wait(WAIT_S)
+        yield from (OutputRecord(out, value) for value in VALUES[len(FIRST) :])
+
+    assert produce_plain({"bootstrap.servers": proxy.bootstrap_servers}, records()) == len(VALUES)
+    assert written(bootstrap, out) == VALUES
