@@ -14,7 +14,7 @@ One request at a time would prevent it, and make each transaction wait for a rou
 
 from __future__ import annotations
 
-_FACILITY = "IMPLICITACK"
+IMPLICIT_ACK = "IMPLICITACK"  # the lines' facility
 
 
 class ImplicitAcks:
@@ -31,7 +31,6 @@ class ImplicitAcks:
         """Begin anew: what was seen belonged to an earlier transaction."""
         self.first = ""
 
-    def log(self, facility: str, text: str) -> None:
-        """One line of librdkafka."""
-        if facility == _FACILITY and not self.first:
-            self.first = text
+    def log(self, text: str) -> None:
+        """One line of this facility."""
+        self.first = self.first or text

@@ -32,12 +32,13 @@ from statistics import median
 
 from eos.calls import Call
 from eos.kafka.api_versions import ApiVersions
-from eos.kafka.implicit_acks import ImplicitAcks
+from eos.kafka.implicit_acks import IMPLICIT_ACK, ImplicitAcks
 
 _SIGNS = {"REQTMOUT", "FAIL"}
 _INIT_FAILED = "GETPID"
 _VERSION = "APIVERSION"
 _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's own
+_LOOKED_FOR = {*_SIGNS, _INIT_FAILED, _VERSION, IMPLICIT_ACK}
 _REMEMBERED_CALLS = 31
 # Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
 # a missed resend may cost a record, but the log lines above are the reliable sign; so the bound is generous.
@@ -97,14 +98,18 @@ class ResendWatch:
     def log(self, level: int, template: str, *args: object) -> None:
         """One log line of librdkafka; args are (facility, client name, text)."""
         self._heard = True
-        facility = str(args[0]) if args else ""
+        facility = args[0] if args else ""
+        if facility not in _LOOKED_FOR:  # most of some forty lines of a transaction
+            return
+        text = str(args[-1])
         if facility in _SIGNS and not self._reason:
-            self._reason = f"{facility}: {args[-1]}"
-        if facility == _INIT_FAILED and _NO_ANSWER in str(args[-1]):
-            self._init_sent_again = f"{facility}: {args[-1]}"
+            self._reason = f"{facility}: {text}"
+        if facility == _INIT_FAILED and _NO_ANSWER in text:
+            self._init_sent_again = f"{facility}: {text}"
         if facility == _VERSION:
             self._versions.log(level, template, *args)
-        self._implicit_acks.log(facility, str(args[-1]) if args else "")
+        if facility == IMPLICIT_ACK:
+            self._implicit_acks.log(text)
 
     def took(self, call: Call, seconds: float) -> None:
         """A transactional call came back, with or without an error."""
