@@ -90,13 +90,14 @@ class TransactionalClient:
         self._poll_at = 0.0
         self._begun_at: float | None = None
         self._ended_at = 0.0
+        self._aborted_at = 0.0  # time.monotonic(), the clock of librdkafka's statistics
         self._identity: ProducerIdentity | None = None
         self._pid = os.getpid()
         self._closed = False
         options = {
             **QUICKLY,
             **config,
-            "logger": self._watch,
+            "logger": self._watch.logger,
             "error_cb": self._on_error,
             "stats_cb": self._on_statistics,
             "on_delivery": self._on_failed_delivery,
@@ -188,6 +189,7 @@ class TransactionalClient:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
         self._call(Call.ABORT, "abort_transaction", timeout_s)
+        self._identity, self._aborted_at = None, time.monotonic()
         self._begun_at, self._ended_at = None, _now()
 
     # --- producing ---------------------------------------------------------------------------------
@@ -313,7 +315,10 @@ class TransactionalClient:
         return self._watch.newest.get("EndTxn", 0) < _END_TXN_OF_4_0
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
-        """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``."""
+        """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``.
+
+        None from before the last abort, in which librdkafka may have raised the epoch by itself.
+        """
         deadline = Deadline(timeout_s)
         while self._identity is None and not deadline.passed:
             self._serve(0.02)
@@ -364,7 +369,12 @@ class TransactionalClient:
             self._drain()
 
     def _flush(self, deadline: Deadline) -> None:
+        """Wait until all records are delivered, or the transaction has failed, which the commit says at once."""
         while unwritten := self._guarded(Call.COMMIT, "flush", min(_FLUSH_S, deadline.left_s)):
+            # librdkafka purges its queue when a transaction fails. A batch under way that is then to be sent again never is.
+            if self._watch.failed:
+                return
+            self.check_deliveries()
             if deadline.passed:
                 raise RetriableError(
                     f"{Call.COMMIT}: {unwritten} records are not written yet", code="_TIMED_OUT"
@@ -439,8 +449,9 @@ class TransactionalClient:
 
     def _on_statistics(self, text: str) -> None:
         with suppress(ValueError, KeyError, TypeError):
-            state = json.loads(text)["eos"]
-            if state["producer_id"] >= 0:
+            statistics = json.loads(text)
+            state = statistics["eos"]
+            if state["producer_id"] >= 0 and statistics["ts"] / 1e6 > self._aborted_at:
                 self._identity = ProducerIdentity(state["producer_id"], state["producer_epoch"])
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:

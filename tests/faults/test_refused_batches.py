@@ -9,6 +9,7 @@ be committed then.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from eos import (
     Job,
     OutputBatch,
     OutputRecord,
+    RecordRefusedError,
     Transaction,
     TransactionalProducer,
 )
@@ -28,7 +30,7 @@ from eos.kafka.topics import produce_plain
 from eos.runner.worker import run
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import HoldProxy
-from tests.support.observer import committed_offsets, load, read_committed, unique
+from tests.support.observer import committed_offsets, create_topics, load, read_committed, unique
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ pytestmark = pytest.mark.broker
 NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION = 6, 3
 WAIT_S = 15.0
 ANSWERED_AFTER_S = 0.3
+PROMPT_S = 10.0  # a transaction lives for 60
+STATISTICS_S = 0.7  # they come twice a second
 # librdkafka sends no second request for a partition while five records or more of it are under way (2.16).
 FIRST = [b"0", b"1", b"2", b"3"]
 VALUES = [*FIRST, b"4", b"5", b"6"]
@@ -120,3 +124,37 @@ def test_records_that_are_fed_are_all_there_though_a_batch_was_refused(
 
     assert produce_plain({"bootstrap.servers": proxy.bootstrap_servers}, records()) == len(VALUES)
     assert written(bootstrap, out) == VALUES
+
+
+def test_record_that_is_too_large_fails_a_transaction_at_once_though_another_batch_was_under_way(
+    bootstrap: str,
+) -> None:
+    """librdkafka takes that batch back, and does not send it again; a flush would wait for it."""
+    out = unique("out")
+    create_topics(bootstrap, {out: 1}, config={"max.message.bytes": "100000"})
+    settings = settings_of(bootstrap, kafka__producer={"message.max.bytes": 5_000_000, "linger.ms": 0})
+    for _ in range(5):
+        with TransactionalProducer(settings, app=unique("refused")) as producer:
+            with producer.transaction() as txn:
+                txn.produce(out, b"before")
+            began = time.monotonic()
+            with pytest.raises(RecordRefusedError), producer.transaction() as txn:
+                txn.produce(out, bytes(2_000_000))
+                txn.produce(out, b"behind it")
+            assert time.monotonic() - began < PROMPT_S
+    assert written(bootstrap, out) == [b"before"] * 5
+
+
+def test_epoch_that_librdkafka_raises_in_an_abort_is_no_rival(
+    proxy: HoldProxy, bootstrap: str, out: str
+) -> None:
+    with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("refused")) as producer:
+        with producer.transaction() as txn:
+            txn.produce(out, b"before")
+        time.sleep(STATISTICS_S)
+        first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+        with pytest.raises(AbortableError), producer.transaction() as txn:
+            write(txn, out, first_has_come)
+        with producer.transaction() as txn:
+            write(txn, out, first_has_come)
+    assert written(bootstrap, out) == [b"before", *VALUES]
