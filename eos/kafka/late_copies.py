@@ -128,9 +128,8 @@ class ResendWatch:
         if not came:
             return
         self._heard = True
-        if not _LOOKED_FOR.isdisjoint(
-            came[_FACILITY_AT::_PIECES]
-        ):  # most of some forty lines of a transaction are not
+        # Most of the forty lines or so of a transaction are of no interest.
+        if not _LOOKED_FOR.isdisjoint(came[_FACILITY_AT::_PIECES]):
             for at in range(0, len(came), _PIECES):
                 level, template, *args = came[at : at + _PIECES : 2]
                 self.log(int(level), template, *args)
