@@ -28,9 +28,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from statistics import median
-from types import SimpleNamespace
 
 from eos.calls import Call
 from eos.kafka.api_versions import ApiVersions
@@ -42,8 +40,6 @@ _VERSION = "APIVERSION"
 _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's own
 _FAILED = "TXNERR"
 _LOOKED_FOR = {*_SIGNS, _INIT_FAILED, _VERSION, _FAILED, IMPLICIT_ACK}
-# What print() writes for a line: level, template, facility, client name and text, with a space or the line's end behind each.
-_PIECES, _FACILITY_AT = 10, 4
 _REMEMBERED_CALLS = 31
 # Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
 # a missed resend may cost a record, but the log lines above are the reliable sign; so the bound is generous.
@@ -59,16 +55,10 @@ _WITHIN_S = 600.0
 class ResendWatch:
     """Collects librdkafka's log lines and the durations of transactional calls.
 
-    Attributes:
-        logger: for the client, whose calls hand librdkafka's lines to it. They are looked at when something is asked.
+    The object is given to the client as its ``logger``: librdkafka calls :meth:`log` from poll().
     """
 
     def __init__(self) -> None:
-        # Functions in C alone: no signal handler can run in them, whose exception would drop a line, and with it the only sign
-        # that records were lost. print() writes each argument, and what stands between and behind them, by itself.
-        self._written: list[str] = []
-        self.logger = SimpleNamespace(log=partial(print, file=SimpleNamespace(write=self._written.append)))
-        self._looked_at = 0  # of these
         self._reason = ""
         self._heard = False
         self._init_sent_again = ""
@@ -80,65 +70,50 @@ class ResendWatch:
     @property
     def reason(self) -> str:
         """Why a resend cannot be excluded since the last :meth:`forget`; "" if it can."""
-        self.look()
         return self._reason
 
     @property
     def deaf(self) -> str:
         """Why nothing would show a resend; "" if log lines come."""
-        self.look()
         return "" if self._heard else "no log line of librdkafka has come, so none would show a resend"
 
     @property
     def init_sent_again(self) -> str:
         """The sign that init was sent more than once, so that a copy of it may arrive late; "" if there is none."""
-        self.look()
         return self._init_sent_again
 
     @property
     def implicit_ack(self) -> str:
         """What librdkafka said of records that it took as delivered unseen, since the last :meth:`forget`; "" if there are none."""
-        self.look()
         return self._implicit_acks.first
 
     @property
     def failed(self) -> bool:
         """Whether librdkafka has said since the last :meth:`forget` that the transaction has failed: it commits no more."""
-        self.look()
         return self._failed
+
+    def missed(self, why: BaseException) -> None:
+        """A call that serves log lines was left by an exception, maybe of :meth:`log`; librdkafka does not repeat that line."""
+        self._implicit_acks.log(f"a line of its log may be lost by {type(why).__name__}")
 
     @property
     def newest(self) -> Mapping[str, int]:
         """The newest version of each request that every broker understands which the client has connected to."""
-        self.look()
         return self._versions.newest
 
     def forget(self) -> None:
         """Begin anew: what was seen belonged to a time without a transaction, or to an older producer."""
-        self.look()
-        self._looked_at = 0  # first: lines that are looked at twice do no harm
-        self._written.clear()
         self._reason = ""
         self._failed = False
         self._implicit_acks.forget()
 
-    def look(self) -> None:
-        """Look at the lines that have come; again, if an exception has left this call."""
-        came = self._written[self._looked_at :]
-        if not came:
-            return
-        self._heard = True
-        # Most of the forty lines or so of a transaction are of no interest.
-        if not _LOOKED_FOR.isdisjoint(came[_FACILITY_AT::_PIECES]):
-            for at in range(0, len(came), _PIECES):
-                level, template, *args = came[at : at + _PIECES : 2]
-                self.log(int(level), template, *args)
-        self._looked_at += len(came)
-
     def log(self, level: int, template: str, *args: object) -> None:
         """One log line of librdkafka; args are (facility, client name, text)."""
         self._heard = True
-        facility, text = (str(args[0]), str(args[-1])) if args else ("", "")
+        facility = args[0] if args else ""
+        if facility not in _LOOKED_FOR:  # most of some forty lines of a transaction
+            return
+        text = str(args[-1])
         if facility in _SIGNS and not self._reason:
             self._reason = f"{facility}: {text}"
         if facility == _INIT_FAILED and _NO_ANSWER in text:

@@ -87,6 +87,7 @@ class TransactionalClient:
         self._failed_delivery: EosError | None = None
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
+        self._ending = False  # whether its commit has been called, with all records delivered
         self._poll_at = 0.0
         self._begun_at: float | None = None
         self._ended_at = 0.0
@@ -97,7 +98,7 @@ class TransactionalClient:
         options = {
             **QUICKLY,
             **config,
-            "logger": self._watch.logger,
+            "logger": self._watch,
             "error_cb": self._on_error,
             "stats_cb": self._on_statistics,
             "on_delivery": self._on_failed_delivery,
@@ -149,6 +150,7 @@ class TransactionalClient:
         self._failed_delivery = None
         self._written.clear()
         self._queued = 0
+        self._ending = False
         self._call(Call.BEGIN, "begin_transaction")
         self._begun_at = _now()
 
@@ -177,9 +179,11 @@ class TransactionalClient:
         """
         began, deadline = time.monotonic(), Deadline(timeout_s)
         try:
-            self._flush(deadline)
-            if taken := self._watch.implicit_ack:
-                raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
+            if not self._ending:
+                self._flush(deadline)
+                if taken := self._watch.implicit_ack:
+                    raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
+                self._ending = True
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)
@@ -365,6 +369,9 @@ class TransactionalClient:
         except KafkaException as error:
             self._drain()
             raise self._classified(call, error) from error
+        except BaseException as error:
+            self._watch.missed(error)
+            raise
         finally:
             self._drain()
 
@@ -408,6 +415,9 @@ class TransactionalClient:
         except KafkaException as error:
             self._on_error(error.args[0])
             return 1
+        except BaseException as error:  # a signal handler's
+            self._watch.missed(error)
+            raise
 
     def _note_fatal(self, error: KafkaError) -> None:
         if error.fatal() and self._fatal is None:

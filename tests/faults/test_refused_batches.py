@@ -26,6 +26,8 @@ from eos import (
     TransactionalProducer,
 )
 from eos.events import Event, TransactionAborted, TransactionCommitted
+from eos.kafka.implicit_acks import IMPLICIT_ACK
+from eos.kafka.late_copies import ResendWatch
 from eos.kafka.topics import produce_plain
 from eos.runner.worker import run
 from eos.testing.proxy.frames import ApiKey, Frame
@@ -46,6 +48,10 @@ STATISTICS_S = 0.7  # they come twice a second
 # librdkafka sends no second request for a partition while five records or more of it are under way (2.16).
 FIRST = [b"0", b"1", b"2", b"3"]
 VALUES = [*FIRST, b"4", b"5", b"6"]
+
+
+class Alarm(Exception):  # noqa: N818 - of a signal handler
+    pass
 
 
 def refuse_a_batch(proxy: HoldProxy, error: int) -> threading.Event:
@@ -158,3 +164,26 @@ def test_epoch_that_librdkafka_raises_in_an_abort_is_no_rival(
         with producer.transaction() as txn:
             write(txn, out, first_has_come)
     assert written(bootstrap, out) == [b"before", *VALUES]
+
+
+def test_line_that_the_exception_of_a_signal_handler_drops_aborts_the_transaction(
+    proxy: HoldProxy, bootstrap: str, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that comes while the flush waits is handled inside the next line, which is gone then (33 of 150 timers)."""
+    look = ResendWatch.log
+
+    def interrupted(watch: ResendWatch, level: int, template: str, *args: object) -> None:
+        if args[0] == IMPLICIT_ACK:
+            raise Alarm
+        look(watch, level, template, *args)
+
+    with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("refused")) as producer:
+        first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+        monkeypatch.setattr(ResendWatch, "log", interrupted)
+        with pytest.raises(Alarm), producer.transaction() as txn:
+            write(txn, out, first_has_come)
+        assert not txn.committed
+        monkeypatch.undo()
+        with producer.transaction() as txn:
+            write(txn, out, first_has_come)
+    assert written(bootstrap, out) == VALUES

@@ -53,7 +53,7 @@ def _deaf(*, signs: bool) -> Iterator[None]:
     """Without librdkafka's log lines, if so asked."""
     with ExitStack() as stack:
         if not signs:
-            stack.enter_context(patch.object(ResendWatch, "look", lambda _: None))
+            stack.enter_context(patch.object(ResendWatch, "log", lambda *_: None))
         yield
 
 

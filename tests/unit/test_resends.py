@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import BuiltinFunctionType
-
 import pytest
 
 from eos.calls import Call
@@ -43,27 +40,6 @@ def test_any_line_shows_that_lines_come() -> None:
     logged(watch, "CONNECT")
     watch.forget()
     assert watch.deaf == ""
-
-
-def test_lines_are_handed_over_by_functions_in_c_and_looked_at_later() -> None:
-    """Where a signal handler can run while a line is handed over, its exception drops that."""
-    watch = ResendWatch()
-    watch.logger.log(10, "%s [%s] %s", "TXNSTATE", "rdkafka#producer-1", "Transaction state change")
-    assert (watch.deaf, watch.failed) == ("", False)
-    watch.logger.log(40, "%s [%s] %s", "TXNERR", "rdkafka#producer-1", "Current transaction failed")
-    watch.logger.log(
-        10, "%s [%s] %s", "IMPLICITACK", "rdkafka#producer-1", "out [0] 4 message(s)\nimplicitly acked"
-    )
-    assert (watch.deaf, watch.failed) == ("", True)
-    assert watch.implicit_ack == "out [0] 4 message(s)\nimplicitly acked"
-    watch.forget()
-    assert (watch.failed, watch.implicit_ack) == (False, "")
-    function, file = watch.logger.log, watch.logger.log.keywords["file"]
-    assert [type(function), type(function.func), type(file.write)] == [
-        partial,
-        BuiltinFunctionType,
-        BuiltinFunctionType,
-    ]
 
 
 def test_first_reason_stays_until_it_is_forgotten() -> None:
