@@ -91,7 +91,7 @@ def test_an_instance_id_holds_only_what_kafka_allows_there() -> None:
     assert len(consumer_config(load(), "g" * 300, 3)["group.instance.id"]) == 244
 
 
-def test_a_producer_is_idempotent_partitions_like_java_and_lets_resends_be_seen() -> None:
+def test_a_producer_is_idempotent_partitions_like_java_and_lets_resends_and_implicit_acks_be_seen() -> None:
     config = producer_config(load({"EOS_TRANSACTION__TIMEOUT_MS": "20000"}), "app.g.i.0")
     assert config["transactional.id"] == "app.g.i.0"
     assert config["enable.idempotence"] is True
