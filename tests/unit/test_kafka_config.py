@@ -98,7 +98,7 @@ def test_a_producer_is_idempotent_partitions_like_java_and_lets_resends_and_impl
     assert config["partitioner"] == "murmur2_random"
     assert config["transaction.timeout.ms"] == config["message.timeout.ms"] == 20_000
     assert (config["debug"], config["log.connection.close"], config["log_level"]) == (
-        "broker,feature",
+        "broker,feature,eos",
         True,
         6,
     )
