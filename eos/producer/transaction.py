@@ -317,7 +317,8 @@ class Transaction:
             # A signal handler raised. After a sent commit no abort is allowed: the same commit is tried once more, for a short time.
             try:
                 self._resume_commit(self._owner.abort_timeout_s)
-            except AbortableError:  # it has not been sent: the exception came while records were waited for
+            except AbortableError:
+                # Mostly it has not been sent: the exception came while records were waited for.
                 self.abort(error)
                 raise error from None
             except BaseException as unanswered:

@@ -35,6 +35,7 @@ from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import create_topics, lso, read_committed, unique
 from tests.support.processes import running
 from tests.support.raw_headers import produce_with_names
+from tests.support.refused import refuse_first_batch
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -579,23 +580,18 @@ def test_batch_that_its_leader_refused_counts_as_delivered_once_a_later_one_is_w
     So eos looks for that line before it commits: eos.kafka.implicit_acks.
     """
     lines: list[str] = []
-    come = threading.Event()
 
     class Logger:
         def log(self, _level: int, _template: str, *args: object) -> None:
             lines.append(str(args[0]))
 
-    def is_first(_: object) -> bool:
-        come.set()
-        return True
-
-    proxy.refuse(ApiKey.PRODUCE, KafkaError.NOT_LEADER_FOR_PARTITION, where=is_first, after_s=LOST_S)
+    first_has_come = refuse_first_batch(proxy)
     producer = transactional(proxy.bootstrap_servers, debug="eos", logger=Logger())
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     told: list[object] = []
     producer.produce(out, "lost", on_delivery=lambda error, _: told.append(error))
-    assert come.wait(WAIT_S)
+    assert first_has_come.wait(WAIT_S)
     producer.produce(out, "behind it", on_delivery=lambda error, _: told.append(error))
     assert producer.flush(WAIT_S) == 0
     producer.poll(0)

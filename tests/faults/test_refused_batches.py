@@ -30,9 +30,9 @@ from eos.kafka.implicit_acks import IMPLICIT_ACK
 from eos.kafka.late_copies import ResendWatch
 from eos.kafka.topics import produce_plain
 from eos.runner.worker import run
-from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import committed_offsets, create_topics, load, read_committed, unique
+from tests.support.refused import NOT_LEADER_OR_FOLLOWER, refuse_first_batch
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION = 6, 3
+UNKNOWN_TOPIC_OR_PARTITION = 3
 WAIT_S = 15.0
-ANSWERED_AFTER_S = 0.3
 PROMPT_S = 10.0  # a transaction lives for 60
 STATISTICS_S = 0.7  # they come twice a second
 # librdkafka sends no second request for a partition while five records or more of it are under way (2.16).
@@ -52,18 +51,6 @@ VALUES = [*FIRST, b"4", b"5", b"6"]
 
 class Alarm(Exception):  # noqa: N818 - of a signal handler
     pass
-
-
-def refuse_a_batch(proxy: HoldProxy, error: int) -> threading.Event:
-    """Refuse the first batch, once another one can have followed it; the event: it has come."""
-    come = threading.Event()
-
-    def is_first(_: Frame) -> bool:
-        come.set()
-        return True
-
-    proxy.refuse(ApiKey.PRODUCE, error, where=is_first, after_s=ANSWERED_AFTER_S)
-    return come
 
 
 def write(txn: Transaction, out: str, first_has_come: threading.Event) -> None:
@@ -86,7 +73,7 @@ def test_refused_batch_that_librdkafka_takes_for_written_aborts_the_transaction(
     proxy: HoldProxy, bootstrap: str, out: str, error: int
 ) -> None:
     with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("refused")) as producer:
-        first_has_come = refuse_a_batch(proxy, error)
+        first_has_come = refuse_first_batch(proxy, error)
         with pytest.raises(AbortableError, match=rf"{out} \[0\] 4 message"), producer.transaction() as txn:
             write(txn, out, first_has_come)
         with producer.transaction() as txn:
@@ -99,7 +86,7 @@ def test_job_whose_batch_is_refused_writes_it_all_the_same(
 ) -> None:
     source, name = topic("in"), unique("refused")
     load(bootstrap, source, 1000)
-    first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+    first_has_come = refuse_first_batch(proxy)
 
     def copy(batch: InputBatch) -> list[OutputBatch]:
         if batch.offsets[0]:  # the loop's first batch has four records
@@ -121,7 +108,7 @@ def test_job_whose_batch_is_refused_writes_it_all_the_same(
 def test_records_that_are_fed_are_all_there_though_a_batch_was_refused(
     proxy: HoldProxy, bootstrap: str, out: str
 ) -> None:
-    first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+    first_has_come = refuse_first_batch(proxy)
 
     def records() -> Iterator[OutputRecord]:
         yield from (OutputRecord(out, value) for value in FIRST)
@@ -158,7 +145,7 @@ def test_epoch_that_librdkafka_raises_in_an_abort_is_no_rival(
         with producer.transaction() as txn:
             txn.produce(out, b"before")
         time.sleep(STATISTICS_S)
-        first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+        first_has_come = refuse_first_batch(proxy)
         with pytest.raises(AbortableError), producer.transaction() as txn:
             write(txn, out, first_has_come)
         with producer.transaction() as txn:
@@ -170,15 +157,15 @@ def test_line_that_the_exception_of_a_signal_handler_drops_aborts_the_transactio
     proxy: HoldProxy, bootstrap: str, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal that comes while the flush waits is handled inside the next line, which is gone then (33 of 150 timers)."""
-    look = ResendWatch.log
+    log = ResendWatch.log
 
     def interrupted(watch: ResendWatch, level: int, template: str, *args: object) -> None:
         if args[0] == IMPLICIT_ACK:
             raise Alarm
-        look(watch, level, template, *args)
+        log(watch, level, template, *args)
 
     with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("refused")) as producer:
-        first_has_come = refuse_a_batch(proxy, NOT_LEADER_OR_FOLLOWER)
+        first_has_come = refuse_first_batch(proxy)
         monkeypatch.setattr(ResendWatch, "log", interrupted)
         with pytest.raises(Alarm), producer.transaction() as txn:
             write(txn, out, first_has_come)
