@@ -209,6 +209,7 @@ def test_fenced_producer_cannot_be_reopened_over_the_new_owner(world: OneShard) 
     """The new owner may have committed nothing yet, so a comparison would find nothing."""
     old = world.open()
     world.commit(old, b"old", 1)
+    old.settle()  # a commit that took long, as on a busy machine, would be settled behind the new owner's init
     new = world.open()
     with pytest.raises(FencedError):
         world.commit(old, b"zombie", 2)
