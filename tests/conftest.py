@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import structlog
 
+from eos.commands import Started, started_with
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support import observer
 
@@ -60,6 +61,13 @@ def _logging_as_before() -> Iterator[None]:
         logger.handlers[:] = handlers
         logger.disabled = disabled
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _without_a_command_line() -> Iterator[None]:
+    """Errors name commands as in a process without a command line, whatever a test has started before."""
+    yield
+    started_with(Started())
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eos.check.transactions import TransactionDescription, TransactionsView
+from eos.commands import suggested
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.offsets import Partition
@@ -76,9 +77,13 @@ def held_back_by(
 def _not_listed(partition: Partition, lso: int) -> str:
     return (
         "by a transaction that no coordinator lists: either this principal may not see it (Describe on its "
-        f"TransactionalId), or it hangs: `eos transactions abort --topic {partition.topic} --partition {partition.number} "
-        f"--offset {lso}` shows it, and ends it only with --yes. See docs/RUNBOOK.md, 'The LSO is stuck'"
+        f"TransactionalId), or it hangs: `{_abort(partition, lso)}` shows it. See docs/RUNBOOK.md, 'The LSO is stuck'"
     )
+
+
+def _abort(partition: Partition, lso: int) -> str:
+    where = ("--topic", partition.topic, "--partition", str(partition.number), "--offset", str(lso))
+    return suggested("transactions abort", *where)
 
 
 _PREPARED = ("PrepareCommit", "PrepareAbort")

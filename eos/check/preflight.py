@@ -9,6 +9,7 @@ from eos.calls import Call
 from eos.check.grants import INTERNAL_TOPICS
 from eos.check.reach import await_brokers
 from eos.check.transactions import TransactionsView
+from eos.commands import suggested
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError
 from eos.group.guards import refuse_members
@@ -160,10 +161,14 @@ def _broker_limits(settings: Settings, cluster: _Cluster, brokers: Collection[in
     yield from other_makes(configs)
     if len(limits) < len(brokers):
         yield (
-            f"{_MAX_TIMEOUT} could not be read from every broker (ACL DescribeConfigs on the cluster; `eos acl show --for "
-            f"preflight`), so transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first "
+            f"{_MAX_TIMEOUT} could not be read from every broker (ACL DescribeConfigs on the cluster; `{_grants()}`), "
+            f"so transaction.timeout_ms = {settings.transaction.timeout_ms} is only checked by the first "
             f"transaction, and {_VERIFICATION} not at all"
         )
+
+
+def _grants() -> str:
+    return suggested("acl show", "--for", "preflight", job=True)
 
 
 def late_request_risks(configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -260,8 +265,7 @@ def _durability(
     warnings += tiered_inputs({topic: configs.get(topic, {}) for topic in job.read_topics})
     if unseen:
         warnings.append(
-            f"{', '.join(unseen)}: min.insync.replicas could not be read (ACL DescribeConfigs; `eos acl show --for "
-            "preflight`)"
+            f"{', '.join(unseen)}: min.insync.replicas could not be read (ACL DescribeConfigs; `{_grants()}`)"
         )
     return warnings
 

@@ -60,7 +60,7 @@ def show(
     """
     from eos.check.grants import Purpose, as_commands, as_json, grants_for
 
-    settings = load_settings(config, assignments)
+    settings = load_settings(config, assignments, reference=reference, app_dir=app_dir)
     job, shape = _load(reference, app_dir)
     grants = grants_for(Purpose(purpose), job, settings, shape=shape)
     whose = principal or _of_login(settings)

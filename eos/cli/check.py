@@ -41,7 +41,7 @@ def check(
     Examples:
       eos check jobs.refunds:job -c conf/refunds.toml
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = load_settings(config, assignments, local=local, reference=reference, app_dir=app_dir)
     job = load_declaration(reference, app_dir)
     from eos.check.preflight import preflight
     from eos.settings.binding import HasSettings, own_settings

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli.offsets import AsJson, Yes
-from eos.cli.options import Assignments, Config, Local, load_settings, reach
+from eos.cli.options import AsJson, Assignments, Config, Local, Yes, load_settings, reach
 from eos.cli.texts import command
 from eos.cli.transactions import commands
 from eos.exits import ExitCode

@@ -13,16 +13,18 @@ from eos.cli.ending import complain
 from eos.cli.options import (
     AdoptOffsets,
     AppDir,
+    AsJson,
     Assignments,
     Config,
     JobReference,
     Local,
-    as_given,
+    Yes,
     load_declaration,
     load_settings,
     reach,
 )
 from eos.cli.texts import age, command, print_table
+from eos.commands import suggested
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from eos.operate.target import Target
     from eos.settings import Settings
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it only what would be done is shown.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="TOPIC[:N]", help="These alone of the job's input; may be repeated."),
@@ -63,7 +63,7 @@ def show(
       eos offsets show jobs.refunds:job -c conf/refunds.toml
       eos offsets show jobs.refunds:job --json > refunds.offsets
     """
-    settings, target, _ = _loaded(reference, config, assignments, app_dir, local=local)
+    settings, target = _loaded(reference, config, assignments, app_dir, local=local)
     from eos.operate.offsets import show as look
 
     found = look(settings, target)
@@ -132,12 +132,10 @@ def set_(
     from eos.operate.places import place_of
 
     place = place_of(to)
-    settings, target, again = _loaded(
+    settings, target = _loaded(
         reference, config, assignments, app_dir, local=local, adopt_offsets=adopt_offsets
     )
-    _move(
-        settings, target, again, lambda: chosen(settings, target, place, only or ()), yes=yes, as_json=as_json
-    )
+    _move(settings, target, lambda: chosen(settings, target, place, only or ()), yes=yes, as_json=as_json)
 
 
 @command(
@@ -174,7 +172,7 @@ def copy(
       eos offsets copy jobs.refunds:job --from-group refunds --set group=second
       eos offsets copy jobs.refunds:job --from-group old-consumer --yes
     """
-    settings, target, again = _loaded(
+    settings, target = _loaded(
         reference, config, assignments, app_dir, local=local, adopt_offsets=adopt_offsets
     )
     from eos.operate.choosing import copied
@@ -182,7 +180,7 @@ def copy(
     def choose() -> OffsetVector:
         return copied(settings, target, source, only or ())
 
-    _move(settings, target, again, choose, yes=yes, as_json=as_json, source=source)
+    _move(settings, target, choose, yes=yes, as_json=as_json, source=source)
 
 
 def _loaded(
@@ -193,25 +191,26 @@ def _loaded(
     *,
     local: bool,
     adopt_offsets: bool = False,
-) -> tuple[Settings, Target, str]:
+) -> tuple[Settings, Target]:
     settings = load_settings(
-        config, assignments, {"ownership.adopt_offsets": adopt_offsets or None}, local=local
+        config,
+        assignments,
+        {"ownership.adopt_offsets": adopt_offsets or None},
+        local=local,
+        reference=reference,
+        app_dir=app_dir,
     )
-    from eos.job import Job
     from eos.operate.target import Target
 
     job = load_declaration(reference, app_dir)
     target = Target.of(job, settings)
     reach(settings)
-    # Of a job for Spark another one is verified, the loop's that makes the same.
-    options = as_given(config, assignments, local=local, app_dir=app_dir)
-    return settings, target, f"{reference}{options}" if isinstance(job, Job) else "…"
+    return settings, target
 
 
 def _move(
     settings: Settings,
     target: Target,
-    again: str,
     choose: Choose,
     *,
     yes: bool,
@@ -241,7 +240,11 @@ def _move(
     if yes:
         typer.echo(f"committed in one transaction; fenced before: {', '.join(plan.fenced)}")
         if plan.verify_from:
-            typer.echo(f"from here on: eos verify {again} {' '.join(plan.verify_from)}")
+            # Of a job for Spark another one is verified, the loop's that makes the same.
+            again = suggested("verify", *plan.verify_from, job=not target.by_spark)
+            typer.echo(
+                f"from here on: {again}{' (with the job that it is judged by)' if target.by_spark else ''}"
+            )
         return
     if plan.refused:
         complain(f"it would be refused now: {plan.refused}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from eos.cli.ending import Errors, complain
+from eos.commands import Started, started_with
 from eos.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ Directory = Annotated[
     Path | None,
     typer.Option("--directory", metavar="DIR", help="Where its files are; .eos if not given."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it only what would be done is shown.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
 
@@ -61,6 +64,8 @@ def load_settings(
     options: Mapping[str, object] | None = None,
     *,
     local: bool = False,
+    reference: str | None = None,
+    app_dir: Path = Path(),
 ) -> Settings:
     """The settings of a command: its options over everything else.
 
@@ -69,6 +74,8 @@ def load_settings(
         assignments: the values of ``--set``.
         options: settings that have an option of their own, by dotted name; None is "not given".
         local: ``--local``: take the brokers of the local cluster that is running.
+        reference: the job, for the commands that errors name.
+        app_dir: ``--app-dir``, for them too.
 
     Raises:
         ConfigError: a setting is wrong, is a secret, or is given twice.
@@ -76,6 +83,7 @@ def load_settings(
     from eos.kafka.fixed import refuse_fixed
     from eos.settings import Settings
 
+    started_with(_started(config, assignments, local=local, reference=reference, app_dir=app_dir))
     given = {name: value for name, value in (options or {}).items() if value is not None}
     overrides: dict[str, Any] = _assigned(assignments or ())
     if twice := sorted(given.keys() & overrides.keys()):
@@ -90,18 +98,6 @@ def load_settings(
     if settings.observe.log_level == "debug":
         Errors.with_traceback = True
     return settings
-
-
-def as_given(
-    config: Path | None, assignments: Iterable[str] | None, *, local: bool, app_dir: Path = Path()
-) -> str:
-    """Options that say where and what a command was asked, for another one that it prints."""
-    words = ["--config", str(config)] if config else []
-    words += ["--local"] if local else []
-    words += ["--app-dir", str(app_dir)] if app_dir != Path() else []
-    for assignment in assignments or ():
-        words += ["--set", assignment]
-    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def reach(settings: Settings) -> None:
@@ -155,6 +151,23 @@ def check_cluster(job: Declaration, settings: Settings, *, local: bool, referenc
 def local_topics(reference: str, *, local: bool) -> str:
     """The command that creates the job's topics with ``--local``; elsewhere eos has none."""
     return f"eos local topics {reference}" if local else ""
+
+
+def _started(
+    config: Path | None,
+    assignments: Iterable[str] | None,
+    *,
+    local: bool,
+    reference: str | None,
+    app_dir: Path,
+) -> Started:
+    """The words of this command line that another command needs, to mean the same job and the same cluster."""
+    job = [reference or Started().job, *(["--app-dir", str(app_dir)] if app_dir != Path() else [])]
+    words = ["--config", str(config)] if config else []
+    words += ["--local"] if local else []
+    for assignment in assignments or ():
+        words += ["--set", assignment]
+    return Started(shlex.join(job), "".join(f" {shlex.quote(word)}" for word in words))
 
 
 def _assigned(assignments: Iterable[str]) -> dict[str, Any]:

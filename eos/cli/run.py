@@ -27,6 +27,7 @@ from eos.cli.options import (
     load_settings,
 )
 from eos.cli.texts import command
+from eos.commands import started
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.exits import ExitCode
@@ -93,10 +94,12 @@ def run(
         from eos.cli.progress import quiet, shows_bars
         from eos.runner.messages import Plan
 
-        settings = load_settings(config, assignments, options, local=local)
+        settings = load_settings(
+            config, assignments, options, local=local, reference=reference, app_dir=app_dir
+        )
         with_line = shows_bars(settings)
         theirs = quiet(settings) if with_line else settings
-        plan = Plan(reference, app_dir.absolute(), theirs, until_caught_up, listen, prepare)
+        plan = Plan(reference, app_dir.absolute(), theirs, until_caught_up, listen, prepare, started())
         prepare_all(waiting, plan)
 
         from eos.observe import configure_logs

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eos.cli.ending import complain
-from eos.cli.offsets import AsJson, Yes
 from eos.cli.options import (
     AppDir,
+    AsJson,
     Assignments,
     Config,
     JobReference,
     Local,
-    as_given,
+    Yes,
     load_declaration,
     load_settings,
     reach,
 )
 from eos.cli.texts import command
+from eos.commands import suggested
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -80,7 +81,7 @@ def skip(
     from eos.operate.places import coordinates
 
     place = coordinates(record)
-    settings = load_settings(config, assignments, local=local)
+    settings = load_settings(config, assignments, local=local, reference=reference, app_dir=app_dir)
     job = load_declaration(reference, app_dir)
     reach(settings)
     from eos.operate.skip import Skipping
@@ -107,8 +108,9 @@ def skip(
     if done.refused:
         complain(f"it would be refused now: {done.refused}")
     typer.echo(
-        f"nothing was written. The record: eos show {place[0].topic} --at {place[0].number}@{place[1]} -n 1"
-        f"{as_given(config, assignments, local=local)}. To do it: --yes"
+        "nothing was written. The record: "
+        + suggested("show", place[0].topic, "--at", f"{place[0].number}@{place[1]}", "-n", "1")
+        + ". To do it: --yes"
     )
 
 

@@ -106,7 +106,7 @@ def run(
     spark_conf = dict(pairs("--conf", conf or (), "KEY=VALUE", "spark.driver.memory=2g"))
     options = _options(start, adopt_offsets, max_records_per_partition)
     options["observe.log_level"] = "debug" if debug else None
-    settings = load_settings(config, assignments, options, local=local)
+    settings = load_settings(config, assignments, options, local=local, reference=reference, app_dir=app_dir)
     configure_logs(settings.observe)
     job = _load(reference, app_dir)
     log_start(librdkafka_version, job=job.name)
@@ -164,7 +164,7 @@ def plan(
       eos spark plan jobs.refunds_batch:job --explain
     """
     options = _options(start, adopt_offsets, max_records_per_partition)
-    settings = load_settings(config, assignments, options, local=local)
+    settings = load_settings(config, assignments, options, local=local, reference=reference, app_dir=app_dir)
     job = _load(reference, app_dir)
     from eos.spark.job import SparkJob, preview
     from eos.spark.job import explain as explain_job

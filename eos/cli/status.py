@@ -57,7 +57,7 @@ def status(
       eos status jobs.refunds:job -c conf/refunds.toml --watch
       eos status jobs.refunds:job -c conf/refunds.toml --json | jq '.partitions[].lag'
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = load_settings(config, assignments, local=local, reference=reference, app_dir=app_dir)
     job = load_declaration(reference, app_dir)
     from eos.check.status import status as look
 

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eos.cli.ending import complain
 from eos.cli.options import (
     AppDir,
     Assignments,
     Config,
     Local,
-    as_given,
+    Yes,
     load_declaration,
     load_settings,
     reach,
 )
 from eos.cli.texts import age, command, print_table
+from eos.commands import suggested
 from eos.errors import ConfigError, EosError
 from eos.exits import ExitCode
 
@@ -121,48 +123,60 @@ def explain(
         typer.echo(f"member of the group: {member}")
     if last := _last_commit(settings, shard):
         typer.echo(last)
-    at_once = f"eos transactions end {transactional_id}{as_given(config, assignments, local=local)}"
-    typer.echo(_advice(described, shard, at_once, has_members=bool(members)))
+    typer.echo(_advice(described, shard, has_members=bool(members)))
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def end(
     *,
     transactional_id: TransactionalId,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Also if its owner may live: it ends as fenced.")
+    fence_owner: Annotated[
+        bool, typer.Option("--fence-owner", help="Also if its owner may live: it ends as fenced.")
     ] = False,
+    yes: Yes = False,
     config: Config = None,
     local: Local = False,
     assignments: Assignments = None,
 ) -> None:
     """Fence a transactional.id: abort what is open under it, and end its owner.
 
+    Without --yes it shows what would be done, and ends with 0.
+
     As the owner's own successor does when it starts, which is the better way: start the
     job again. This is for an owner that will not come back, while readers wait for its
     transaction's timeout. Needs Write on the TransactionalId. A transaction whose end is
     decided (PrepareCommit, PrepareAbort) cannot be ended by anybody.
 
-    Refused while the group has members or where that cannot be known, unless --yes.
+    Refused while the group has members or where that cannot be known, unless
+    --fence-owner says that the owner may be fenced.
 
     Examples:
       eos transactions end refunds.refunds.i.3 -c conf/refunds.toml
+      eos transactions end refunds.refunds.i.3 -c conf/refunds.toml --yes
     """
     settings = load_settings(config, assignments, local=local)
     reach(settings)
     shard = _shard(transactional_id)
     before = _described(settings, transactional_id)
     if before is None:
-        raise ConfigError(f"no coordinator knows {transactional_id!r}. Fix: eos transactions list")
+        raise ConfigError(f"no coordinator knows {transactional_id!r}. Fix: {suggested('transactions list')}")
     if before.state.startswith("Prepare"):
         raise ConfigError(
             f"{transactional_id!r} is in {before.state}: its end is decided, and its coordinator has to write it. See docs/RUNBOOK.md, "
             "'The LSO is stuck'"
         )
-    if not yes and (why := _may_live(shard, _members(settings, shard))):
-        if last := _last_commit(settings, shard):
-            why = f"{why} ({last})"
-        raise ConfigError(f"{why}. Fix: stop it, or start it again, which ends its old transaction; or --yes")
+    refused = "" if fence_owner else _refusal(settings, shard)
+    if not yes:
+        would = f"abort its transaction, open for {_open_for(before)}, which writes to {_listed(before)}"
+        typer.echo(
+            f"{transactional_id}: would fence it{f' and {would}' if before.is_open else '; none is open'}"
+        )
+        if refused:
+            complain(f"it would be refused now: {refused}")
+        typer.echo("nothing was done. To do it: --yes")
+        return
+    if refused:
+        raise ConfigError(refused)
     from eos.producer.fence import fence
 
     fence(settings, transactional_id)
@@ -251,17 +265,24 @@ def _may_live(shard: Shard | None, members: list[str]) -> str:
     )
 
 
-def _advice(one: TransactionDescription, shard: Shard | None, at_once: str, *, has_members: bool) -> str:
+def _refusal(settings: Settings, shard: Shard | None) -> str:
+    """Why the owner may not be fenced, and what to do; "" if it may."""
+    why = _may_live(shard, _members(settings, shard))
+    if why and (last := _last_commit(settings, shard)):
+        why = f"{why} ({last})"
+    return why and f"{why}. Fix: stop it, or start it again, which ends its old transaction; or --fence-owner"
+
+
+def _advice(one: TransactionDescription, shard: Shard | None, *, has_members: bool) -> str:
     if not one.is_open:
         return "to do: nothing, no transaction is open"
     if one.state.startswith("Prepare"):
         return "to do: wait, its end is decided; if it stays, see docs/RUNBOOK.md, 'The LSO is stuck'"
     left_s = one.timeout_ms / 1000 - (one.open_s or 0.0)
     by_timeout = f"the coordinator aborts it {f'in {left_s:.0f} s' if left_s > 0 else 'within seconds'}"
+    at_once = suggested("transactions end", one.transactional_id)
     if shard is None:
-        return (
-            f"to do: its program ends it, or {by_timeout}. At once, and its program with it: {at_once} --yes"
-        )
+        return f"to do: its program ends it, or {by_timeout}. At once, and its program with it: {at_once} (with --fence-owner)"
     alive = "its owner commits it, if it lives; " if has_members else ""
     return (
         f"to do: nothing, {alive}the next owner of this id aborts it when it starts, or {by_timeout}. At once: "

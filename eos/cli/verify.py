@@ -87,7 +87,7 @@ def verify(
     """
     begins = _offsets("--input-from", input_from or ()), _offsets("--output-from", output_from or ())
     grown = dict(_grown(text) for text in grown_from or ())
-    settings = load_settings(config, assignments, local=local)
+    settings = load_settings(config, assignments, local=local, reference=reference, app_dir=app_dir)
     job = load_job(reference, app_dir)
     reach(settings)
     from eos.cli.progress import bars

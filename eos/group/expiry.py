@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from eos import retry
+from eos.commands import suggested
 from eos.errors import AbortableError, ConfigError, UnavailableError
 from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
@@ -154,7 +155,7 @@ def refuse_expired(
             f"for other partitions of {one.topic}: the offset has expired (offsets.retention.minutes). How far the "
             "partition was processed is not known; reading it from its beginning could write its output twice. Fix: find its "
             "last processed record in the output, or make sure that there is none, and set the offset while no instance "
-            f"runs: eos offsets set JOB --to {one.topic}:{one.number}@N --yes"
+            f"runs: {suggested('offsets set', '--to', f'{one.topic}:{one.number}@N', job=True)}"
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eos import retry
+from eos.commands import suggested
 from eos.errors import ConfigError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin
@@ -79,8 +80,8 @@ def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, timeout_s: 
         raise ConfigError(
             f"group {group!r} had members, and this job, which runs with '{mine}', will not be one: Kafka would delete "
             "its offsets 7 days after the last member has left (offsets.retention.minutes), however often they are committed. "
-            f"Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs: eos offsets copy JOB --from-group {group} "
-            "--set group=NEW --yes"
+            "Fix: copy the offsets to a new group (EOS_GROUP) while no instance runs: "
+            + suggested("offsets copy", "--from-group", group, "--set", "group=NEW", job=True)
         )
     if members:
         raise ConfigError(

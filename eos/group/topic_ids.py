@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from eos import retry
 from eos.calls import Call
+from eos.commands import suggested
 from eos.deadline import Deadline
 from eos.errors import ConfigError, OffsetGapError, RetriableError
 from eos.group.metadata import OffsetMetadata
@@ -109,6 +110,6 @@ def refuse_recreated(expected: Iterable[tuple[str, str]], now: Mapping[str, str]
             raise OffsetGapError(
                 f"{topic}: the topic was deleted and created anew (its id was {topic_id}, now it is {ids}). The group's "
                 "offsets belong to the deleted topic; to continue from them would skip records of the new one, so the job stops. "
-                "Fix: decide where to start in the new topic, and set the group's offsets while the job is "
-                f"stopped: eos offsets set JOB --only {topic} --to earliest (all of it) --yes"
+                "Fix: decide where to start in the new topic, and set the group's offsets while the job is stopped; for all of it: "
+                + suggested("offsets set", "--only", topic, "--to", "earliest", job=True)
             )

@@ -20,6 +20,7 @@ import re
 from confluent_kafka import KafkaError, KafkaException
 
 from eos.calls import Call
+from eos.commands import suggested
 from eos.errors import (
     ONE_OWNER,
     AbortableError,
@@ -179,7 +180,7 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
         return OffsetGapError(
             f"{text}: the position is no longer in the log, so input was deleted (retention, DeleteRecords) or "
             "truncated before it was processed. Nothing is skipped silently. Fix: decide where to go on, and set the "
-            "group's offsets while the job is stopped: eos offsets set JOB --to …",
+            f"group's offsets while the job is stopped: {suggested('offsets set', '--to', 'WHERE', job=True)}",
             code=error.name(),
         )
     if code in _FIXES:

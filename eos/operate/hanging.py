@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eos import retry
 from eos.check.transactions import OpenProducer, TransactionDescription, TransactionsView
+from eos.commands import suggested
 from eos.errors import ConfigError
 from eos.kafka.admin import Admin
 from eos.offsets import Partition
@@ -66,7 +67,8 @@ def find(settings: Settings, view: TransactionsView, partition: Partition, start
     if known is not None and known.is_open:
         raise ConfigError(
             f"{partition}: the transaction that began at offset {start} is of {known.transactional_id!r}, which its coordinator "
-            f"counts as open ({known.state}): a marker here would tear it. Fix: eos transactions end {known.transactional_id}"
+            f"counts as open ({known.state}): a marker here would tear it. Fix: "
+            + suggested("transactions end", known.transactional_id)
         )
     if known is None:
         _refuse_young(settings, partition, producer)

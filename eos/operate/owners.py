@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from eos import retry
 from eos.check.transactions import TransactionDescription, TransactionsView
+from eos.commands import suggested
 from eos.errors import ConfigError, FencedError
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.guards import refuse_members
@@ -86,7 +87,7 @@ class Owners:
             if one.is_open:
                 raise ConfigError(
                     f"{name}: a transaction is open. Its owner is at work, or has died a moment ago. Fix: stop the owner; if it "
-                    f"is dead already, wait for the transaction's timeout, or eos transactions end {name} --yes"
+                    f"is dead already, wait for the transaction's timeout, or end it: {suggested('transactions end', name)}"
                 )
         if moved := sorted(p for p in self._partitions if before[0].get(p) != after[0].get(p)):
             raise ConfigError(
@@ -113,7 +114,7 @@ class Owners:
             raise ConfigError(
                 f"{own!r} was opened just now, and is not among the transactional.ids that the brokers list: this principal may "
                 "not see all of them, so an owner could be overlooked. Fix: grant Describe on TransactionalId with the prefix "
-                f"{self._prefix!r} (eos acl show --for offsets)"
+                f"{self._prefix!r} ({suggested('acl show', '--for', 'offsets', job=True)})"
             )
         seen = {name for name in listed if name != own and self._concerns(name)}
         wanted = sorted(seen | self._last_committers())

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eos.check.transactions import TransactionsView
+from eos.commands import suggested
 from eos.deadletter import dead_letter, skipped_by_operator
 from eos.deadline import Deadline
 from eos.errors import ConfigError, TransformError, UnavailableError
@@ -172,8 +173,8 @@ class Skipping:
             place = f"{error.topic}:{error.partition}@{error.offset}"
             raise TransformError(
                 f"{error.topic}[{error.partition}] offset {error.offset} stands in front of offset {self._offset}, and the job stops "
-                f"at it too. Fix: skip that one first (eos skip … {place}), or process it with poison.policy = 'dead-letter' or "
-                "'skip'",
+                f"at it too. Fix: skip that one first ({suggested('skip', place, '--reason', 'WHY', job=True)}), or process it with "
+                "poison.policy = 'dead-letter' or 'skip'",
                 topic=error.topic,
                 partition=error.partition,
                 offset=error.offset,

@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eos.commands import Started
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Plan(NamedTuple):
     """What every worker gets; picklable, because workers are spawned (librdkafka does not survive fork).
 
     ``prepare`` is called in a process before it imports the job's module, with the settings of the plan; ``listener`` in one
-    that is a worker, with that worker's.
+    that is a worker, with that worker's. ``started`` says how the parent was started.
     """
 
     job: str
@@ -34,6 +35,7 @@ class Plan(NamedTuple):
     until_caught_up: bool
     listener: Callable[[Connection, int, Settings], Listener]
     prepare: Callable[[Settings], None] = _prepare_nothing
+    started: Started = Started()
 
 
 class Unfit(NamedTuple):

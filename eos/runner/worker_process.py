@@ -14,6 +14,7 @@ from ctypes import c_double
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
+from eos.commands import started_with
 from eos.errors import EosError, TransformError
 from eos.events import Event, Listener, RecordDeadLettered, SessionOpened, TransactionCommitted
 from eos.exits import ENDS, ExitCode, exit_code_of
@@ -45,6 +46,7 @@ def work(reports: Connection, lifeline: Connection, transforming_since: c_double
     with ExitStack() as handlers:
         if is_worker:
             handlers.enter_context(stop_signals(stop))
+        started_with(plan.started)
         plan.prepare(plan.settings)
         imported = _import(plan)
         if isinstance(imported, BaseException):

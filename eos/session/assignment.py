@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from eos.commands import suggested
 from eos.errors import EosError, OffsetGapError
 from eos.events import Listener, PartitionsAssigned, PartitionsRevoked
 from eos.group.committed import (
@@ -216,6 +217,8 @@ class Assignment:
                 raise OffsetGapError(
                     f"{partition}: it is new to the group {self._group!r}, and its log begins at {beginning}: input was deleted "
                     "(retention, DeleteRecords) before it was processed. Nothing is skipped silently. Fix: to go on without it, "
-                    "set the offset while the job is stopped: eos offsets set JOB --to "
-                    f"{partition.topic}:{partition.number}@{beginning} --yes"
+                    "set the offset while the job is stopped: "
+                    + suggested(
+                        "offsets set", "--to", f"{partition.topic}:{partition.number}@{beginning}", job=True
+                    )
                 )

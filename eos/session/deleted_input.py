@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eos.commands import suggested
 from eos.errors import EosError, OffsetGapError
 from eos.group.committed import offsets_at
 from eos.kafka.admin import Mark
@@ -33,7 +34,8 @@ def naming_what_is_gone(error: OffsetGapError, settings: Settings, positions: Of
     )
     return OffsetGapError(
         f"{said}. They were deleted (retention, DeleteRecords) before they were processed. Nothing is skipped silently. Fix: to go "
-        f"on without them, set the group's offsets while the job is stopped: eos offsets set JOB {_only(gone)} --to earliest --yes",
+        "on without them, set the group's offsets while the job is stopped: "
+        + suggested("offsets set", _only(gone), "--to", "earliest", job=True),
         code=error.code,
     )
 

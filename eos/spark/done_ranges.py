@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from eos.commands import suggested
 from eos.errors import TransactionExpiredError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed
@@ -101,8 +102,7 @@ class _DoneShard(ShardDone):
             raise ConflictError(
                 f"{gone[0]}: the group {self.group!r} has no offset there any more; it had {self._starts[gone[0]]} when this "
                 "run was planned. The group was deleted since. Nothing of this shard was written here. Fix: set its offsets, "
-                f"here to {self._starts[gone[0]]} (eos offsets set JOB --to "
-                f"{gone[0].topic}:{gone[0].number}@{self._starts[gone[0]]} --yes) and in each other partition to "
+                f"here to {self._starts[gone[0]]} ({_set(gone[0], self._starts[gone[0]])}) and in each other partition to "
                 "where its output ends, then run again without a plan of before. With --start earliest all output would be "
                 "written again"
             )
@@ -169,3 +169,7 @@ def limit_that_fits(lengths: Sequence[int], *, written: int | None, seconds: flo
     """
     done = 1.0 if written is None else min(1.0, written / sum(lengths))
     return max(1, int(max(lengths) * done * min(1.0, timeout_s / seconds) * _ROOM))
+
+
+def _set(partition: Partition, offset: int) -> str:
+    return suggested("offsets set", "--to", f"{partition.topic}:{partition.number}@{offset}", job=True)

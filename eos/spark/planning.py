@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from eos.commands import suggested
 from eos.errors import OffsetGapError
 from eos.events import InputPlanned, Listener, StartPolicyApplied, ignore_event
 from eos.group.committed import fresh_reader, refuse_truncated
@@ -172,5 +173,6 @@ def _gap(partition: Partition, committed: int | None, log: str, cause: str) -> O
     begun = "it is new to the group" if committed is None else f"the committed offset is {committed}"
     return OffsetGapError(
         f"{partition}: {begun}, and {log}: input is gone ({cause}). Nothing is skipped "
-        "silently. Fix: decide where to go on, and set the group's offsets while no run is at work: eos offsets set JOB --to …"
+        "silently. Fix: decide where to go on, and set the group's offsets while no run is at work: "
+        + suggested("offsets set", "--to", "WHERE", job=True)
     )

@@ -179,7 +179,13 @@ def test_transaction_of_an_owner_that_is_gone_is_explained_and_ended(
     assert f"app app, group {group}: instance 3" in explained
     assert f"At once: eos transactions end {transactional_id} {' '.join(where)}" in explained
 
-    ended = eos("transactions", "end", transactional_id, *where)
+    shown = eos("transactions", "end", transactional_id, *where)
+    assert shown.code == ExitCode.DONE, shown.err
+    assert "would fence it and abort its transaction" in shown.out
+    assert shown.out.endswith("nothing was done. To do it: --yes\n")
+    assert "Ongoing" in eos("transactions", "explain", transactional_id, *where).out
+
+    ended = eos("transactions", "end", transactional_id, *where, "--yes")
     assert ended.code == ExitCode.DONE, ended.err
     assert "was aborted" in ended.out
     assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"behind"]
@@ -198,12 +204,19 @@ def test_transaction_whose_owner_may_live_is_ended_only_on_purpose(
     owner.produce(name, b"kept")
     owner.flush(20)
     where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
-    refused = eos("transactions", "end", transactional_id, *where)
+    shown = eos("transactions", "end", transactional_id, "--fence-owner", *where)
+    assert "nothing was done" in shown.out
+    assert "would be refused now" not in shown.err
+    shown = eos("transactions", "end", transactional_id, *where)
+    assert shown.code == ExitCode.DONE
+    assert "would be refused now" in shown.err
+    refused = eos("transactions", "end", transactional_id, "--yes", *where)
     assert refused.code == ExitCode.CONFIGURATION
     assert "cannot be seen" in refused.err
     owner.commit_transaction(20)
     assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"kept"]
-    assert "none was open" in eos("transactions", "end", transactional_id, "--yes", *where).out
+    done = eos("transactions", "end", transactional_id, "--yes", "--fence-owner", *where)
+    assert "none was open" in done.out
     assert eos("transactions", "end", unique("unknown"), *where).code == ExitCode.CONFIGURATION
 
 
@@ -231,6 +244,6 @@ def test_owner_by_partition_is_named_by_its_last_commit_as_it_is_no_member(
         if one["id"].startswith(f"{name}.") and source in one["id"]
     ]
     assert f"last commit: offset 5 on {host}, " in eos("transactions", "explain", shard, *where).out
-    refused = eos("transactions", "end", shard, *where)
+    refused = eos("transactions", "end", shard, "--yes", *where)
     assert refused.code == ExitCode.CONFIGURATION
     assert f"on {host}" in refused.err

@@ -112,7 +112,7 @@ def test_record_that_is_not_the_next_one_to_stop_at_is_refused(bootstrap: str, s
     (source,) = one.job.inputs
     stood = one.offsets()
     for where, code, message in (
-        (f"{source}:1@9", ExitCode.POISON, f"skip that one first (eos skip … {source}:1@6)"),
+        (f"{source}:1@9", ExitCode.POISON, f"{source}:1@6 --reason WHY --set"),
         (f"{source}:1@12", ExitCode.CONFIGURATION, "a job can read up to 12"),
         (f"{source}:7@0", ExitCode.CONFIGURATION, "no input partition"),
         ("elsewhere:0@0", ExitCode.CONFIGURATION, "no input partition"),

@@ -40,7 +40,7 @@ def test_deleted_input_stops_the_job_which_names_the_first_offset_left_and_how_m
         f"{source}[1]: the group goes on at offset 10, and the first that is left is 15: up to 5 records are gone"
         in said
     )
-    assert f"eos offsets set JOB --only {source}:1 --to earliest --yes" in said
+    assert f"eos offsets set MODULE:NAME --only {source}:1 --to earliest" in said
     assert f"{source}[0]" not in said
     assert committed_offsets(bootstrap, job.group, [(source, 1)])[source, 1][0] == 10
     assert len(read_committed(bootstrap, job.out)) == 10

@@ -74,7 +74,7 @@ def test_owner_that_hangs_cannot_commit_over_the_offsets_that_were_set(
             refusals.append(ended.err)
             if mode == "partition":  # it may live: a person says that it does not
                 name = shard_of(mode, "paused", group, source).transactional_id
-                assert one("transactions", "end", name, "--yes").code == ExitCode.DONE
+                assert one("transactions", "end", name, "--yes", "--fence-owner").code == ExitCode.DONE
             time.sleep(0.5)
         expected = "has live members" if mode == "group" else "a transaction is open"
         assert all(expected in one for one in refusals)

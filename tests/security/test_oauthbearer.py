@@ -75,7 +75,7 @@ def test_check_run_and_the_commands_of_an_operator_work_and_show_no_secret(
     eos("run", REFERENCE, "--until-caught-up")
     assert "CompleteCommit" in eos("transactions", "list", REFERENCE)
     assert "CompleteCommit" in eos("transactions", "explain", shard)
-    assert "fenced; none was open" in eos("transactions", "end", shard, "--yes")
+    assert "fenced; none was open" in eos("transactions", "end", shard, "--yes", "--fence-owner")
     assert "could not be asked" not in eos("status", REFERENCE)
 
     found = observer.assert_exactly_once(

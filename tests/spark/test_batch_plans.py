@@ -194,7 +194,7 @@ def test_a_group_that_was_deleted_after_the_plan_is_refused_with_the_offsets_to_
     admin = AdminClient({"bootstrap.servers": runs.bootstrap, "log_level": 0})
     for deleted in admin.delete_consumer_groups([runs.name]).values():
         deleted.result(10)
-    with pytest.raises(FencedError, match=rf"--to {runs.input}:0@20 --yes\).*earliest all output"):
+    with pytest.raises(FencedError, match=rf"--to {runs.input}:0@20\).*earliest all output"):
         batch.run(copied, commit=commit, plan=plan)
     before = [TopicPartition(runs.input, one.number, offset) for one, offset in plan.starts.items()]
     offsets = [ConsumerGroupTopicPartitions(runs.name, before)]

@@ -329,7 +329,9 @@ def test_consumer_row(call: Call, flag: str, code: int, expected: type[EosError]
 
 
 def test_gap_in_the_input_says_how_a_person_decides() -> None:
-    assert "eos offsets set JOB --to" in str(classify_consumer(Call.CONSUME, error(E._AUTO_OFFSET_RESET)))
+    assert "eos offsets set MODULE:NAME --to" in str(
+        classify_consumer(Call.CONSUME, error(E._AUTO_OFFSET_RESET))
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from eos.check.held_back import HeldBack
 from eos.check.transactions import TransactionDescription
 from eos.cli.transactions import _advice
+from eos.commands import Started, started_with
 from eos.deadline import Deadline
 from eos.exits import ExitCode
 from eos.job import Job
@@ -318,8 +319,11 @@ def test_a_command_that_no_broker_answers_says_soon_at_which_address(
 def test_the_open_transaction_of_another_program_is_explained_with_the_line_that_ends_it() -> None:
     started_ms = int(time.time() * 1000)
     one = TransactionDescription("billing", "Ongoing", 7, 0, 60_000, started_ms, frozenset(), 1)
-    said = _advice(one, None, "eos transactions end billing -c x.toml", has_members=False)
-    assert said.endswith("At once, and its program with it: eos transactions end billing -c x.toml --yes")
+    started_with(Started(options=" --config x.toml"))
+    said = _advice(one, None, has_members=False)
+    assert said.endswith(
+        "At once, and its program with it: eos transactions end billing --config x.toml (with --fence-owner)"
+    )
 
 
 @pytest.mark.parametrize("name", ["eos", "json", "pytest"])
