@@ -230,11 +230,13 @@ def prove(
 
 
 def _end(proof: Proof, again: str) -> None:
-    if proof.verdict.exactly_once:
+    from eos.prove.report import verdict_of
+
+    if proof.exactly_once:
         return
     for one in proof.verdict.against:
         typer.echo(one)
-    end_with(ExitCode.NOT_EXACTLY_ONCE, f"not exactly once. Again: {again}")
+    end_with(ExitCode.NOT_EXACTLY_ONCE, f"{verdict_of(proof)}. Again: {again}")
 
 
 def _options(config: Path | None, assignments: Sequence[str]) -> list[str]:

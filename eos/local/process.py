@@ -143,14 +143,17 @@ def send(identity: Identity, number: signal.Signals, *, to_group: bool = False) 
 
 
 def connects_from(identity: Identity, port: int, *, with_children: bool = True) -> bool:
-    """Whether that very process, or one that descends from it, has a TCP connection from this port of its own."""
+    """Whether that very process, or one that descends from it, has a TCP connection from this port of its own.
+
+    Java connects to 127.0.0.1 by sockets of IPv6 too.
+    """
     if not identity.alive:
         return False
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(identity.pid)
         for one in (process, *(process.children(recursive=True) if with_children else ())):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if any(held.laddr and held.laddr.port == port for held in one.net_connections("tcp4")):
+                if any(held.laddr and held.laddr.port == port for held in one.net_connections("tcp")):
                     return True
     return False
 

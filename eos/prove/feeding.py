@@ -22,6 +22,7 @@ Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | Out
 
 _FEED_S = 120.0
 _CHUNK = 200
+_ROOM_S = 0.2  # until the job is looked at again that has enough to do
 _LINES = ".jsonl"
 _FIELDS = frozenset({"key", "value", "topic", "headers", "timestamp_ms"})
 
@@ -101,10 +102,25 @@ class Feeder:
 
     Attributes:
         records: how many were taken so far.
+
+    Args:
+        settings: the brokers' own addresses.
+        job: whose input topics.
+        source: of the records.
+        rate: of them, in a second.
+        room: how many more the job can be given now, when so many were taken.
     """
 
-    def __init__(self, settings: Settings, job: Job, source: Iterable[object], rate: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        job: Job,
+        source: Iterable[object],
+        rate: int,
+        room: Callable[[int], int] = lambda _: _CHUNK,
+    ) -> None:
         self.records = 0
+        self._room = room
         self._config = client_config(settings)
         self._topics = sorted(job.inputs)
         self._source = iter(source)
@@ -144,8 +160,11 @@ class Feeder:
         next_at = time.monotonic()
         try:
             while not self._over.is_set():
+                if (room := self._room(self.records)) <= 0:  # a job whose records take long
+                    self._over.wait(_ROOM_S)
+                    continue
                 with self._writing:
-                    chunk = self.take(_CHUNK)
+                    chunk = self.take(min(room, _CHUNK))
                     if not chunk:
                         return
                     produce_plain(self._config, chunk, timeout_s=_FEED_S)

@@ -7,14 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
 from eos.settings import Settings
+from eos.verifier.logs import LogReader, Range
 
 _EVERY_S = 1.0
 _CALL_S = 3.0
+_READ_S = 30.0
 _END_S = 30.0
 
 
@@ -26,6 +29,7 @@ class Sample:
     lag: int  # input: high watermark less committed offset
     input_held_back: int  # input: high watermark less last stable offset
     output_held_back: int  # outputs: the same, so records that no reader of committed records sees yet
+    committed: int = 0  # input: committed offsets
 
     @property
     def left(self) -> int:
@@ -63,6 +67,32 @@ class Gauge:
         self._over.set()
         self._thread.join(_END_S)
 
+    @property
+    def speed(self) -> float:
+        """Offsets of input that the job has committed in a second, of the whole time so far; 0 before its first commit."""
+        last = self.samples[-1] if self.samples else None
+        return 0.0 if last is None else last.committed / max(last.at_s, 1.0)
+
+    def unread(self, partitions: Sequence[Partition] | None = None) -> int:
+        """How many offsets are behind the committed ones, of those partitions in which a committed record is among them.
+
+        Markers and aborted records need no commit: a consumer that reads committed records never sees them.
+
+        Raises:
+            EosError: the cluster did not answer in time.
+        """
+        asked = self.inputs if partitions is None else partitions
+        with fresh_reader(self._settings, self._group, stable=False) as reader:
+            stored = committed_offsets(reader, asked, timeout_s=_CALL_S)
+        ends = self._admin.offsets_at(Mark.LAST_STABLE, asked, _CALL_S)
+        starts = self._admin.offsets_at(Mark.START, asked, _CALL_S)
+        rest = {
+            p: Range(max(starts[p], stored[p].offset if p in stored else 0), end) for p, end in ends.items()
+        }
+        with LogReader(self._settings, self._group, Deadline(_READ_S)) as log:
+            found = {Partition(one.topic, one.partition) for one in log.records(rest, first_only=True)}
+        return sum(rest[p].end - rest[p].start for p in found)
+
     def look(self) -> Sample:
         """One look, now.
 
@@ -81,6 +111,7 @@ class Gauge:
             sum(ends[p] - (stored[p].offset if p in stored else 0) for p in inputs),
             sum(ends[p] - lsos[p] for p in inputs),
             sum(ends[p] - lsos[p] for p in self._outputs),
+            sum(one.offset for one in stored.values()),
         )
 
     def _look_on(self) -> None:

@@ -42,12 +42,16 @@ WAYS = (
     "records compacted",
 )
 
+DELETING = frozenset({"records deleted", "records compacted"})  # what is processed
+GROWING = frozenset({"partition added"})
+
 
 class Inputs:
     """The input topics of a trial.
 
     Attributes:
         aborted: how many records of the input were written by transactions that were aborted.
+        grown_at: when a partition was added last, by the monotonic clock.
         archive: the records that were deleted or compacted, each partition from offset 0 on: what they make is judged all the same.
 
     Args:
@@ -56,8 +60,6 @@ class Inputs:
         gauge: is told of partitions that are added.
         take: so many further records of the input, for another writer to write.
         held: a block without new input.
-        can_grow: whether the job takes up partitions that are added.
-        can_delete: whether what its group has committed is never read again.
     """
 
     def __init__(
@@ -67,17 +69,14 @@ class Inputs:
         gauge: Gauge,
         take: Callable[[int], Sequence[OutputRecord]],
         held: Callable[[], AbstractContextManager[None]],
-        *,
-        can_grow: bool,
-        can_delete: bool = True,
     ) -> None:
         self.aborted = 0
+        self.grown_at: float | None = None
         self.archive: dict[Partition, list[InputRecord]] = defaultdict(list)
         self._settings, self._group, self._gauge = settings, group, gauge
         self._config = client_config(settings)
         self._admin = Admin(self._config)
         self._take, self._held = take, held
-        self._can_grow, self._can_delete = can_grow, can_delete
         self._archived: dict[Partition, int] = {}
         self._numbers = count()
 
@@ -107,8 +106,6 @@ class Inputs:
 
     def _delete(self, share: float, wait: Callable[[float], object]) -> tuple[bool, str]:
         """A part of what is processed of a partition, from the beginning; all of it now and then."""
-        if not self._can_delete:
-            return False, "a query may plan its last batch once more"
         deadline = Deadline(_PROCESSED_S)
         while not (processed := self._processed()):
             if deadline.passed:
@@ -150,8 +147,6 @@ class Inputs:
 
     def _compact(self, topic: str, wait: Callable[[float], object]) -> tuple[bool, str]:
         """All of a topic, which is processed: of each key the last record stays, and none that has no key."""
-        if not self._can_delete:
-            return False, "a query may plan its last batch once more"
         partitions = [partition for partition in self._gauge.inputs if partition.topic == topic]
         ends = self._processed_ends(partitions, wait)
         if ends is None:
@@ -178,12 +173,11 @@ class Inputs:
         """Where the partitions end, once the group has committed all of them; None if it has not in time."""
         deadline = Deadline(_PROCESSED_S)
         while not deadline.passed:
-            with fresh_reader(self._settings, self._group, stable=True) as reader:
-                stored = committed_offsets(reader, partitions, timeout_s=_CALL_S)
-            ends = offsets_at(
-                self._settings, Mark.HIGH_WATERMARK, partitions, admin=self._admin, timeout_s=_CALL_S
+            ends, lsos = (
+                offsets_at(self._settings, mark, partitions, admin=self._admin, timeout_s=_CALL_S)
+                for mark in (Mark.HIGH_WATERMARK, Mark.LAST_STABLE)
             )
-            if all(p in stored and stored[p].offset == end for p, end in ends.items() if end):
+            if ends == lsos and not self._gauge.unread(partitions):
                 return ends
             wait(_STEP_S)
         return None
@@ -199,11 +193,10 @@ class Inputs:
         produce_plain(self._config, records, timeout_s=_CALL_S)
 
     def _grow(self, topic: str) -> tuple[bool, str]:
-        if not self._can_grow:
-            return False, "the job's partitions are listed"
         new = Partition(topic, sum(1 for one in self._gauge.inputs if one.topic == topic))
         add_partitions(self._config, topic, new.number + 1, timeout_s=_CALL_S)
         self._gauge.inputs = [*self._gauge.inputs, new]
+        self.grown_at = time.monotonic()
         return True, f"{new}"
 
     def _foreign(

@@ -1,27 +1,35 @@
-"""Nemesis: carries out the faults, and says of each whether it really happened."""
+"""Nemesis: carries out the faults, and says of each whether it really happened.
+
+What a fault does to a transaction is taken from the coordinators' log: a request that was met is no transaction yet.
+"""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eos.errors import EosError
 from eos.kafka.topics import elect_preferred_leaders
 from eos.local import LocalKafka
-from eos.prove.faults import NOT_DONE, Fault, Kind
+from eos.prove.coordinators import Coordinators
+from eos.prove.faults import ERRORS, NOT_DONE, TRANSACTIONAL, Fault, Kind
 from eos.prove.fleet import Fleet
 from eos.prove.inputs import Inputs
 from eos.prove.instance import Instance, Worker
-from eos.prove.watch import Watch
-from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
+from eos.prove.stalls import Stalls
+from eos.prove.watch import Watch, now_ms
+from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy
 
-_STARTS_S = 20.0  # for a new process's first commit
-_ZOMBIE_S = 3.0  # that a zombie has for what it does
+_STARTS_S = 20.0  # for a new process's first request
 _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _IN_SYNC_S = 10.0
+_DIES_S = 10.0
+_JUST_DECIDED_MS = 10_000  # before a request, or its answer, was met: by that request
+# They begin a transaction, or none: what stands in front of them, or behind them, says nothing.
+_BEGIN = {ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
 _OTHERS_FOLLOW_S = 0.1  # until a request is refused: librdkafka sends others behind it, which are not
 
 
@@ -44,8 +52,8 @@ class Nemesis:
         proxies: those between the job and each broker.
         fleet: the job's processes.
         inputs: its input topics.
+        coordinators: whose log says what became of transactions.
         config: of a client, at the brokers' own addresses.
-        transaction_timeout_s: of the job's transactions.
     """
 
     def __init__(
@@ -54,35 +62,37 @@ class Nemesis:
         proxies: Sequence[HoldProxy],
         fleet: Fleet,
         inputs: Inputs,
+        coordinators: Coordinators,
         *,
         config: Mapping[str, object],
-        transaction_timeout_s: float,
     ) -> None:
         self._cluster = cluster
         self._proxies = proxies
         self._fleet = fleet
         self._inputs = inputs
         self._config = config
-        self._timeout_s = transaction_timeout_s
+        self._coordinators = coordinators
         self._began = time.monotonic()
         self._watch = Watch(proxies, fleet)
+        self._stalls = Stalls(fleet, self._watch, coordinators, self._end)
         self._faults: dict[Kind, Callable[[Fault], tuple[bool, str]]] = {
             Kind.KILL: self._kill,
             Kind.TERM: self._term,
-            Kind.PAUSE: self._pause,
+            Kind.PAUSE: self._stalls.pause,
             Kind.LATE: self._late,
             Kind.DROP: self._drop,
             Kind.ERROR: self._error,
-            Kind.ZOMBIE: self._zombie,
+            Kind.ZOMBIE: self._stalls.zombie,
             Kind.INPUT: self._input,
             Kind.BROKER: self._broker,
             Kind.REBALANCE: self._rebalance,
-            Kind.EXPIRY: self._expiry,
+            Kind.EXPIRY: self._stalls.expiry,
         }
 
     def inject(self, fault: Fault) -> Injected:
         """Let one accident happen, and undo what can be undone. The cluster is whole afterwards."""
         self._watch.wait_for_work()
+        fault = self._spoken(fault)
         began = self._now()
         happened, detail = self._faults[fault.kind](fault)
         for proxy in self._proxies:
@@ -92,13 +102,47 @@ class Nemesis:
     def _now(self) -> float:
         return time.monotonic() - self._began
 
+    def _spoken(self, fault: Fault) -> Fault:
+        """The fault at a request that the job's clients send: transactions V2 leave two of them out."""
+        if fault.api is None or (api := self._watch.played_by(fault.api)) is fault.api:
+            return fault
+        codes = ERRORS[api]
+        return replace(fault, api=api, error=fault.error and codes[fault.error % len(codes)])
+
     # -- the kinds
 
     def _kill(self, fault: Fault) -> tuple[bool, str]:
         if fault.api is None:
             worker = self._fleet.chosen(fault.share)
-            return worker is not None and worker.send(signal.SIGKILL), str(worker or "no worker ran")
+            ids = self._watch.ids_of(worker) if worker is not None else frozenset[str]()
+            at_ms = now_ms()
+            if worker is None or not worker.send(signal.SIGKILL):
+                return False, "no worker ran"
+            self._coordinators.looked(ids)
+            where = "inside" if self._coordinators.inside(ids, at_ms) else "outside"
+            return self._dies(worker), f"{worker}, {where} a transaction"
         return self._at_request(fault.api, fault.edge, fault.share)
+
+    def _dies(self, worker: Worker) -> bool:
+        return self._fleet.wait(_DIES_S, lambda: not worker.alive)
+
+    def _in_transaction(self, frame: Frame, at_ms: int) -> bool:
+        """Whether that request was one of a transaction that had begun: by the log, it was open, or had just been ended."""
+        if frame.transactional_id is None or frame.api_key not in TRANSACTIONAL or frame.api_key in _BEGIN:
+            return True  # it has nothing to do with a transaction that is there
+        begun = [one for one in self._coordinators.looked([frame.transactional_id]) if one.began_ms <= at_ms]
+        if not begun:  # in transactions V2 the first records begin it
+            return self._watch.played_by(ApiKey.ADD_PARTITIONS_TO_TXN) == frame.api_key
+        return begun[-1].decided_ms is None or begun[-1].decided_ms >= at_ms - _JUST_DECIDED_MS
+
+    def _shown(self, happened: bool, detail: str, at: tuple[Frame, int] | None) -> tuple[bool, str]:
+        """What was done at a request, less what was done outside of the transaction that the request is of."""
+        if happened and at is not None and not self._in_transaction(*at):
+            return (
+                False,
+                f"{detail}; no transaction of {at[0].transactional_id} was open in the coordinators' log",
+            )
+        return happened, detail
 
     def _term(self, fault: Fault) -> tuple[bool, str]:
         """A worker is replaced by its parent; another instance is started in the place of one, as a rolling restart does."""
@@ -112,9 +156,11 @@ class Nemesis:
             return True
 
         found: tuple[Instance, Worker] | None = None
+        at: tuple[Frame, int] | None = None
         if fault.api is not None:
             self._watch.make_it_come(fault.api, fault.share)
-            found = self._watch.met_at(fault.api, fault.edge, act)
+            if (met := self._watch.met_at(fault.api, fault.edge, act)) is not None:
+                found, at = (met.instance, met.worker), (met.frame, now_ms())
         elif (worker := self._fleet.chosen(fault.share)) is not None:
             whose = [one for one in self._fleet.instances if worker in one.workers]
             found = (whose[0], worker) if whose and act(whose[0], worker) else None
@@ -122,63 +168,15 @@ class Nemesis:
             return False, "no such request came" if fault.api is not None else "no worker ran"
         instance, worker = found
         if not whole:
-            return True, str(worker)
+            ended = self._fleet.wait(_ENDS_S, lambda: not worker.alive)
+            return self._shown(ended, str(worker) + ("" if ended else " did not end"), at)
         self._fleet.wait(_ENDS_S, lambda: instance.code is not None)
         code = instance.code
         if self._fleet.has_workers and code != 0:
             self._fleet.ended_for_good.append(f"instance {instance.ordinal}: exit code {code} after SIGTERM")
         self._fleet.forget(instance)
         self._fleet.start(instance.ordinal)
-        return True, f"instance {instance.ordinal}, exit code {code}"
-
-    def _pause(self, fault: Fault) -> tuple[bool, str]:
-        worker = self._fleet.chosen(fault.share)
-        if worker is None or not worker.pause():
-            return False, "no worker ran"
-        self._fleet.wait(fault.seconds)
-        resumed = worker.send(signal.SIGCONT)
-        return True, f"{worker} for {fault.seconds:.1f} s" + ("" if resumed else ", then gone")
-
-    def _expiry(self, fault: Fault) -> tuple[bool, str]:
-        at = ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY
-        met = self._watch.met_at(*at, lambda _, worker: worker.send(signal.SIGSTOP))
-        if met is None:
-            return False, "no transaction began"
-        paused = met[1]
-        seconds = self._timeout_s + fault.seconds
-        self._fleet.wait(seconds)
-        paused.send(signal.SIGCONT)
-        return True, f"{paused} for {seconds:.1f} s"
-
-    def _zombie(self, fault: Fault) -> tuple[bool, str]:
-        instance: Instance | None = None
-        if fault.api is not None:
-            met = self._watch.met_at(fault.api, fault.edge, lambda one, _: one.whole.send(signal.SIGSTOP))
-            instance = met and met[0]
-        if instance is None and (ran := self._fleet.instances):
-            instance = ran[int(fault.share * len(ran))]
-        if instance is None or not instance.whole.pause():
-            return False, "no instance ran"
-        self._fleet.leave(instance)
-        successor = self._fleet.start(instance.ordinal)
-        committed: list[float] = []
-
-        def look(frame: Frame, edge: Edge) -> None:
-            end = frame.end_txn()
-            if edge is Edge.REPLY and (frame.api_key == ApiKey.OFFSET_COMMIT or (end and end.committed)):
-                found = self._watch.behind(frame)
-                if found is not None and found[0] is successor:
-                    committed.append(self._now())
-
-        self._watch.observer = look
-        took_over = self._fleet.wait(_STARTS_S, lambda: bool(committed))
-        self._watch.observer = None
-        self._fleet.wait(fault.seconds)
-        instance.whole.send(signal.SIGCONT)
-        self._fleet.wait(_ZOMBIE_S)
-        self._end(instance)
-        what = "until another one had committed" if took_over else "while another one committed nothing"
-        return took_over, f"instance {instance.ordinal} stood still {what}, and {fault.seconds:.1f} s more"
+        return self._shown(code is not None, f"instance {instance.ordinal}, exit code {code}", at)
 
     def _late(self, fault: Fault) -> tuple[bool, str]:
         api = fault.api or ApiKey.END_TXN
@@ -190,58 +188,78 @@ class Nemesis:
         self._watch.make_it_come(api, fault.share)
         self._fleet.wait(self._watch.happens_s(api), lambda: any(hold.is_held for hold in holds))
         held = next((hold for hold in holds if hold.is_held), None)
+        at_ms = now_ms()
         if held is not None:
             self._fleet.wait(fault.seconds)
         for hold in holds:
             hold.release()
         if held is None:
             return False, "no such request came"
+        frame, text = held.wait_held(0), f"held for {fault.seconds:.2f} s"
         try:
             held.wait_answer(_ANSWER_S)
         except TimeoutError:
-            return True, f"held for {fault.seconds:.2f} s; the broker did not answer it"
-        return True, f"held for {fault.seconds:.2f} s; the broker answered it"
+            return False, f"{text}; the broker did not answer it"
+        return self._shown(True, f"{text}; {self._where(frame, at_ms)}", (frame, at_ms))
+
+    def _where(self, frame: Frame, at_ms: int) -> str:
+        """What had become of the transaction of a request when its late copy was answered."""
+        if (name := frame.transactional_id) is None:
+            return "the broker answered it"
+        transactions = self._coordinators.looked([name])
+        if any(one.began_ms > at_ms for one in transactions):
+            return "the broker answered it in a later transaction"
+        still = any(one.decided_ms is None for one in transactions)
+        return f"the broker answered it {'in its own transaction' if still else 'after its transaction'}"
 
     def _drop(self, fault: Fault) -> tuple[bool, str]:
-        api, done = fault.api or ApiKey.END_TXN, list[Frame]()
-        doubled = self._watch.count(Outcome.DUPLICATED) + self._watch.count(Outcome.SWALLOWED)
+        api, done = fault.api or ApiKey.END_TXN, list[tuple[Frame, int]]()
+
+        def note(frame: Frame) -> None:
+            done.append((frame, now_ms()))
+
+        def ours(frame: Frame) -> bool:  # of the others, the proxy does not say when it acts
+            if (found := self._watch.is_ours(frame)) and fault.way in ("request lost", "doubled"):
+                note(frame)
+            return found
+
         for proxy in self._proxies:
             match fault.way:
                 case "request lost":
-                    proxy.swallow(api, where=self._watch.is_ours)
+                    proxy.swallow(api, where=ours)
                 case "reset before":
-                    proxy.cut(api, Edge.REQUEST, where=self._watch.is_ours, then=done.append)
+                    proxy.cut(api, Edge.REQUEST, where=ours, then=note)
                 case "reset after":
-                    proxy.cut(api, Edge.REPLY, where=self._watch.is_ours, then=done.append)
+                    proxy.cut(api, Edge.REPLY, where=ours, then=note)
                 case "answer lost":
-                    proxy.drop_reply(api, where=self._watch.is_ours, then=done.append)
+                    proxy.drop_reply(api, where=ours, then=note)
                 case _:
-                    proxy.duplicate(api, where=self._watch.is_ours)
-
-        def count() -> int:
-            counted = self._watch.count(Outcome.DUPLICATED) + self._watch.count(Outcome.SWALLOWED)
-            return len(done) + counted - doubled
-
+                    proxy.duplicate(api, where=ours)
         self._watch.make_it_come(api, fault.share)
-        return self._fleet.wait(self._watch.happens_s(api), lambda: count() > 0), f"{count()} request(s)"
+        self._fleet.wait(self._watch.happens_s(api), lambda: bool(done))
+        for proxy in self._proxies:
+            proxy.clear_rules()
+        return self._shown(bool(done), f"{len(done)} request(s)", done[0] if done else None)
 
     def _error(self, fault: Fault) -> tuple[bool, str]:
-        api, told = fault.api or ApiKey.END_TXN, list[Frame]()
+        api, told = fault.api or ApiKey.END_TXN, list[tuple[Frame, int]]()
+
+        def note(frame: Frame) -> None:
+            told.append((frame, now_ms()))
 
         def edit(frame: Frame, answer: bytes) -> bytes:
             edited = frame.with_error(answer, fault.error)
-            told.append(frame)
+            note(frame)
             return edited
 
         for proxy in self._proxies:
             if fault.way == NOT_DONE:
-                proxy.refuse(
-                    api, fault.error, where=self._watch.is_ours, then=told.append, after_s=_OTHERS_FOLLOW_S
-                )
+                proxy.refuse(api, fault.error, where=self._watch.is_ours, then=note, after_s=_OTHERS_FOLLOW_S)
             else:
                 proxy.edit_reply(api, edit, where=self._watch.is_ours)
         self._watch.make_it_come(api, fault.share)
-        return self._fleet.wait(self._watch.happens_s(api), lambda: bool(told)), f"{len(told)} answer(s)"
+        self._fleet.wait(self._watch.happens_s(api), lambda: bool(told))
+        return self._shown(bool(told), f"{len(told)} answer(s)", told[0] if told else None)
 
     def _input(self, fault: Fault) -> tuple[bool, str]:
         return self._inputs.change(fault.way, fault.share, fault.seconds, self._fleet.wait)
@@ -299,7 +317,7 @@ class Nemesis:
 
     def _at_request(self, api: ApiKey, edge: Edge, share: float) -> tuple[bool, str]:
         """Kill the process that sends the next such request; its connection is reset at this edge of it."""
-        killed: list[str] = []
+        killed: list[tuple[Worker, Frame, int]] = []
 
         def then(frame: Frame) -> None:
             if (found := self._watch.behind(frame)) is None:
@@ -307,13 +325,16 @@ class Nemesis:
             instance, worker = found
             victim = instance.chosen(share, worker)
             if victim is not None and victim.send(signal.SIGKILL):
-                killed.append(str(victim))
+                killed.append((victim, frame, now_ms()))
 
         for proxy in self._proxies:
             proxy.cut(api, edge, where=self._watch.is_ours, then=then)
         self._watch.make_it_come(api, 0.0)
         self._fleet.wait(self._watch.happens_s(api), lambda: bool(killed))
-        return bool(killed), killed[0] if killed else "no such request came"
+        if not killed:
+            return False, "no such request came"
+        victim, frame, at_ms = killed[0]
+        return self._shown(self._dies(victim), str(victim), (frame, at_ms))
 
 
 def _has_partitions(entries: Sequence[dict[str, object]]) -> bool:

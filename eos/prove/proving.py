@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from eos.deadline import Deadline
-from eos.errors import ConfigError, EosError, UsageError
+from eos.errors import ConfigError, EosError
 from eos.job import Job
 from eos.kafka.config import client_config
 from eos.offsets import Partition
 from eos.prove.arena import arena
-from eos.prove.faults import faults
+from eos.prove.catching_up import CatchingUp, Pace
+from eos.prove.coordinators import Coordinators
+from eos.prove.faults import Kind, faults
 from eos.prove.feeding import Feed, Feeder
 from eos.prove.fleet import Fleet
 from eos.prove.gauge import Gauge
 from eos.prove.groups import groups_of, ledger_of, offsets_group
 from eos.prove.history import History, read_history
-from eos.prove.inputs import Inputs
+from eos.prove.inputs import DELETING, GROWING, WAYS, Inputs
 from eos.prove.judge import compared, judge
 from eos.prove.launch import fleet_of
 from eos.prove.nemesis import Injected, Nemesis
@@ -29,14 +31,12 @@ from eos.testing.proxy import ApiKey, HoldProxy
 
 _STARTED_S = 60.0
 _SPARK_S = 300.0  # for the same of Spark: Java machines on a busy machine
-_HEALED_S = 120.0  # beyond the transaction's timeout
-_POLL_S = 0.2
 _EXPIRY_S = 15.0  # beyond its timeout, until the coordinator has ended what a program left open at its end
 _TAIL_S = 2.0  # input goes on after the last fault, so that what is wrong in front of it is not hidden as the end of it
 # Input goes on after each fault before it is judged, so that the next commit shows the recovery.
 _SEEN_S = 0.5
-_STALLED_S = 60.0  # without any progress; KIP-848 gives a dead member's partitions away after 45 s
-_NOT_HAPPENED = 10  # faults in a row: then something else is wrong
+_TRIES = 3  # of a fault, until it happens
+_NOT_HAPPENED = 4  # faults in a row, however often they were tried: then the others would not either
 
 
 def prove(
@@ -65,25 +65,10 @@ def prove(
         stack.callback(fleet.kill)
         group = offsets_group(trial, job, settings)
         gauge = Gauge(direct, group, *_partitions(job, trial.partitions))
-        feeder = Feeder(direct, job, feed(trial.seed), trial.rate)
-        inputs = Inputs(
-            direct,
-            group,
-            gauge,
-            feeder.take,
-            feeder.held,
-            can_grow=not settings.ownership.partitions,
-            # Spark may plan its last batch once more, from the beginning of that.
-            can_delete=trial.spark is None or trial.spark.kind == "batch",
-        )
-        nemesis = Nemesis(
-            cluster,
-            proxies,
-            fleet,
-            inputs,
-            config=client_config(direct),
-            transaction_timeout_s=settings.transaction.timeout_s,
-        )
+        feeder = Feeder(direct, job, feed(trial.seed), trial.rate, Pace(gauge).room)
+        inputs = Inputs(direct, group, gauge, feeder.take, feeder.held)
+        coordinators = Coordinators(direct, group)
+        nemesis = Nemesis(cluster, proxies, fleet, inputs, coordinators, config=client_config(direct))
         # Of partitions that are given by count, each instance has its own; a program is one process, so there are more of it.
         instances = 1 if trial.spark is not None else settings.ownership.instances or 1
         if trial.command is not None and settings.ownership.mode == "group":
@@ -97,23 +82,30 @@ def prove(
         stack.callback(gauge.stop)
         progress("starting the job", 0, 0)
         _wait_for_workers(fleet, instances, settings.workers.count, proxies)
-        ledger, order = (
+        order = trial.spark.keeps_order if trial.spark is not None else None
+        caught_up = CatchingUp(
+            gauge,
+            fleet,
+            inputs,
+            coordinators,
             ledger_of(trial, job, direct),
-            trial.spark.keeps_order if trial.spark is not None else None,
+            timeout_s=settings.transaction.timeout_s,
+            own=trial.command is None,
         )
         look = _Look(
             fleet,
             feeder,
-            lambda: _drained(gauge, fleet, ledger, settings),
+            caught_up,
             lambda: compared(job, direct, inputs, group=group, order=order)[1],
         )
-        injected, against = _torment(trial, nemesis, fleet, progress, look)
+        injected, against = _torment(
+            trial, _ways(trial, settings), nemesis, fleet, progress=progress, look=look
+        )
         progress("catching up", 0, 0)
         fleet.wait(_TAIL_S)
         against += feeder.stop()
-        caught_up = _drained(gauge, fleet, ledger, settings)
+        against += [f"after the last fault: {one}" for one in caught_up()]
         gauge.stop()
-        against += [] if caught_up else ["the job did not catch up after the last fault"]
         against += fleet.ended_for_good
         codes = fleet.end(settings.shutdown.grace_s + _STARTED_S)
         if trial.command is None:  # what ends another program is its own affair
@@ -122,7 +114,7 @@ def prove(
         progress("judging", 0, 0)
         history = read_history(sorted(trial.directory.glob("instance-*.log")))
         ends_in_order = trial.command is None and trial.spark is None
-        settles_s = 0.0 if ends_in_order else settings.transaction.timeout_s + _EXPIRY_S
+        settles_s = 0.0 if ends_in_order else caught_up.timeout_s + _EXPIRY_S
         verdict = judge(
             job,
             direct,
@@ -178,18 +170,22 @@ class _Look:
     """All of the output, compared without new input, once the job has caught up. Keeps how long that took each time."""
 
     def __init__(
-        self, fleet: Fleet, feeder: Feeder, drained: Callable[[], bool], compare: Callable[[], list[str]]
+        self,
+        fleet: Fleet,
+        feeder: Feeder,
+        caught_up: Callable[[], list[str]],
+        compare: Callable[[], list[str]],
     ) -> None:
         self.recoveries: list[float] = []
         self._fleet, self._feeder = fleet, feeder
-        self._drained, self._compare = drained, compare
+        self._caught_up, self._compare = caught_up, compare
 
     def __call__(self) -> list[str]:
         began = time.monotonic()
         self._fleet.wait(_SEEN_S)
         with self._feeder.held():
-            if not self._drained():
-                return ["the job did not catch up"]
+            if against := self._caught_up():
+                return against
             self.recoveries.append(time.monotonic() - began)
             try:
                 return self._compare()
@@ -197,50 +193,59 @@ class _Look:
                 return [f"it could not be judged: {error}"]
 
 
+def _ways(trial: Trial, settings: Settings) -> Mapping[Kind, Sequence[str]]:
+    """The ways of each kind that can happen to this job."""
+    if Kind.INPUT not in trial.kinds:
+        return trial.ways
+    # Spark may plan a query's last batch once more, from the beginning of that. Partitions that are listed are no more.
+    deletes = trial.spark is None or trial.spark.kind == "batch"
+    grows = not settings.ownership.partitions
+    possible = [
+        way
+        for way in trial.ways.get(Kind.INPUT, WAYS)
+        if (deletes or way not in DELETING) and (grows or way not in GROWING)
+    ]
+    if not possible:
+        raise ConfigError(
+            f"--only input/{trial.ways[Kind.INPUT][0]}: it can't happen to this job (a query may plan its last batch once "
+            "more, partitions that are listed are no more). Fix: leave it out"
+        )
+    return {**trial.ways, Kind.INPUT: possible}
+
+
 def _torment(
-    trial: Trial, nemesis: Nemesis, fleet: Fleet, progress: Progress, look: _Look
+    trial: Trial,
+    ways: Mapping[Kind, Sequence[str]],
+    nemesis: Nemesis,
+    fleet: Fleet,
+    *,
+    progress: Progress,
+    look: _Look,
 ) -> tuple[list[Injected], list[str]]:
-    """Faults and quiet in turn, until a look finds something; a fault that does not happen is not counted."""
+    """Faults and quiet in turn, until a look finds something; what does not happen is tried again, and not counted."""
     injected: list[Injected] = []
     happened = in_vain = 0
     over = Deadline((trial.minutes or 0) * 60)
-    for fault in faults(trial.seed, trial.kinds, trial.ways, quiet=trial.quiet):
+    for fault in faults(trial.seed, trial.kinds, ways, quiet=trial.quiet):
         if (trial.faults is not None and happened >= trial.faults) or (trial.faults is None and over.passed):
             return injected, []
         progress(str(fault), happened, trial.faults or 0)
         fleet.wait(fault.quiet_s)
-        if not fleet.instances:
-            return injected, []
-        injected.append(nemesis.inject(fault))
-        happened += injected[-1].happened
-        in_vain = 0 if injected[-1].happened else in_vain + 1
-        if in_vain >= _NOT_HAPPENED:
-            raise UsageError(
-                f"{in_vain} faults in a row did not happen ({injected[-1].fault}: {injected[-1].detail}): the job does not "
-                f"write. Fix: look at its log in {trial.directory}"
-            )
-        if trial.each and injected[-1].happened and (found := look()):
+        for _ in range(_TRIES):
+            if not fleet.instances:
+                return injected, []
+            injected.append(nemesis.inject(fault))
+            if injected[-1].happened:
+                break
+        if not injected[-1].happened:
+            in_vain += 1
+            if in_vain >= _NOT_HAPPENED:  # the verdict says what has not happened
+                return injected, []
+            continue
+        happened, in_vain = happened + 1, 0
+        if trial.each and (found := look()):
             return injected, [f"after fault {fault.number} ({fault}): {one}" for one in found]
     return injected, []
-
-
-def _drained(gauge: Gauge, fleet: Fleet, ledger: Callable[[], int], settings: Settings) -> bool:
-    stalled_s = _SPARK_S if fleet.on_spark else _STALLED_S
-    deadline = Deadline(settings.transaction.timeout_s + _HEALED_S + stalled_s)
-    moved, was = Deadline(stalled_s), 0
-    while not deadline.passed and not moved.passed and fleet.instances:
-        fleet.keep_up()
-        try:
-            left = gauge.look().left
-            left = left or ledger()
-        except EosError:  # no answer
-            continue
-        if not left:
-            return True
-        if left != was:
-            moved, was = Deadline(stalled_s), left
-        time.sleep(_POLL_S)
-    return False
 
 
 def _recoveries(injected: Sequence[Injected], history: History, began: float) -> list[float]:

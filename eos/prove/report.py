@@ -90,10 +90,18 @@ def rows(proof: Proof) -> list[tuple[str, str]]:
         until = "until caught up" if proof.trial.each else "to the next commit"
         shown.append((f"recovery, {until}", f"p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s"))
     shown.append(("time", f"{proof.seconds:.0f} s"))
-    if proof.verdict.exactly_once:
+    if proof.exactly_once:
         shown.append(("what this shows", bound(happened.total())))
-    shown.append(("exactly once", "yes" if proof.verdict.exactly_once else "NO"))
+    said = {"exactly once": "yes", "not exactly once": "NO"}
+    shown.append(("exactly once", said.get(verdict := verdict_of(proof), verdict)))
     return shown
+
+
+def verdict_of(proof: Proof) -> str:
+    """In words."""
+    if not proof.verdict.exactly_once:
+        return "not exactly once"
+    return "exactly once" if proof.exactly_once else f"not shown: {'; '.join(proof.not_shown)}"
 
 
 def figures(proof: Proof) -> dict[str, Any]:
@@ -102,8 +110,9 @@ def figures(proof: Proof) -> dict[str, Any]:
     aborted = max(0, log.get("aborted", 0) - told["aborted"])
     known = proof.trial.command is None  # another program does not say what it was told
     return {
-        "exactly_once": proof.verdict.exactly_once,
+        "exactly_once": proof.exactly_once,
         "against": list(proof.verdict.against),
+        "not_shown": proof.not_shown,
         "faults": proof.happened.total(),
         "faults_by_what": dict(Counter(str(one.fault) for one in proof.injected if one.happened)),
         "faults_that_did_not_happen": sum(not one.happened for one in proof.injected),
@@ -154,8 +163,8 @@ def require_plots() -> None:
 
 def write_report(proof: Proof, path: Path) -> None:
     """Write the HTML file."""
-    yes = proof.verdict.exactly_once
-    verdict = "exactly once" if yes else f"not exactly once (exit code {int(ExitCode.NOT_EXACTLY_ONCE)})"
+    yes, verdict = proof.exactly_once, verdict_of(proof)
+    verdict += "" if yes else f" (exit code {int(ExitCode.NOT_EXACTLY_ONCE)})"
     began = datetime.fromtimestamp(proof.began, UTC)
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",

@@ -143,6 +143,27 @@ class Proof:
     ends: Mapping[int, int] = field(default_factory=dict)
 
     @property
+    def not_shown(self) -> list[str]:
+        """What was to happen and did not, in words: of that the trial shows nothing."""
+        wanted, happened = self.trial.faults, self.happened
+        found = []
+        if wanted is not None and happened.total() < wanted and not self.verdict.against:
+            found.append(f"{happened.total()} of {wanted} faults happened")
+        last = {one.fault.kind: one for one in self.injected}
+        tries = Counter(one.fault.kind for one in self.injected)
+        found += [
+            f"{kind} did not happen in {tries[kind]} tries ({one.fault}: {one.detail})"
+            for kind, one in last.items()
+            if not happened[kind]
+        ]
+        return found or ([] if happened else ["no fault happened"])
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether nothing speaks against it, and what was to happen has happened."""
+        return self.verdict.exactly_once and not self.not_shown
+
+    @property
     def happened(self) -> Counter[Kind]:
         """Faults that happened, by kind."""
         return Counter(one.fault.kind for one in self.injected if one.happened)

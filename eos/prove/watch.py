@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
 
 from eos.prove.fleet import Fleet
 from eos.prove.instance import Instance, Worker
-from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy, Outcome
+from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy
 
 _HAPPENS_S = 10.0  # for a request to come at which a fault happens
 _UNSEEN_S = 3.0  # if none of its kind has come yet: a program need not use transactions
 _STARTS_S = 20.0  # for one that only a new process sends
 _SPARK_S = 90.0  # a driver that was killed needs a Java machine before it sends anything
+_SHORT_TURN_S = 3.0  # of a job whose transactions are as short as they should be
+_LONGEST_TURN_S = 120.0
+_SLOWEST = 4  # times as long as usual: of several workers, each ends fewer
 _SENT_AT_THE_START = {ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FETCH}
+# Of transactions V2 (KIP-890, Java clients): requests that are not sent any more, and those that do the same on the way.
+_V2_FROM = 5  # version of EndTxn
+_IN_V2 = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiKey.PRODUCE,
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiKey.TXN_OFFSET_COMMIT,
+}
+_PORTS = 4  # of an id, that are remembered: of its coordinator and of the leaders of its partitions
+
+
+def now_ms() -> int:
+    """The time in milliseconds since the epoch, by the clock that the brokers have too."""
+    return int(time.time() * 1000)
+
+
+class Met(NamedTuple):
+    """A request at which something was done to who had sent it."""
+
+    frame: Frame
+    instance: Instance
+    worker: Worker
 
 
 class Watch:
@@ -31,6 +59,8 @@ class Watch:
         self._proxies = proxies
         self._fleet = fleet
         self._known: dict[int, tuple[Instance, Worker]] = {}  # by the port that its connection comes from
+        self._ports = defaultdict[str, deque[int]](lambda: deque(maxlen=_PORTS))  # by transactional.id
+        self._in_v2 = False
         for proxy in proxies:
             proxy.on_frame(self._observe)
 
@@ -42,32 +72,53 @@ class Watch:
 
     def behind(self, frame: Frame) -> tuple[Instance, Worker] | None:
         """Who has sent this request; None for the parent of an `eos run`, and for an instance that leaves."""
-        known = self._known.get(frame.client_port)
+        return self._behind(frame.client_port)
+
+    def _behind(self, port: int) -> tuple[Instance, Worker] | None:
+        known = self._known.get(port)
         if known is None or known[0] not in self._fleet.instances or not known[1].alive:
-            known = self._fleet.behind(frame.client_port)
+            known = self._fleet.behind(port)
             if known is not None:
-                self._known[frame.client_port] = known
+                self._known[port] = known
         return known
 
     def is_ours(self, frame: Frame) -> bool:
         """Whether the job has sent it."""
         return self.behind(frame) is not None
 
+    def ids_of(self, whose: Instance | Worker) -> frozenset[str]:
+        """The transactional.ids of this instance, or of this worker, while it is alive and has not been told to leave."""
+        found = set()
+        for name, ports in list(self._ports.items()):
+            behind = next(filter(None, map(self._behind, reversed(list(ports)))), None)
+            if behind is not None and whose in (behind[0], behind[1]):
+                found.add(name)
+        return frozenset(found)
+
+    def played_by(self, api: ApiKey) -> ApiKey:
+        """The request that does what this one does, in the version of transactions that the job's clients speak."""
+        return _IN_V2.get(api, api) if self._in_v2 else api
+
     def met_at(
-        self, api: ApiKey, edge: Edge, act: Callable[[Instance, Worker], bool]
-    ) -> tuple[Instance, Worker] | None:
+        self,
+        api: ApiKey,
+        edge: Edge,
+        act: Callable[[Instance, Worker], bool],
+        *,
+        where: Callable[[Frame], bool] = lambda _: True,
+    ) -> Met | None:
         """Act on who sends the next such request, at this edge of it, and on nobody else; None: none came."""
-        met: list[tuple[Instance, Worker] | None] = []
+        met: list[Met | None] = []
         one_at_a_time = (
             threading.Lock()
         )  # each broker's proxy has a thread, and two requests may come at once
 
         def look(frame: Frame, at: Edge) -> None:
-            if frame.api_key != api or at is not edge:
+            if frame.api_key != api or at is not edge or not where(frame):
                 return
             with one_at_a_time:
                 if not met and (found := self.behind(frame)) is not None and act(*found):
-                    met.append(found)
+                    met.append(Met(frame, *found))
 
         self.observer = look
         self._fleet.wait(self.happens_s(api), lambda: bool(met))
@@ -88,14 +139,34 @@ class Watch:
         if self._fleet.on_spark:
             return _SPARK_S
         if api in _SENT_AT_THE_START:
-            return _STARTS_S
-        return _HAPPENS_S if any(proxy.requests(api) for proxy in self._proxies) else _UNSEEN_S
+            return _STARTS_S + self.turn_s
+        if not any(proxy.requests(api) for proxy in self._proxies):
+            return _UNSEEN_S + self.turn_s
+        return _HAPPENS_S + self.turn_s
 
-    def count(self, outcome: Outcome) -> int:
-        """How many requests so far had this outcome."""
-        return sum(1 for proxy in self._proxies for seen in proxy.frames if seen.outcome is outcome)
+    @property
+    def turn_s(self) -> float:
+        """How long a turn of the job may take, from one end of a transaction (or commit of offsets) to the next.
+
+        0 for a job whose turns are as short as they should be.
+        """
+        ends = sorted(
+            seen.at
+            for proxy in self._proxies
+            for api in (ApiKey.END_TXN, ApiKey.OFFSET_COMMIT)
+            for seen in proxy.requests(api)
+        )
+        usual_s = median(after - before for before, after in pairwise(ends)) if len(ends) > 1 else 0.0
+        turn_s = _SLOWEST * usual_s
+        return min(turn_s, _LONGEST_TURN_S) if turn_s > _SHORT_TURN_S else 0.0
 
     def _observe(self, frame: Frame, edge: Edge) -> None:
-        self.written += edge is Edge.REQUEST and frame.api_key == ApiKey.PRODUCE
+        if edge is Edge.REQUEST:
+            self.written += frame.api_key == ApiKey.PRODUCE
+            self._in_v2 = self._in_v2 or (frame.api_key == ApiKey.END_TXN and frame.api_version >= _V2_FROM)
+            if (name := frame.transactional_id) is not None and frame.client_port not in (
+                ports := self._ports[name]
+            ):
+                ports.append(frame.client_port)
         if (observer := self.observer) is not None:
             observer(frame, edge)
