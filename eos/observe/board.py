@@ -145,7 +145,7 @@ class Board(Collector):
             return self._health.healthy(self._clock())
 
     def ready(self) -> Verdict:
-        """Whether every worker has its sessions open, its brokers answer, and no transform has been at work for long."""
+        """Whether every worker reports and has its sessions open, its brokers answer, and no transform has run for long."""
         with self._lock:
             return self._ready(self._clock())
 
@@ -161,7 +161,7 @@ class Board(Collector):
             return self._status.shown(self._health.healthy(now), self._ready(now), now, self._wall_clock())
 
     def _ready(self, now: float) -> Verdict:
-        return self._health.ready(self._status.unanswered_s(now))
+        return self._health.ready(self._status.unanswered_s(now), self._status.unreported_s(now))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the families are known when workers have reported them."""

@@ -74,14 +74,20 @@ class Health:
             )
         )
 
-    def ready(self, unanswered_s: Mapping[int, float] | None = None) -> Verdict:
-        """Every worker has its sessions open, its brokers answer, and no transform has been at work for long.
+    def ready(
+        self, unanswered_s: Mapping[int, float] | None = None, unreported_s: Mapping[int, float] | None = None
+    ) -> Verdict:
+        """Every worker reports and has its sessions open, its brokers answer, and no transform has been at work for long.
 
         Args:
             unanswered_s: seconds for which a worker's brokers have not answered, of those where that is long.
+            unreported_s: seconds for which a worker has not reported, of those where that is long.
         """
         missing = []
         for ordinal, worker in sorted(self._workers.items()):
+            if seconds := (unreported_s or {}).get(ordinal):
+                missing.append(f"worker {ordinal}: it has not reported for {seconds:.0f} s")
+                continue
             if worker.sessions_open < worker.sessions_expected:
                 missing.append(
                     f"worker {ordinal}: {worker.sessions_open} of {worker.sessions_expected} sessions open"

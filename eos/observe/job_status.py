@@ -25,6 +25,7 @@ _GAUGES = {
 _WAITS = ("waits_s", "held_back_s", "unmeasured_s")  # why a partition goes no further
 _MEASURED_S = 10.0  # a lag that was measured longer ago is not known
 _UNANSWERED_S = 10.0  # … for so long: the brokers do not answer
+_UNREPORTED_S = 8.0  # a worker reports every second: one that has missed so many does not run
 _DIGITS = re.compile(r"\d+")
 
 _Partition = tuple[str, int]
@@ -119,6 +120,16 @@ class JobStatus:
                     silent[ordinal] = max(silent.get(ordinal, 0.0), now - since)
         return silent
 
+    def unreported_s(self, now: float) -> dict[int, float]:
+        """Workers whose process lives and has stopped reporting, and for how long: a frozen one does not run."""
+        return {
+            ordinal: now - worker.reported_at
+            for ordinal, worker in self._workers.items()
+            if not (worker.done or worker.over or worker.ended)
+            and worker.reported_at is not None
+            and now - worker.reported_at > _UNREPORTED_S
+        }
+
     def lag_is_old(self, now: float) -> bool:
         """Whether the lag of an owned partition was measured too long ago to say anything of now."""
         return any(
@@ -190,6 +201,7 @@ class JobStatus:
             "pid": None if alive is None else alive.pid,
             "state": self._state_of(worker, now),
             "restarts": worker.restarts,
+            "reported_s": None if reported is None else later,
             "silent_s": now - worker.sign_at,
             "sessions_open": worker.sessions_open,
             "sessions_expected": worker.sessions_expected,
@@ -203,20 +215,22 @@ class JobStatus:
             return "done"
         if worker.over:
             return "restarting"
+        if worker.ended:
+            return "ended"
+        if worker.state is not None and worker.state.at_work:
+            return "stuck"
+        if worker.reported_at is not None and now - worker.reported_at > _UNREPORTED_S:
+            return "frozen"
         if now - worker.sign_at > self._max_silence_s:
             return "silent"
         if worker.state is None:
             return "starting"
-        if worker.ended:
-            return "ended"
-        if worker.state.at_work:
-            return "stuck"
         return "opening" if worker.sessions_open < worker.sessions_expected else "running"
 
     def _partitions(self, now: float) -> list[dict[str, Any]]:
-        """Those of living workers, and those of which nothing newer is known."""
+        """Each as the worker says that reported last: one that is frozen does not know what it has lost."""
         rows: dict[_Partition, dict[str, Any]] = {}
-        for ordinal, worker in sorted(self._workers.items(), key=lambda item: not item[1].over):
+        for ordinal, worker in sorted(self._workers.items(), key=_reported):
             if worker.state is None:
                 continue
             later = now - (worker.reported_at or now)
@@ -238,6 +252,11 @@ class JobStatus:
                     **{name: now - since if why == name else None for name in _WAITS},
                 }
         return [rows[partition] for partition in sorted(rows)]
+
+
+def _reported(item: tuple[int, _Worker]) -> tuple[bool, float]:
+    """What sorts workers by how new that is which is known of them."""
+    return not item[1].over, item[1].reported_at or 0.0
 
 
 def _ago(worker: _Worker, now: float, age: str) -> float | None:

@@ -18,6 +18,7 @@ _MAX_NAMED = 3
 _TRIED = 5
 _RESTART_S = 15.0  # of imports and a first report
 _NOW_S = 15.0
+_NAMED = ("stuck", "frozen", "silent", "restarting")  # states of a worker that say why its partitions go no further
 _SKIPPED = "poison.policy = 'skip': the log has each of them, and nothing else does"
 _DEAD_LETTERED = (
     "The dead-letter topic has each of them with its error: see 'A poison record' in docs/RUNBOOK.md"
@@ -47,6 +48,13 @@ def _workers(status: Status) -> _Found:
                 "Look at that record and that line. poison.transform_timeout_ms ends such a transform",
             )
         match worker["state"]:
+            case "frozen":
+                yield (
+                    "error",
+                    f"{name} is frozen: it has not reported for {worker['reported_s']:,.0f} s. What is shown of it is as it was then.",
+                    "A paused process, a machine that swaps, or code that holds Python's lock (py-spy dump shows where). A restart "
+                    "loses nothing",
+                )
             case "silent" if not worker["at_work"]:
                 yield (
                     "error",
@@ -82,7 +90,7 @@ def _partitions(status: Status) -> _Found:
             f"{_named(stalled)}: no record comes, although there are some, for {longest:,.0f} s.",
             "Fetches fail: see 'A partition brings no records' in docs/RUNBOOK.md",
         )
-    named = {one["ordinal"] for one in status["workers"] if one["state"] in ("stuck", "silent", "restarting")}
+    named = {one["ordinal"] for one in status["workers"] if one["state"] in _NAMED}
     behind = [
         p
         for p in status["partitions"]

@@ -150,6 +150,8 @@ def test_health_and_readiness_of_workers(relay: Callable[..., Relay], clock: Clo
     clock.now += 20
     board.take(0, reported(first))  # the process reports, but its loop does not turn
     assert board.healthy().missing == ("worker 0: no turn of its loop for 70 s (limit 60 s)",)
+    assert board.ready().missing == ("worker 1: it has not reported for 20 s",)
+    board.take(1, reported(second))
     assert board.ready().ok
     board.take(0, reported(first, LoopTurned("a")))
     assert board.healthy().ok

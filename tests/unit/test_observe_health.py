@@ -76,6 +76,13 @@ def test_a_worker_whose_brokers_do_not_answer_is_not_ready_and_a_stuck_transform
     )
 
 
+def test_a_worker_that_does_not_report_is_not_ready() -> None:
+    health = Health([0, 1], 60.0, 0.0)
+    for ordinal in (0, 1):
+        health.sessions(ordinal, open_now=1, expected=1)
+    assert health.ready(unreported_s={1: 9.0}).missing == ("worker 1: it has not reported for 9 s",)
+
+
 def test_nothing_is_expected_of_a_worker_that_has_finished() -> None:
     health = Health([0, 1], max_silence_s=60, now=0)
     health.finished(0)

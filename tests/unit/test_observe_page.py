@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -271,7 +272,10 @@ def test_states_of_a_worker_from_its_start_to_its_end(job: Job, worker: Worker) 
     assert state() == ("opening", 4711)
     job.take(worker(events.SessionOpened(SHARD, 0.1), COMMITTED))
     assert state() == ("running", 4711)
-    job.clock.now += 61
+    job.clock.now += 9
+    assert state() == ("frozen", 4711)
+    job.clock.now += 52
+    job.take(worker(silent_s=61.0))
     assert state() == ("silent", 4711)
     job.status.restarted(0, "ended by signal 9 (Killed)", job.clock(), job.clock())
     assert state() == ("restarting", None)
@@ -294,6 +298,29 @@ def test_a_partition_that_another_worker_has_taken_over_is_that_workers() -> Non
     job.take(second(events.PartitionsAssigned("refunds.refunds.i.1", OffsetVector({P0: 20}))), 1)
     [partition] = job.shown["partitions"]
     assert partition["worker"] == 1
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_partition_that_was_taken_from_a_frozen_worker_is_shown_as_the_new_owners(frozen: int) -> None:
+    job = Job(0, 1)
+    sleeper, successor = Worker(job.clock), Worker(job.clock, "2-2")
+    job.take(sleeper(events.SessionOpened(SHARD, 0.1), COMMITTED), frozen)
+    job.take(successor(events.SessionOpened(SHARD, 0.1)), 1 - frozen)
+    job.clock.now += 9
+    job.take(successor(replace(COMMITTED, offsets=OffsetVector({P0: 40}))), 1 - frozen)
+    [partition] = job.shown["partitions"]
+    assert (partition["worker"], partition["committed"]) == (1 - frozen, 40)
+
+
+def test_a_worker_that_stopped_reporting_is_a_problem_within_ten_seconds(job: Job, worker: Worker) -> None:
+    job.take(worker(events.SessionOpened(SHARD, 0.1), COMMITTED, events.LagMeasured(SHARD, {P0: 0}, {P0: 0})))
+    job.clock.now += 5
+    assert job.shown["problems"] == []
+    job.clock.now += 4
+    [problem] = job.shown["problems"]
+    assert problem["text"].startswith("Worker 0 is frozen: it has not reported for 9 s.")
+    job.take(worker())
+    assert job.shown["problems"] == []
 
 
 def test_the_first_offsets_of_a_group_are_not_partitions_of_the_worker_that_committed_them() -> None:
@@ -343,8 +370,10 @@ def _texts(job: Job) -> list[str]:
 def test_a_job_that_is_well_has_no_problem(job: Job, worker: Worker) -> None:
     assert _texts(job) == []
     job.take(worker(events.SessionOpened(SHARD, 0.1), COMMITTED, events.LagMeasured(SHARD, {P0: 5}, {P0: 2})))
-    job.clock.now += 25
-    assert _texts(job) == []
+    for _ in range(5):
+        job.clock.now += 5
+        assert _texts(job) == []
+        job.take(worker())
 
 
 @pytest.mark.parametrize(
@@ -494,6 +523,7 @@ def test_a_share_of_aborts_is_a_problem_and_goes_with_its_time(job: Job, worker:
 def test_a_silent_and_a_replaced_worker_are_problems_the_worst_first(job: Job, worker: Worker) -> None:
     job.take(worker(events.SessionOpened(SHARD, 0.1), COMMITTED))
     job.clock.now += 61
+    job.take(worker(silent_s=61.0))
     assert _texts(job) == ["error: Worker 0 is silent: its loop has not turned for 61 s."]
     job.status.restarted(0, "ended by signal 9 (Killed)", job.clock(), job.clock())
     job.clock.now += 16
