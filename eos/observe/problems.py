@@ -18,7 +18,12 @@ _MAX_NAMED = 3
 _TRIED = 5
 _RESTART_S = 15.0  # of imports and a first report
 _NOW_S = 15.0
-_NAMED = ("stuck", "frozen", "silent", "restarting")  # states of a worker that say why its partitions go no further
+_NAMED = (
+    "stuck",
+    "frozen",
+    "silent",
+    "restarting",
+)  # states of a worker that say why its partitions go no further
 _SKIPPED = "poison.policy = 'skip': the log has each of them, and nothing else does"
 _DEAD_LETTERED = (
     "The dead-letter topic has each of them with its error: see 'A poison record' in docs/RUNBOOK.md"
@@ -52,8 +57,10 @@ def _workers(status: Status) -> _Found:
                 yield (
                     "error",
                     f"{name} is frozen: it has not reported for {worker['reported_s']:,.0f} s. What is shown of it is as it was then.",
-                    "A paused process, a machine that swaps, or code that holds Python's lock (py-spy dump shows where). A restart "
-                    "loses nothing",
+                    (
+                        "A paused process, a machine that swaps, or code that holds Python's lock (py-spy dump shows where). A restart "
+                        "loses nothing"
+                    ),
                 )
             case "silent" if not worker["at_work"]:
                 yield (

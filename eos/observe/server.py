@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import json
 import socket
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from prometheus_client.exposition import choose_encoder
 
@@ -24,6 +27,10 @@ from eos.settings.tables import ObserveSettings
 
 REQUEST_DEADLINE_S = 10.0
 _PATHS = ["/", "/status.json", "/metrics", "/healthz", "/readyz"]
+# More clients than that at once are no probes and no people: the one that has been connected longest is hung up.
+_MOST_CLIENTS = 64
+# Connections that the kernel takes before they are accepted. With Python's 5 a burst of clients costs each of them a second and more.
+_BACKLOG = 128
 _POLL_S = 0.1
 _STOP_WAIT_S = 5.0
 
@@ -107,12 +114,14 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
 
 class _Http(ThreadingHTTPServer):
     daemon_threads = True  # a client that hangs does not hold up the process's end
+    request_queue_size = _BACKLOG
 
     def __init__(self, host: str, port: int, board: Board, request_timeout_s: float) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
         self.board = board
         self.request_timeout_s = request_timeout_s
+        self._clients: dict[socket.socket, None] = {}  # the oldest first; only the accepting thread adds
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -120,10 +129,46 @@ class _Http(ThreadingHTTPServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own. Clients that do not end their requests must not hold up a probe."""
+        while len(self._clients) >= _MOST_CLIENTS:
+            oldest = next(iter(self._clients.copy()), None)
+            if oldest is not None:
+                self._clients.pop(oldest, None)
+                hang_up(oldest)
+        self._clients[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def is_addressed(self, host: str) -> bool:
+        """Whether a request's Host can name this server.
+
+        A page elsewhere can point a name of its own at 127.0.0.1, and a browser then lets it read what this port answers (DNS
+        rebinding). Where only this machine can connect, only names of this machine are answered. At any other address the names
+        are not known here: a service's, a pod's.
+        """
+        if not _is_loopback(self.server_name):
+            return True
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return _is_loopback(name) or f".{name.rstrip('.')}".endswith(".localhost")
+
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base's signature
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):  # a client that went away is its own affair
             structlog.get_logger().error("http request failed", error=f"{type(error).__name__}: {error}")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -144,6 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def do_GET(self) -> None:
+        if (host := self.headers.get("Host")) is not None and not self.server.is_addressed(host):
+            self._json(
+                HTTPStatus.MISDIRECTED_REQUEST, {"ok": False, "why": "the Host is no name of this machine"}
+            )
+            return
         match self.path.partition("?")[0]:
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
@@ -192,7 +242,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _hang_up(self) -> None:
-        try:
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it has ended meanwhile
+        hang_up(self.connection)
+
+
+def hang_up(connection: socket.socket) -> None:
+    """End a connection, whatever its client does."""
+    with suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -444,6 +446,48 @@ def test_other_paths_and_methods(server: Server) -> None:
     assert get(f"{server.url}/metricsx")[0] == 404
     assert get(f"{server.url}/healthz", method="POST")[0] == 501
     assert get(f"{server.url}/healthz", method="HEAD") == (200, "application/json", "")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "[", ""]
+)
+def test_a_page_elsewhere_that_names_this_address_as_its_own_is_not_answered(
+    server: Server, host: str
+) -> None:
+    for path in ("/", "/status.json", "/metrics"):
+        assert _answered(server, path, host) == 421
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:9464", "127.0.0.1:1", "[::1]:9464", "job.localhost", "localhost."]
+)
+def test_names_of_this_machine_are_answered(server: Server, host: str) -> None:
+    assert _answered(server, "/status.json", host) == 200
+
+
+def test_where_others_can_connect_any_name_is_answered(board: Board) -> None:
+    running = serve(board, ObserveSettings(http_host="0.0.0.0", http_port=0))  # noqa: S104 - the case
+    assert running is not None
+    with running:
+        assert _answered(running, "/healthz", "refunds-0.refunds.svc:9464") == 200
+
+
+def _answered(server: Server, path: str, host: str) -> int:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    with closing(connection):
+        connection.request("GET", path, headers={"Host": host})
+        return connection.getresponse().status
+
+
+def test_hundreds_of_clients_that_do_not_go_on_hold_up_no_probe(server: Server) -> None:
+    began = time.monotonic()
+    with ExitStack() as clients:
+        for _ in range(300):
+            client = clients.enter_context(socket.create_connection((server.host, server.port), timeout=10))
+            client.sendall(b"GET / HT")
+        assert get(f"{server.url}/healthz")[0] == 200
+        assert time.monotonic() - began < 20  # 40 s where the kernel keeps 5 that wait
+        assert sum(one.name.startswith("Thread-") for one in threading.enumerate()) < 2 * 64 + 20
 
 
 @impatient
