@@ -30,10 +30,14 @@ class PoisonFilter:
     it must be a pure map over records.
 
     Where more than ``max_in_a_row`` records in a row are poison, the next one raises as under ``stop``: the transform is wrong then,
-    and would send all of the input to the dead-letter topic.
+    and would send all of the input to the dead-letter topic. So does one that processes died with behind ``max_died_in_a_row`` of
+    them.
 
     ``stop`` raises with the record's coordinates, ``dead-letter`` writes it to the job's dead-letter topic in the same
     transaction, ``skip`` drops it. The listener gets an event for each dead letter and each skipped record.
+
+    Attributes:
+        in_a_row: how many records in a row were poison at the end of the last batch.
 
     Raises:
         UsageError: the policy is ``dead-letter`` and the job declares no topic for it.
@@ -47,6 +51,7 @@ class PoisonFilter:
         shard: str,
         listener: Listener,
         max_in_a_row: int = sys.maxsize,
+        max_died_in_a_row: int = sys.maxsize,
     ) -> None:
         if policy == "dead-letter":
             transform.require_dead_letters()
@@ -55,21 +60,27 @@ class PoisonFilter:
         self._shard = shard
         self._listener = listener
         self._max_in_a_row = max_in_a_row
-        self._in_a_row = 0
-        self._reached: dict[Partition, int] = {}  # the last offset for which the row was counted
+        self._max_died_in_a_row = max_died_in_a_row
+        self.in_a_row = 0
         self._poisoned: dict[tuple[Partition, int], Exception] = {}  # of this batch
         self._warned = False  # of a batch function that raises for no record alone
 
-    def apply(self, batch: InputBatch) -> list[OutputBatch]:
+    def apply(self, batch: InputBatch, in_a_row: int | None = None) -> list[OutputBatch]:
         """The outputs of a batch, in order.
+
+        Args:
+            batch: the records.
+            in_a_row: how many records in a row were poison right before them; by default as at the end of the last batch.
 
         Raises:
             TransformError: a record's transform raised and the policy is ``stop``.
             UsageError: the transform returned or produced what it must not.
         """
+        if in_a_row is not None:
+            self.in_a_row = in_a_row
         self._poisoned.clear()
         outputs = self._applied(batch)
-        if self._poisoned or self._in_a_row:
+        if self._poisoned or self.in_a_row:
             self._brake(batch)
         if self._transform.dead_letters is not None:
             self._tell_of_returned_letters(outputs, self._transform.dead_letters)
@@ -85,12 +96,13 @@ class PoisonFilter:
                 return self._record_by_record(batch, type(error).__name__)
         return self._transform.records(batch, self._poison)
 
-    def died(self, record: InputRecord, deaths: int) -> list[OutputBatch]:
+    def died(self, record: InputRecord, deaths: int, in_a_row: int = 0) -> list[OutputBatch]:
         """The outputs of a record with which so many processes have died; its transform is not called.
 
         Raises:
-            ProcessDiedError: the policy is ``stop``.
+            ProcessDiedError: the policy is ``stop``, or too many records in a row were poison before.
         """
+        self.in_a_row = in_a_row + 1
         error = ProcessDiedError(
             f"{record.topic}[{record.partition}] offset {record.offset}: {deaths} processes in a row died with this record alone "
             "(out of memory, a crash of native code, an endless loop that was ended). Fix: the transform or its limits, and then "
@@ -101,6 +113,17 @@ class PoisonFilter:
         )
         if self._policy == "stop":
             raise error
+        if in_a_row >= min(self._max_died_in_a_row, self._max_in_a_row):
+            raise ProcessDiedError(
+                f"{record.topic}[{record.partition}] offset {record.offset}: {deaths} processes in a row died with this record "
+                f"alone, and the {in_a_row} records before it were poison too (poison.max_died_in_a_row = "
+                f"{self._max_died_in_a_row}, poison.max_in_a_row = {self._max_in_a_row}): the transform, or its memory limit, "
+                "seems to be wrong, not the records. Fix: the transform or its limits, and then one start with "
+                "poison.max_deaths = 0, which tries the record again; or a higher poison.max_died_in_a_row",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            )
         return by_topic(
             self._instead(record, error, f"{deaths} processes in a row died with it alone", deaths)
         )
@@ -117,15 +140,11 @@ class PoisonFilter:
         """Count the records in a row that were poison, and raise for one too many."""
         partitions = map(Partition, batch.topics, batch.partitions)
         for partition, offset in zip(partitions, batch.offsets, strict=True):
-            if offset <= self._reached.get(partition, -1):
-                self._in_a_row = 0  # from here on all is read again, after an abort
-                self._reached.clear()
-            self._reached[partition] = offset
             error = self._poisoned.get((partition, offset))
-            self._in_a_row = 0 if error is None else self._in_a_row + 1
-            if self._in_a_row > self._max_in_a_row:
+            self.in_a_row = 0 if error is None else self.in_a_row + 1
+            if self.in_a_row > self._max_in_a_row:
                 raise TransformError(
-                    f"{partition} offset {offset}: it is the last of {self._in_a_row} records in a row that are poison, and "
+                    f"{partition} offset {offset}: it is the last of {self.in_a_row} records in a row that are poison, and "
                     f"poison.max_in_a_row = {self._max_in_a_row}: the transform seems to be wrong, not the records. Fix: the "
                     "transform, or a higher limit",
                     topic=partition.topic,

@@ -10,6 +10,7 @@ It answers what the offset alone cannot:
   separately in a group without members, and reports neither.
 - Which topic does it count in? A topic that is deleted and created anew begins at offset 0 again under the same name.
 - Was the input behind it taken up before, by owners that did not get past it? It may be what ended them.
+- Were the records before it all poison? Then the transform is wrong, and the next owner goes on counting.
 - On which host, in which process? No coordinator says who else has a transactional.id.
 """
 
@@ -36,8 +37,10 @@ class OwnershipMode(StrEnum):
 
 # Older metadata has no app, no topic and no host.
 _FORM = re.compile(
-    r"eos1 mode=(\w+) shard=(\S+) owner=(\w+?)(?:_([1-9]\d{0,4}))? commit=(0|[1-9]\d{0,18}) at=(0|[1-9]\d{0,11}) "
-    r"had=(0|[1-9]\d{0,9})(?: app=([A-Za-z0-9_-]+))?(?: topic=([A-Za-z0-9_-]+))?(?: host=([A-Za-z0-9_.-]+/\d+))?",
+    r"eos1 mode=(?P<mode>\w+) shard=(?P<shard>\S+) owner=(?P<owner>\w+?)(?:_p(?P<in_a_row>[1-9]\d{0,8}))?"
+    r"(?:_(?P<attempt>[1-9]\d{0,4}))? commit=(?P<commit>0|[1-9]\d{0,18}) at=(?P<at>0|[1-9]\d{0,11}) "
+    r"had=(?P<had>0|[1-9]\d{0,9})(?: app=(?P<app>[A-Za-z0-9_-]+))?(?: topic=(?P<topic>[A-Za-z0-9_-]+))?"
+    r"(?: host=(?P<host>[A-Za-z0-9_.-]+/\d+))?",
     re.ASCII,
 )
 _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
@@ -65,6 +68,8 @@ class OffsetMetadata:
         host: and process of the owner, ``web-0/17``; "" in older metadata.
         attempt: how far the search for a record behind this offset has come that ends its owners (`eos.session.suspects`); 0:
             there is none.
+        in_a_row: how many records in a row before this offset were poison, as its owner had counted; an eos without this count
+            reads it as a part of the owner's token.
     """
 
     mode: OwnershipMode
@@ -77,9 +82,11 @@ class OffsetMetadata:
     topic: str = ""
     host: str = field(default_factory=this_process)
     attempt: int = 0
+    in_a_row: int = 0
 
     def __str__(self) -> str:
-        owner = f"{self.owner}_{self.attempt}" if self.attempt else self.owner
+        owner = f"{self.owner}_p{self.in_a_row}" if self.in_a_row else self.owner
+        owner = f"{owner}_{self.attempt}" if self.attempt else owner
         text = (
             f"eos1 mode={self.mode} shard={self.shard} owner={owner} commit={self.commit} at={self.at_s} "
             f"had={self.started_partitions}"
@@ -94,7 +101,7 @@ class OffsetMetadata:
     def is_owner_of(self, text: str) -> bool:
         """Whether the same owner wrote this metadata, also where more stands behind it, as in the ledger of a stream."""
         match = _FORM.match(text)
-        return match is not None and match[3] == self.owner
+        return match is not None and match["owner"] == self.owner
 
     def fits(self, mode: OwnershipMode) -> bool:
         """Whether an owner of this mode takes the offset over: it has the same mode, or is an older start policy's."""
@@ -107,18 +114,18 @@ class OffsetMetadata:
         ``with_more``: also where more stands behind it, as in the ledger of a stream.
         """
         match = (_FORM.match if with_more else _FORM.fullmatch)(metadata)
-        if match is None or match[1] not in set(OwnershipMode):
+        if match is None or match["mode"] not in set(OwnershipMode):
             return None
-        commit, at_s, started = map(int, match.group(5, 6, 7))
         return cls(
-            OwnershipMode(match[1]),
-            match[2],
-            match[3],
-            commit,
-            at_s,
-            started,
-            app=match[8] or "",
-            topic=match[9] or "",
-            host=match[10] or "",
-            attempt=int(match[4] or 0),
+            OwnershipMode(match["mode"]),
+            match["shard"],
+            match["owner"],
+            int(match["commit"]),
+            int(match["at"]),
+            int(match["had"]),
+            app=match["app"] or "",
+            topic=match["topic"] or "",
+            host=match["host"] or "",
+            attempt=int(match["attempt"] or 0),
+            in_a_row=int(match["in_a_row"] or 0),
         )

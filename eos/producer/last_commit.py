@@ -47,6 +47,7 @@ class OwnedOffsets:
         self._sent_metadata: dict[Partition, str] = {}  # of the last commit that was sent
         # What a commit of this offset says of attempts at the input behind it; see `OffsetMetadata`.
         self.attempt_at: Callable[[Partition, int], int] = lambda _partition, _offset: 0
+        self.in_a_row = 0  # what the next commit says of poison records; see `OffsetMetadata`
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -123,6 +124,7 @@ class OwnedOffsets:
                 self.metadata,
                 started_partitions=started_partitions[topic],
                 topic=(topic_ids or {}).get(topic, ""),
+                in_a_row=self.in_a_row,
             )
             for topic in {partition.topic for partition in offsets}
         }

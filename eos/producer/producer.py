@@ -131,6 +131,7 @@ class ShardProducer:
             False  # an unanswered commit has happened, and the caller has not learned it yet
         )
         self._given_up = False
+        self._hurry: Deadline | None = None
         self._doubt = FenceDoubt(_OTHER_CAUSES if compare_when_fenced else "")
         self._fence_unproven = False  # since the last init
         self._forgotten = ForgottenOffsets(settings)
@@ -164,6 +165,10 @@ class ShardProducer:
     def give_up(self) -> None:
         """Leave calls without an answer: the process has to end. The next owner's init settles what is left."""
         self._given_up = True
+
+    def hurry(self, seconds: float) -> None:
+        """The process ends: a reopen takes no longer than so many seconds from now, all its calls together."""
+        self._hurry = Deadline(seconds)
 
     def __repr__(self) -> str:
         return f"<ShardProducer {self.transactional_id} {self._state}>"
@@ -373,9 +378,7 @@ class ShardProducer:
             None if self._listener is ignore_event else self.on_retry
         )  # who listens to nothing has the log
         try:
-            retry.resume(
-                Call.INIT, client.init, deadline=Deadline(self._settings.open_timeout_s), on_retry=on_retry
-            )
+            retry.resume(Call.INIT, client.init, deadline=Deadline(self._open_timeout_s), on_retry=on_retry)
         except BaseException as error:
             client.close()
             self._doubt.init_may_come_late(f"it ended with {type(error).__name__}")
@@ -476,8 +479,13 @@ class ShardProducer:
         """What the group has stored. Not ``stable``: also while a transaction is pending on the offsets."""
         with fresh_reader(self._settings, group_id, stable=stable) as reader:
             return committed_offsets(
-                reader, partitions, timeout_s=self._settings.open_timeout_s, on_retry=self.on_retry
+                reader, partitions, timeout_s=self._open_timeout_s, on_retry=self.on_retry
             )
+
+    @property
+    def _open_timeout_s(self) -> float:
+        timeout_s = self._settings.open_timeout_s
+        return timeout_s if self._hurry is None else min(timeout_s, self._hurry.left_s)
 
     def _settle(self, outcome: Outcome) -> None:
         for owned in self._owned.values():

@@ -89,6 +89,7 @@ class Loop:
             shard=self._shard,
             listener=listener,
             max_in_a_row=poison.max_in_a_row,
+            max_died_in_a_row=poison.max_died_in_a_row,
         )
         self._slow_records = SlowRecords(settings)
         self._fetch_records = min(_FIRST_FETCH_RECORDS, settings.input.fetch_records)
@@ -178,10 +179,11 @@ class Loop:
         was_committing = session.committing
         with self._at_work.on(self._shard, batch), session.committing_at(self._late_at(began)):
             if deaths := session.deaths():
-                outputs = self._filter.died(batch[0], deaths)
+                outputs = self._filter.died(batch[0], deaths, session.in_a_row)
             else:
                 with TRANSFORM_CLOCK.running(self._shard):
-                    outputs = self._filter.apply(batch)
+                    outputs = self._filter.apply(batch, session.in_a_row)
+        session.returned()
         if session.committing and not was_committing:
             self._clear()
             self._first_at = began
@@ -189,7 +191,7 @@ class Loop:
         self._took_s += seconds
         self._pace(len(batch), seconds)
         self._slow_records.took(batch, seconds)
-        session.stage(outputs, len(batch))
+        session.stage(outputs, len(batch), self._filter.in_a_row)
         self._records += len(batch)
         self._bytes += _value_bytes(outputs)
 

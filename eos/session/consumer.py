@@ -242,6 +242,14 @@ class ShardConsumer:
         return frozenset(self.resume_positions)
 
     @property
+    def still_assigned(self) -> frozenset[Partition]:
+        """Those of them that the client has too: after a fetch that an exception has left, callbacks may not have been served."""
+        owned = self.assignment
+        if not self._polling or self._given is not None:
+            return owned
+        return owned & self._require_client().assignment()
+
+    @property
     def caught_up(self) -> bool:
         """Whether every owned partition, if any, has been read to its LSO at least once since it was assigned."""
         return self._handed_out.at_end >= self.resume_positions.keys()

@@ -16,20 +16,24 @@ from eos.producer.transaction import Transaction
 from eos.records import InputBatch, OutputBatch
 from eos.session.alone import ALONE
 from eos.session.overtime import Overtime
+from eos.session.poison_row import PoisonRow
 from eos.session.session import Session
 from eos.session.suspects import FEW_RECORDS, Suspects
 
 # How often code of the caller is checked for running late: well within a transaction's timeout, and no more than needed.
 _LOOK_S = 1.0
 _LOOK_SHARE = 0.1  # of transaction.timeout_ms
+# For an attempt to be taken back by an owner that has given up a commit: a parent kills a worker 5 s after its grace period.
+_WITHDRAW_S = 3.0
 _OTHERS_S = 0.05  # between two looks whether all other sessions of the process wait
 
 
 class Work(NamedTuple):
-    """Input that was transformed: its outputs, how many records it was, and which."""
+    """Input that was transformed: its outputs, how many records it was, how many at its end were poison in a row, and which."""
 
     outputs: Sequence[OutputBatch]
     records_in: int
+    in_a_row: int
     taken: InputTaken
 
 
@@ -56,6 +60,7 @@ class PipelinedSession(Session):
             replaces_dead=self._settings.replaces_dead,
         )
         self._owned.attempt_at = self._suspects.attempt_at
+        self._poison_row = PoisonRow()
         # The only partitions that are read, while others wait; empty: none waits; None: partitions have come since.
         self._read_alone: frozenset[Partition] | None = frozenset()
 
@@ -125,7 +130,14 @@ class PipelinedSession(Session):
             self._due_offsets.add(self._suspects.finished(self._consumer.at_end))
         return self._fetched
 
-    def stage(self, outputs: Sequence[OutputBatch], records_in: int) -> None:
+    @property
+    def in_a_row(self) -> int:
+        """How many records in a row were poison right before what is fetched next."""
+        if self._staged:
+            return self._staged[-1].in_a_row
+        return self._poison_row.committed if self.idle else self._poison_row.produced
+
+    def stage(self, outputs: Sequence[OutputBatch], records_in: int, in_a_row: int = 0) -> None:
         """Keep transformed records for the next :meth:`produce`. Call it after the fetch they came from.
 
         Raises:
@@ -133,7 +145,7 @@ class PipelinedSession(Session):
         """
         # The positions are taken now: in a later rebalance they would already count records that the
         # running fetch holds and that are not processed.
-        self._staged.append(Work(outputs, records_in, self._consumer.taken(self._fetched)))
+        self._staged.append(Work(outputs, records_in, in_a_row, self._consumer.taken(self._fetched)))
 
     def produce(self) -> None:
         """Produce what is staged, in a transaction that is begun if none is open.
@@ -155,6 +167,7 @@ class PipelinedSession(Session):
                 for output in work.outputs:
                     transaction.produce_batch(output.topic, output)
                 transaction.records_in += work.records_in
+                self._poison_row.produced = work.in_a_row
                 self._processed = self._processed.merged(work.taken.ends)
         except BaseException as error:
             self._abort(error)
@@ -186,6 +199,7 @@ class PipelinedSession(Session):
         offsets, group = self._to_send(transaction), self._group_if_late()
 
         def commit_beside() -> None:
+            self._owned.in_a_row = self._poison_row.produced
             transaction.add_offsets(offsets, group)
             self._transaction = None
             self._hand_over(transaction)
@@ -274,15 +288,27 @@ class PipelinedSession(Session):
         self.join()
         self._suspects.announce(due)
         try:
-            self._due_offsets.add(due)
-            self.commit_soon()
-            self.join()
-            if left := self._due_offsets.left(due):  # no transaction was open
-                self._commit_only(self._consumer.resume_positions.merged(at).only(left))
+            self._commit_what_is_said(due, at)
         except BaseException:
             self._suspects.announce(due, announced=False)
             raise
         return True
+
+    def returned(self) -> None:
+        """The records of the last fetch were transformed: commit that they are not in work any more, where that was announced.
+
+        Before anything is produced, so that no wait for its commit looks like a death with them.
+        """
+        if self._suspects.few_at_a_time and (over := self._suspects.returned()):
+            self.join()
+            self._commit_what_is_said(over, OffsetVector())
+
+    def _commit_what_is_said(self, partitions: frozenset[Partition], at: OffsetVector) -> None:
+        self._due_offsets.add(partitions)
+        self.commit_soon()
+        self.join()
+        if left := self._due_offsets.left(partitions):  # no transaction was open
+            self._commit_only(self._consumer.resume_positions.merged(at).only(left))
 
     def deaths(self) -> int:
         """How many processes in a row died with the record that was fetched alone, if the policy is to decide on it; else 0."""
@@ -315,19 +341,26 @@ class PipelinedSession(Session):
 
     def _withdraw(self) -> None:
         """The session ends in order: that it has taken input up was no attempt. What was read to its end has no attempts left."""
-        mine = self._consumer.assignment
-        said = self._suspects.finished(mine if self._caught_up else ()) | self._suspects.withdraw(mine)
-        # After a fetch that an exception has left, partitions may be another's already.
-        if not said or self._producer.given_up() or self._consumer.rewind_due:
+        if not self._suspects:
             return
-        self._drop()
-        self._abort(UsageError("the session was closed"))
         with suppress(EosError):  # then it counts as one
-            self._commit_only(self._consumer.resume_positions.only(said))
+            self._drop()
+            self._abort(UsageError("the session was closed"))
+            self._producer.hurry(_WITHDRAW_S)
+            self._reopen_if_over()  # first: an unanswered commit may have moved the offsets
+            mine = self._consumer.still_assigned
+            said = self._suspects.finished(mine if self._caught_up else ()) | self._suspects.withdraw(mine)
+            if said:
+                self._commit_only(self._consumer.resume_positions.only(said))
+
+    def _commit_only(self, offsets: OffsetVector) -> None:
+        self._owned.in_a_row = self._poison_row.committed
+        super()._commit_only(offsets)
 
     def _note_committed(self, offsets: OffsetVector) -> None:
         super()._note_committed(offsets)
         self._suspects.committed(offsets)
+        self._due_offsets.add(self._poison_row.noted(self._owned.stored(offsets)))
 
     # --- rebalances; called by the consumer from inside fetch -----------------------------------------
 
@@ -339,6 +372,7 @@ class PipelinedSession(Session):
     def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
         super().on_assigned(stored)
         self._suspects.taken_over(stored)
+        self._poison_row.taken_over(stored)
         if self._read_alone:
             self._read_alone = None
 
@@ -363,6 +397,7 @@ class PipelinedSession(Session):
             self._reopen_if_over()
         finally:
             self._suspects.forget(partitions)
+            self._poison_row.forget(partitions)
             super().on_revoked(partitions)
 
     def on_lost(self, partitions: Sequence[Partition]) -> None:
@@ -371,6 +406,7 @@ class PipelinedSession(Session):
         self._join_quietly()
         self._abort(RebalancedError("partitions were lost"))
         self._suspects.forget(partitions)
+        self._poison_row.forget(partitions)
         super().on_lost(partitions)
 
     # --- inside ------------------------------------------------------------------------------------
@@ -387,6 +423,7 @@ class PipelinedSession(Session):
         """The open transaction with its offsets added, no longer ours to fill."""
         transaction = self._transaction
         if transaction is not None:
+            self._owned.in_a_row = self._poison_row.produced
             transaction.add_offsets(self._to_send(transaction), self._consumer.group_metadata())
             self._transaction = None
         return transaction

@@ -1,7 +1,10 @@
 """Suspects: input that its owners did not get past, because a record of it may have ended their processes.
 
 A process that dies writes nothing, so an owner announces an attempt *before* it works: it commits the offset that it has found
-once more, with the number of the attempt in the offset's metadata. An owner does so only where something points to a death: it
+once more, with the number of the attempt in the offset's metadata. A record is in work while its transform runs and at no other
+time: where the search goes on (attempt 2 and later), the announcement is taken back as soon as the transform has returned, and
+before anything is produced. So an owner that waits for a commit, and is ended meanwhile, has not died with the record. One that
+ends by its own code takes back what it has announced. An owner announces only where something points to a death: it
 replaces a worker that was killed, the offset it has found was committed long ago though input waits behind it, its last owner has
 committed nothing but that takeover (``ownership.mode = "partition"``), or that offset announces an attempt already. So an
 ordinary takeover costs nothing, and nothing is written between commits.
@@ -55,11 +58,16 @@ class _Suspect:
     found: int  # the attempt that is announced at the offset by others, that died; 0: none
     attempt: int  # this owner's
     said: int  # what a commit of this offset says
+    stored: int  # what the group may have stored by the commits that were sent
     alone: int = 0  # how many records are still to be taken alone
 
     @property
     def announced(self) -> bool:
         return self.said >= self.attempt
+
+    @property
+    def unannounced_said(self) -> int:
+        return self.found or (_FEW if self.alone else 0)
 
 
 class Suspects:
@@ -95,13 +103,13 @@ class Suspects:
             found = metadata.attempt if metadata is not None else 0
             if metadata is not None and found and metadata.owner == self._owner:
                 # It was lost, and has come back: this owner lives.
-                one = _Suspect(offset, found - 1, found, said=found)
+                one = _Suspect(offset, found - 1, found, said=found, stored=found)
             elif (
                 found
                 or self._replaces_dead
                 or (metadata is not None and _led_to_nothing(metadata, partition))
             ):
-                one = _Suspect(offset, found, found + 1, said=found)
+                one = _Suspect(offset, found, found + 1, said=found, stored=found)
             else:
                 continue
             self._by_partition[partition] = one
@@ -137,11 +145,15 @@ class Suspects:
         for partition, offset in offsets.items() if self._by_partition else ():
             one = self._by_partition.get(partition)
             if one is None or offset <= one.offset:
+                if one is not None and offset == one.offset:
+                    one.stored = one.said
                 continue
             said = self.attempt_at(partition, offset)
             alone = max(0, one.alone - 1)
             if said:
-                self._by_partition[partition] = _Suspect(offset, 0, _ALONE if alone else said, said, alone)
+                self._by_partition[partition] = _Suspect(
+                    offset, 0, _ALONE if alone else said, said, stored=said, alone=alone
+                )
             else:
                 del self._by_partition[partition]
         self.look()
@@ -179,7 +191,22 @@ class Suspects:
         """The next commit of the offsets of these partitions says that their input is attempted; or it does not."""
         for partition in partitions:
             one = self._by_partition[partition]
-            one.said = one.attempt if announced else one.found or (_FEW if one.alone else 0)
+            one.said = one.attempt if announced else one.unannounced_said
+            if announced:
+                one.stored = one.said
+
+    def returned(self) -> frozenset[Partition]:
+        """The transform of what was announced has returned; returns the partitions whose offsets are to be committed once more.
+
+        An attempt that goes through ordinary transactions stays announced: its death need not be with the first of them.
+        """
+        over = frozenset(p for p, one in self._by_partition.items() if one.announced and one.attempt >= _FEW)
+        for partition in over:
+            one = self._by_partition[partition]
+            # A record that was transformed has ended the row of deaths with it; the search for another one goes on.
+            one.found, one.attempt = min(one.found, _FEW), min(one.attempt, _ALONE)
+            one.said = one.unannounced_said
+        return over
 
     def deaths(self, partition: Partition) -> int:
         """How many processes in a row died alone with the partition's next record, if the policy is to decide on it; else 0."""
@@ -193,9 +220,11 @@ class Suspects:
         for partition in partitions:
             one = self._by_partition.get(partition)
             if one is not None:
-                if one.said != one.found:
+                if one.stored != one.found:
                     announced.append(partition)
-                self._by_partition[partition] = _Suspect(one.offset, one.found, 0, one.found)
+                self._by_partition[partition] = _Suspect(
+                    one.offset, one.found, 0, one.found, stored=one.stored
+                )
         self.look()
         return frozenset(announced)
 

@@ -299,8 +299,8 @@ class PoisonSettings(Table):
     max_in_a_row: int = Field(
         default=1_000,
         ge=1,
-        description="records in a row, of those that one owner reads, that may be poison; one more stops the job under every "
-        "policy, for it is the transform that is wrong then",
+        description="records in a row, of those that one owner reads and its next one goes on with, that may be poison; one more "
+        "stops the job under every policy, for it is the transform that is wrong then",
     )
     max_deaths: int = Field(
         default=3,
@@ -308,6 +308,12 @@ class PoisonSettings(Table):
         le=9_999,
         description="processes in a row that may die (out of memory, a crash of native code, killed) with one record alone before "
         "poison.policy decides on it; 0: deaths are not counted",
+    )
+    max_died_in_a_row: int = Field(
+        default=10,
+        ge=1,
+        description="records in a row that may be poison where the next one is left to poison.policy for its deaths; behind so many "
+        "it stops the job under every policy, for each of them costs several processes, and it is the transform that is wrong then",
     )
     transform_timeout_ms: int | None = Field(
         default=None,

@@ -73,7 +73,7 @@ def be_an_owner(
                 # Without a fetch, which would show the member of a group that it is fenced.
                 begins, ends = (OffsetVector({Partition(source, 0): n * STEP}) for n in (1, 2))
                 taken = InputTaken("of the zombie", 1, begins, ends)
-                session._staged = [Work([OutputBatch(out, [b"of the zombie"])], 1, taken)]
+                session._staged = [Work([OutputBatch(out, [b"of the zombie"])], 1, 0, taken)]
                 session.produce()
             commit(session)
             print("committed", flush=True)  # noqa: T201

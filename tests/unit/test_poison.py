@@ -16,6 +16,7 @@ from eos.errors import (
     ConfigError,
     FencedError,
     OffsetGapError,
+    ProcessDiedError,
     ReopenError,
     RetriableError,
     TransformError,
@@ -329,12 +330,24 @@ def test_transform_that_refuses_all_records_is_stopped_before_it_has_drained_the
         apply(batch)
 
 
-def test_record_that_is_read_again_after_an_abort_counts_once_in_the_row() -> None:
-    apply = braked(3)
+def test_row_goes_on_from_the_records_before_the_batch_whoever_counted_them() -> None:
+    """An abort leads back to the last commit; another process begins with what its predecessor has committed."""
+    poison = PoisonFilter(
+        bound(batches=False), "skip", shard="s", listener=lambda _: None, max_in_a_row=3, max_died_in_a_row=2
+    )
     for _ in range(5):
-        apply(records(POISON, POISON, POISON))
+        poison.apply(records(POISON, POISON, POISON), 0)
+        assert poison.in_a_row == 3
     with pytest.raises(TransformError, match="max_in_a_row"):
-        apply(records(POISON, POISON, POISON, POISON))
+        poison.apply(records(POISON), 3)
+    assert poison.died(next(iter(records(POISON))), 3, 1) == []
+    assert poison.in_a_row == 2
+    with pytest.raises(
+        ProcessDiedError, match=r"offset 40: 3 processes .*max_died_in_a_row = 2.*max_deaths = 0"
+    ):
+        poison.died(next(iter(records(POISON))), 3, 2)
+    poison.apply(records(b"a"), 3)
+    assert poison.in_a_row == 0
 
 
 def test_records_that_are_poison_now_and_then_stop_nothing() -> None:

@@ -1,0 +1,130 @@
+"""A record is in work while its transform runs: an owner that waits for a commit, or ends by its own code, has not died with it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from eos.deadline import Deadline
+from eos.events import RecordDeadLettered
+from eos.group.metadata import OwnershipMode
+from eos.kafka.consumer import ConsumerClient
+from eos.offsets import Partition
+from eos.session.pipeline import PipelinedSession
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
+from tests.faults.test_deadly_records import OWNERSHIPS, attempts
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
+from tests.support.offset_ages import store
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+NOT_ENOUGH_REPLICAS = 19
+LONG_AGO_DAYS = 2 / (24 * 60)
+MEMBER: dict[str, dict[str, Any]] = {
+    "group": {"ownership__static_membership": False, "ownership__session_timeout_ms": 6_000},
+    "partition": {},
+}
+FEW, ALONE = 2, 3  # attempts at which records are looked for
+
+
+def job_with(bootstrap: str, ownership: str, found: int) -> FaultJob:
+    """Its last owners have left this attempt, some minutes ago."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, 10, partitions=[0])
+    store(
+        bootstrap,
+        job,
+        {0: 0, 1: 0},
+        days_ago=LONG_AGO_DAYS,
+        had=2,
+        mode=OwnershipMode(ownership),
+        attempts={0: found} if found else None,
+    )
+    return job
+
+
+def require_all_processed(bootstrap: str, job: FaultJob, ownership: str) -> None:
+    events = run_to_end(job, settings_for(bootstrap, poison__policy="skip", **OWNERSHIPS[ownership]))
+    assert [event for event in events if isinstance(event, RecordDeadLettered)] == []
+    assert job.check(bootstrap).processed == 10
+
+
+def refused_from_now_on(proxy: HoldProxy) -> threading.Event:
+    """As where the output's leader has too few replicas: it takes nothing, and the client tries on. The event: it has come."""
+    come = threading.Event()
+    proxy.refuse(ApiKey.PRODUCE, NOT_ENOUGH_REPLICAS, times=10**6, after_s=0.05, then=lambda _: come.set())
+    return come
+
+
+@pytest.mark.parametrize("ownership", OWNERSHIPS)
+@pytest.mark.parametrize("found", [FEW - 1, pytest.param(FEW, marks=pytest.mark.slow), ALONE + 1])
+def test_owner_that_is_stopped_while_a_commit_waits_leaves_no_attempt(
+    bootstrap: str, proxy: HoldProxy, ownership: str, found: int
+) -> None:
+    job = job_with(bootstrap, ownership, found)
+    settings = settings_for(
+        proxy.bootstrap_servers, shutdown__grace_ms=500, poison__policy="skip", **OWNERSHIPS[ownership]
+    )
+    for _ in range(2):
+        come = refused_from_now_on(proxy)
+        with in_thread(job, settings) as running:
+            assert come.wait(30)
+            running.stop()
+        proxy.clear_rules()
+        assert max(attempts(bootstrap, job)) <= min(found, FEW)
+    require_all_processed(bootstrap, job, ownership)
+
+
+@pytest.mark.parametrize("ownership", OWNERSHIPS)
+def test_owner_that_is_killed_while_a_commit_waits_has_not_died_with_its_record(
+    bootstrap: str, proxy: HoldProxy, ownership: str
+) -> None:
+    job = job_with(bootstrap, ownership, ALONE + 1)
+    come = refused_from_now_on(proxy)
+    with in_process(
+        job,
+        proxy.bootstrap_servers,
+        transaction__timeout_ms=6_000,
+        **MEMBER[ownership],
+        **OWNERSHIPS[ownership],
+    ) as child:
+        assert come.wait(60), child.lines
+        child.kill()
+    proxy.clear_rules()
+    assert attempts(bootstrap, job)[0] <= FEW
+    require_all_processed(bootstrap, job, ownership)
+
+
+@pytest.mark.parametrize("ownership", OWNERSHIPS)
+def test_owner_that_is_stopped_after_a_fetch_failed_takes_its_attempt_back(
+    bootstrap: str, ownership: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler's exception leaves a fetch: a rewind is due, and what is stored still says the attempt."""
+    job = job_with(bootstrap, ownership, FEW - 1)
+    settings = settings_for(bootstrap, **OWNERSHIPS[ownership])
+    partition = None
+    if ownership == "partition":
+        partition = Partition(job.inputs[0], 0)
+    session = PipelinedSession(
+        settings, app=job.name, inputs=job.inputs, outputs=[*job.outputs, job.dead], partition=partition
+    )
+    with pytest.raises(KeyboardInterrupt), session:
+        fetch_one(session)
+        assert session.announce()
+        assert max(attempts(bootstrap, job)) == FEW
+        monkeypatch.setattr(ConsumerClient, "consume", interrupted)
+        session.fetch(10, 1.0)
+    assert max(attempts(bootstrap, job)) == FEW - 1
+
+
+def fetch_one(session: PipelinedSession) -> None:
+    deadline = Deadline(30)
+    while not session.fetch(1, 0.2):
+        assert not deadline.passed
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
