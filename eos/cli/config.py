@@ -51,10 +51,14 @@ def describe(
     """
     from eos.errors import ConfigError
     from eos.settings import Settings
+    from eos.settings.problems import nearest
 
     described = [one for one in Settings.described() if one.name.startswith(prefix)]
     if not described:
-        raise ConfigError(f"no setting begins with {prefix!r}. Fix: eos config describe shows all")
+        names = {one.name for one in Settings.described()}
+        near = nearest(prefix, names | {name.partition(".")[0] for name in names})
+        meant = f"eos config describe {near}" if near else "eos config describe, which shows all"
+        raise ConfigError(f"no setting begins with {prefix!r}. Fix: {meant}")
     for one in described:
         typer.echo(_beside(f"{one.name} = {_toml(one.default)}", one.variable))
         typer.echo(textwrap.fill(one.description, _WIDTH, initial_indent="    ", subsequent_indent="    "))

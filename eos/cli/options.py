@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eos.settings import Settings
 
 PREFLIGHT_S = 30.0
+_SOURCE = "command line"
 
 log = logging.getLogger("eos.cli")
 
@@ -81,6 +82,7 @@ def load_settings(
         ConfigError: a setting is wrong, is a secret, or is given twice.
     """
     from eos.kafka.fixed import refuse_fixed
+    from eos.kafka.options import refuse_wrong
     from eos.settings import Settings
 
     started_with(_started(config, assignments, local=local, reference=reference, app_dir=app_dir))
@@ -91,10 +93,12 @@ def load_settings(
             f"--set {twice[0]}=…: there is an option for it, and it is given too. Fix: keep one"
         )
     overrides |= given
-    settings = Settings.load(config, overrides)
+    settings = Settings.load(config, overrides, overrides_from=_SOURCE)
     refuse_fixed(settings)
+    refuse_wrong(settings)
     if local:
-        settings = Settings.load(config, overrides | {"kafka.bootstrap_servers": _local_brokers(settings)})
+        servers = {"kafka.bootstrap_servers": _local_brokers(settings)}
+        settings = Settings.load(config, overrides | servers, overrides_from=_SOURCE)
     if settings.observe.log_level == "debug":
         Errors.with_traceback = True
     return settings
@@ -171,14 +175,16 @@ def _started(
 
 
 def _assigned(assignments: Iterable[str]) -> dict[str, Any]:
-    from eos.settings import is_sensitive
+    from eos.settings import Settings, is_sensitive
 
     values: dict[str, Any] = {}
     for name, value in pairs("--set", assignments, "NAME=VALUE", "transaction.interval_ms=50"):
         if is_sensitive(name):
+            known = {one.name for one in Settings.described()}
+            file = f"{name}_file, or EOS_SECRETS_DIR" if f"{name}_file" in known else "EOS_SECRETS_DIR"
             raise ConfigError(
                 f"--set {name}=…: a command line can be read by every user of the machine (ps). "
-                f"Fix: a mounted file ({name}_file, or EOS_SECRETS_DIR), or the environment"
+                f"Fix: a mounted file ({file}), or the environment"
             )
         if name in values:
             raise ConfigError(f"--set {name}=… is given twice. Fix: keep one")

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
     ResourceType,
 )
 
+from eos.addresses import address
 from eos.deadline import Deadline
 from eos.kafka.admin_connection import AdminConnection
 from eos.kafka.classify import no_topic
@@ -196,7 +197,7 @@ class Admin:
         futures, absent = self._ask_about(topics, timeout_s), {KafkaError.UNKNOWN_TOPIC_OR_PART}
         answers = self._connection.answers(futures, timeout_s, absent=absent, topic=str)
         return {
-            Partition(name, one.id): f"broker {one.leader.id} ({one.leader.host}:{one.leader.port})"
+            Partition(name, one.id): f"broker {one.leader.id} ({address(one.leader.host, one.leader.port)})"
             for name, described in answers.items()
             if described is not None
             for one in described.partitions

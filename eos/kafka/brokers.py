@@ -7,6 +7,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from eos.addresses import address
 from eos.kafka.config import QUICKLY
 
 
@@ -24,7 +25,7 @@ def ask(host: str, port: int, timeout_s: float) -> ClusterMetadata | None:
     """
     # A client for each question: one that is kept would not come back to this address. Silent, because a broker that is
     # starting refuses connections.
-    client = AdminClient({**QUICKLY, "bootstrap.servers": f"{host}:{port}", "log_level": 0})
+    client = AdminClient({**QUICKLY, "bootstrap.servers": address(host, port), "log_level": 0})
     try:
         seen = client.list_topics(timeout=timeout_s)
     except KafkaException:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eos.kafka.fixed import refuse_fixed
+from eos.kafka.options import refuse_wrong
 from eos.offsets import Partition
 from eos.settings import Settings
 from eos.settings.problems import Problem, config_error
@@ -51,6 +52,7 @@ def client_config(settings: Settings) -> dict[str, Any]:
         ConfigError: no brokers are named, or an option is given that eos fixes.
     """
     refuse_fixed(settings)
+    refuse_wrong(settings)
     kafka = settings.kafka
     if not kafka.bootstrap_servers:
         what = "is missing: nothing says where Kafka is"

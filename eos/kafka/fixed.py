@@ -85,6 +85,7 @@ _FIXED: dict[str, tuple[str, str]] = {
     "interceptors": (_CALLBACKS, "an event listener"),
     "default.topic.conf": ("it would override topic options unseen", "the options themselves, under [kafka.producer]"),
 }  # fmt: skip
+FIXED_OPTIONS = frozenset(_FIXED)
 # A consumer sends nothing whose late copy could harm, so there the client's own figure may stand.
 _ALLOWED_FOR = {"socket.timeout.ms": "kafka.consumer"}
 

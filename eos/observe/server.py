@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.exposition import choose_encoder
 
+from eos.addresses import address
 from eos.errors import ConfigError
 from eos.observe import page
 from eos.observe.board import Board
@@ -62,8 +63,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where to put the paths."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{address(self.host, self.port)}"
 
     def __enter__(self) -> Self:
         return self
@@ -106,9 +106,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
             text = f"observe.http_port: this user may not listen on port {port}. Fix: a port of 1024 or above"
         case _:
             why = error.strerror or error
-            text = (
-                f"observe.http_host: cannot listen on {host}:{port} ({why}). Fix: an address of this machine"
-            )
+            text = f"observe.http_host: cannot listen on {address(host, port)} ({why}). Fix: an address of this machine"
     return ConfigError(text)
 
 

@@ -36,7 +36,7 @@ def validated_job(table: Mapping[str, Any], model: type[Model], origins: Mapping
             error,
             prefix="job.",
             origin=lambda name: origins.get(name, ""),
-            fix_for=lambda name: _description(model, name),
+            fix_for=lambda name, verb: _fix(model, name, verb),
             show_values=False,
         ):
             problems.setdefault(problem.name, problem)
@@ -88,6 +88,6 @@ def _unknown(
             yield from _unknown(value, inner, origins, f"{prefix}{key}.")
 
 
-def _description(model: type[BaseModel], name: str) -> str:
+def _fix(model: type[BaseModel], name: str, verb: str) -> str:
     field = model.model_fields.get(name.removeprefix("job.").partition(".")[0])
-    return f"correct it ({field.description})" if field is not None and field.description else ""
+    return f"{verb} ({field.description})" if field is not None and field.description else ""

@@ -69,7 +69,7 @@ def problems_of(
     *,
     prefix: str = "",
     origin: Callable[[str], str],
-    fix_for: Callable[[str], str],
+    fix_for: Callable[[str, str], str],
     show_values: bool = True,
 ) -> list[Problem]:
     """Each of pydantic's errors as a problem.
@@ -78,14 +78,14 @@ def problems_of(
         error: never used whole, because its text may print the input.
         prefix: put before each dotted name.
         origin: where a dotted name was set, "" if nowhere.
-        fix_for: how to correct a dotted name; "" if unknown.
+        fix_for: what to do with a dotted name, given a verb for it ("correct it"); "" if unknown.
         show_values: whether a value that is no secret may be shown.
     """
     problems = []
     for one in error.errors(include_url=False, include_input=True):
         # A rule of a whole model has no place in it.
         name = (prefix + ".".join(str(part) for part in one["loc"])).rstrip(".")
-        fix = ""
+        fix, verb = "", "set it" if one["type"] == "missing" else "correct it"
         if one["type"] == "value_error":
             # Our own validators: "what is wrong. Fix: what to do".
             what, _, fix = str(one["ctx"]["error"]).partition(". Fix: ")
@@ -95,5 +95,5 @@ def problems_of(
             given = one["input"]
             if show_values and isinstance(given, str | int | float) and not is_sensitive(name):
                 what = f"{given!r} {what}" if wanted else f"{given!r}: {what}"
-        problems.append(Problem(name, what, fix or fix_for(name) or "correct the value", origin(name)))
+        problems.append(Problem(name, what, fix or fix_for(name, verb) or verb, origin(name)))
     return problems

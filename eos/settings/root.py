@@ -29,7 +29,7 @@ from eos.settings.tables import (
     SparkSettings,
     TransactionSettings,
     WorkerSettings,
-    printable_group,
+    sendable_group,
 )
 
 JobSettings = TypeVar("JobSettings", bound=BaseModel)
@@ -53,7 +53,7 @@ class Settings(BaseSettings):
         env_nested_delimiter=NESTED,
     )
 
-    group: Annotated[str | None, AfterValidator(printable_group)] = Field(
+    group: Annotated[str | None, AfterValidator(sendable_group)] = Field(
         default=None, description="consumer group that holds the input offsets; the job's name if not given"
     )
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
@@ -79,13 +79,16 @@ class Settings(BaseSettings):
         config: Path | None = None,
         overrides: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
+        *,
+        overrides_from: str = "override",
     ) -> Settings:
         """Read all sources: command line, environment, mounted secret files, TOML, defaults; first wins.
 
         Args:
             config: a TOML file.
-            overrides: the command line's values, dotted or nested; ``None`` in it means "not given".
+            overrides: values over all others, dotted or nested; ``None`` in it means "not given".
             environ: instead of ``os.environ``.
+            overrides_from: how errors, and `eos config show`, name where the overrides come from.
 
         Raises:
             ConfigError: one message that lists every problem: the name as it was written, what is wrong,
@@ -97,7 +100,7 @@ class Settings(BaseSettings):
         if directory := environ.get(SECRETS_DIR_VARIABLE):
             given |= sources.secret_files(Path(directory))
         given |= sources.environment(environ)
-        given |= sources.command_line(overrides or {})
+        given |= sources.overrides(overrides or {}, overrides_from)
         given |= sources.referenced_secrets(given)
         origins = {name: one.source for name, one in given.items()}
         settings: Settings | None = None
@@ -230,10 +233,8 @@ def _inside(name: str, table: str) -> bool:
     return f"{name}.".startswith(f"{table}.")
 
 
-def _fix(catalogue: Catalogue, name: str) -> str:
+def _fix(catalogue: Catalogue, name: str, verb: str) -> str:
     if name in catalogue.tables:
         return "give the settings inside it"
     field = next((field for known, field in catalogue.fields.items() if _inside(name, known)), None)
-    return (
-        f"correct it ({field.description})" if field is not None else meant(nearest(name, catalogue.names()))
-    )
+    return f"{verb} ({field.description})" if field is not None else meant(nearest(name, catalogue.names()))

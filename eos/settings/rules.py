@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from eos.settings.ordinal import FIX, looks_random
 from eos.settings.problems import Problem
@@ -11,6 +12,7 @@ from eos.settings.tables import KafkaSettings, OwnershipSettings, TransactionSet
 
 # A transaction also flushes, sends its offsets and commits before its timeout: half of it is left for that.
 _INTERVALS_PER_TIMEOUT = 2
+_PEM = b"-----BEGIN "
 _HEARTBEATS_PER_SESSION = 3  # Kafka's own advice: heartbeats come at a third of the session timeout at most
 
 
@@ -141,15 +143,22 @@ def _security(kafka: KafkaSettings) -> Iterator[Problem]:
     if not protocol.endswith("SSL"):
         yield from _ignored(kafka, (*files, "ssl_key_password"), "SSL or SASL_SSL")
     for name in files:
-        path = getattr(kafka, name)
-        if path is not None and (not os.access(path, os.R_OK) or path.is_dir()):
-            yield Problem(f"kafka.{name}", f"{path} is not a readable file", "name the mounted PEM file")
+        yield from _pem(f"kafka.{name}", getattr(kafka, name))
     if (kafka.ssl_certificate_file is None) != (kafka.ssl_key_file is None):
         yield Problem(
             "kafka.ssl_certificate_file",
             "a client's certificate and its key go together, and one is missing",
             "set both kafka.ssl_certificate_file and kafka.ssl_key_file",
         )
+
+
+def _pem(name: str, path: Path | None) -> Iterator[Problem]:
+    if path is None:
+        return
+    if not os.access(path, os.R_OK) or path.is_dir():
+        yield Problem(name, f"{path} is not a readable file", "name the mounted PEM file")
+    elif _PEM not in path.read_bytes():
+        yield Problem(name, f"{path} holds no PEM (-----BEGIN …)", "name the mounted PEM file")
 
 
 def _ignored(kafka: KafkaSettings, names: Iterable[str], needed: str) -> Iterator[Problem]:

@@ -73,9 +73,9 @@ class Sources:
         self._catalogue = Catalogue(model)
         self.problems: list[Problem] = []
 
-    def command_line(self, overrides: Mapping[str, Any]) -> Values:
+    def overrides(self, overrides: Mapping[str, Any], source: str) -> Values:
         """Values given by the caller, dotted or nested. ``None`` means "not given"."""
-        return dict(self._leaves(overrides, "command line"))
+        return dict(self._leaves(overrides, source))
 
     def environment(self, environ: Mapping[str, str]) -> Values:
         """``EOS_…`` variables, ``__`` between the levels. An empty one counts as not set."""
@@ -130,6 +130,8 @@ class Sources:
             return dict(self._leaves(tomllib.loads(path.read_text(encoding="utf-8")), f"toml {path}"))
         except FileNotFoundError:
             self._problem(str(path), "there is no such file", "name an existing TOML file")
+        except IsADirectoryError:
+            self._problem(str(path), "is a directory", f"name a TOML file, for example {path / 'NAME.toml'}")
         except OSError as error:
             self._problem(str(path), f"cannot be read ({error.strerror})", "let the process read it")
         except UnicodeDecodeError:

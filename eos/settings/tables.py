@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from eos.addresses import checked_servers
 from eos.offsets import Partition
 from eos.settings.ordinal import parse_ordinal
+from eos.shards import NO_GROUP_ID, is_group_id
 
 _DAY_S = 86_400
 _MAX_MS = 2_147_483_647  # librdkafka's own upper bound of times
@@ -37,22 +38,16 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-def _no_url(servers: str) -> str:
-    if found := re.match(r"https?://([^/,]*)", servers, re.IGNORECASE):
-        raise ValueError(f"is the address of a web server, {found[0]!r}. Fix: host:port, as in {found[1]!r}")
-    return servers
-
-
 def _one_or_three(brokers: int) -> int:
     if brokers not in (1, 3):
         raise ValueError(f"{brokers} brokers are not offered. Fix: 1, or 3 for failover")
     return brokers
 
 
-def printable_group(group: str | None) -> str | None:
-    """Refuse a group id that is empty or has characters that cannot be printed."""
-    if group is not None and not (group and group.isprintable()):
-        raise ValueError("a group id is printable and not empty. Fix: EOS_GROUP = the job's name")
+def sendable_group(group: str | None) -> str | None:
+    """Refuse a group id that could not be committed to."""
+    if group is not None and not is_group_id(group):
+        raise ValueError(f"{NO_GROUP_ID}. Fix: EOS_GROUP = the job's name")
     return group
 
 
@@ -76,7 +71,7 @@ class Table(BaseModel):
 class KafkaSettings(Table):
     """How every client of the process reaches the one cluster."""
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_joined), AfterValidator(_no_url)] = Field(
+    bootstrap_servers: Annotated[str, BeforeValidator(_joined), AfterValidator(checked_servers)] = Field(
         default="",
         description="brokers to ask first, host:port[,host:port…]; needed by every command that connects",
     )
@@ -372,7 +367,7 @@ class ObserveSettings(Table):
         default=None,
         ge=0,
         le=65_535,
-        description="port of the above; 0 chooses a free one, not given is none",
+        description="port of the job's page, /metrics, /healthz and /readyz; 0 chooses a free one, not given is none",
     )
     log_format: Annotated[Literal["auto", "human", "json"], BeforeValidator(_lower)] = Field(
         default="auto", description="'human', 'json', or 'auto': human on a terminal, JSON otherwise"

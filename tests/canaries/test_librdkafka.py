@@ -99,6 +99,25 @@ def test_transactions_of_one_instance_share_an_epoch(proxy: HoldProxy, out: str)
     assert all(seen.api_version <= 4 for seen in proxy.requests(ApiKey.ADD_PARTITIONS_TO_TXN))
 
 
+def test_a_group_id_outside_ascii_is_taken_into_no_transaction(
+    bootstrap: str, producer: Producer, out: str
+) -> None:
+    """Of the consumer it is taken. eos refuses such a group in its settings, or a job would end at its first commit."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "gr\u00fc\u00dfe"})
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(out, 0, 0)])
+        producer.begin_transaction()
+        producer.produce(out, "never")
+        error = error_of(
+            producer.send_offsets_to_transaction,
+            [TopicPartition(out, 0, 0)],
+            consumer.consumer_group_metadata(),
+            WAIT_S,
+        )
+    assert error.code() == KafkaError._BAD_MSG
+    producer.abort_transaction(WAIT_S)
+
+
 def test_close_inside_a_transaction_aborts_it(bootstrap: str, producer: Producer, out: str) -> None:
     """Since 2.16; before, the LSO stayed pinned. eos aborts by itself, and never calls close()."""
     producer.begin_transaction()

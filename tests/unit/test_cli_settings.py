@@ -124,6 +124,27 @@ def test_a_part_of_the_settings_is_described(eos: Eos) -> None:
     lines = eos("config", "describe", "poison").out.splitlines()
     assert lines[0].startswith('poison.policy = "stop"')
     assert eos("config", "describe", "nonsense").code == ExitCode.CONFIGURATION
+    assert "Fix: eos config describe transaction\n" in eos("config", "describe", "tranaction").err
+
+
+def test_a_directory_in_the_place_of_a_configuration_file_is_named(eos: Eos, tmp_path: Path) -> None:
+    ended = eos("config", "show", "--config", str(tmp_path))
+    assert ended.code == ExitCode.CONFIGURATION
+    assert f"{tmp_path}: is a directory. Fix: name a TOML file" in ended.err
+
+
+def test_the_file_of_a_secret_is_advised_only_where_there_is_such_a_setting(eos: Eos) -> None:
+    assert "kafka.sasl_password_file" in eos("config", "show", "--set", "kafka.sasl_password=x").err
+    assert "a mounted file (EOS_SECRETS_DIR)" in eos("config", "show", "--set", "job.token=x").err
+
+
+def test_a_misspelt_client_option_is_named_with_where_it_was_given(eos: Eos) -> None:
+    ended = eos("config", "show", "--set", "kafka.producer.lingr.ms=5")
+    assert ended.code == ExitCode.CONFIGURATION
+    assert (
+        "kafka.producer.lingr.ms (command line): librdkafka has no such option. Fix: did you mean"
+        in ended.err
+    )
 
 
 def test_no_local_kafka_is_an_error_that_says_how_to_start_one(eos: Eos, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_options_that_the_guarantee_hangs_on_are_refused_by_name(table: str) -> 
     assert len(lines) == len(options)
     for option in options:
         (line,) = [one for one in lines if f": {option} is fixed by eos: " in one]
-        assert f"kafka.{table}.{option} (command line)" in line
+        assert f"kafka.{table}.{option} (override)" in line
         assert "Fix: leave it out" in line
 
 
@@ -168,7 +168,7 @@ def test_what_eos_says_may_be_set_instead_exists() -> None:
 
 def test_scram_and_mutual_tls_are_rendered(tmp_path: Path) -> None:
     pem = tmp_path / "x.pem"
-    pem.write_text("pem")
+    pem.write_text("-----BEGIN CERTIFICATE-----")
     scram = {
         "EOS_KAFKA__SECURITY_PROTOCOL": "sasl_ssl",
         "EOS_KAFKA__SASL_MECHANISM": "scram-sha-512",

@@ -78,7 +78,7 @@ def test_command_line_over_environment_over_secret_files_over_toml_over_defaults
     assert settings.shutdown.grace_ms == 2
     assert settings.input.fetch_records == 1_000
     shown = settings.shown()
-    assert shown["workers"]["count"] == (5, "command line")
+    assert shown["workers"]["count"] == (5, "override")
     assert shown["workers"]["max_restarts"] == (4, "environment EOS_WORKERS__MAX_RESTARTS")
     assert shown["workers"]["restart_backoff_ms"] == (3, f"secret file {mounted}/workers__restart_backoff_ms")
     assert shown["shutdown"]["grace_ms"] == (2, f"toml {config}")
@@ -126,6 +126,8 @@ def samples(name: str) -> list[tuple[str, object]]:
 
 
 SPECIAL: dict[str, list[tuple[str, object]]] = {
+    "kafka.bootstrap_servers": [("x:1", "x:1"), ("a:1,b:2", "a:1,b:2")],
+    "group": [(text, text) for text in TEXTS],
     "ownership.ordinal": [("0", 0), ("7", 7), ("refunds-3", 3)],
     "ownership.partitions": [("a:0,b.c:1", ("a:0", "b.c:1")), ('["a:0"]', ("a:0",))],
     "local.brokers": [("1", 1), ("3", 3)],

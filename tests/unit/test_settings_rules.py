@@ -8,6 +8,8 @@ from eos.errors import ConfigError
 from eos.settings import Settings
 from tests.support.settings import settings_of
 
+# Makes of this file one that could hold a certificate: -----BEGIN CERTIFICATE-----
+
 
 @pytest.mark.parametrize(
     ("overrides", "name", "fix"),
@@ -52,6 +54,12 @@ from tests.support.settings import settings_of
         ),
         ({"ownership.ordinal": 2, "ownership.instances": 2}, "ownership.ordinal", "0 to 1"),
         ({"kafka.security_protocol": "SASL_SSL"}, "kafka.sasl_mechanism", "SCRAM-SHA-512"),
+        (
+            {"kafka.security_protocol": "SSL", "kafka.ssl_ca_file": pytest.__file__},
+            "kafka.ssl_ca_file",
+            "PEM file",
+        ),
+        ({"group": "grüße"}, "group", "EOS_GROUP"),
         (
             {
                 "kafka.security_protocol": "SASL_SSL",

@@ -66,10 +66,10 @@ def test_passed_through_secrets_are_hidden_and_others_are_not() -> None:
     settings = settings_of(kafka__client=options, job=own)
     assert CANARY not in everything_printable(settings)
     shown = settings.shown()
-    assert shown["kafka"]["client"]["client.rack"] == ("rack-a", "command line")
+    assert shown["kafka"]["client"]["client.rack"] == ("rack-a", "override")
     assert shown["kafka"]["client"]["ssl.keystore.password"].value == HIDDEN
     assert shown["job"]["fee"].value == 3
-    assert shown["job"]["db"]["password"] == (HIDDEN, "command line")
+    assert shown["job"]["db"]["password"] == (HIDDEN, "override")
 
 
 @pytest.mark.parametrize(

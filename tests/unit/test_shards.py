@@ -24,8 +24,7 @@ CASES = settings(max_examples=40, deadline=None)
 LETTERS = "abcxyzABCXYZ0123456789_-"
 apps = st.text(LETTERS, min_size=1, max_size=60)
 topics = st.text(f"{LETTERS}.", min_size=1, max_size=249)
-printable = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
-groups = st.text(printable, min_size=1, max_size=50)
+groups = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=50)
 partition_shards = st.builds(
     PartitionShard, apps, groups, st.builds(Partition, topics, st.integers(0, 100_000))
 )
@@ -43,7 +42,7 @@ shards: st.SearchStrategy[Shard] = st.one_of(
 @given(shards)
 @example(PartitionShard("app", "g", Partition("i.0.p.in.1", 2)))
 @example(PartitionShard("app", "g.i.0", Partition("..", 0)))
-@example(OrdinalShard("app", "a.b%2E c/Ä", 0))
+@example(OrdinalShard("app", "a.b%2E c/~", 0))
 @CASES
 def test_id_parses_back_to_the_shard_it_was_built_from(shard: Shard) -> None:
     assert parse_transactional_id(shard.transactional_id) == shard
@@ -105,8 +104,8 @@ def test_app_that_could_blur_the_fields_is_refused(app: str) -> None:
         OrdinalShard(app, "g", 0)
 
 
-@pytest.mark.parametrize("group", ["", "a\nb", "\x00", "\ud800"])
-def test_group_that_cannot_be_printed_is_refused(group: str) -> None:
+@pytest.mark.parametrize("group", ["", "a\nb", "\x00", "\ud800", "grüße", "集団"])
+def test_group_that_no_transaction_could_commit_to_is_refused(group: str) -> None:
     with pytest.raises(ConfigError, match="group"):
         StartShard("app", group)
 
@@ -125,7 +124,7 @@ def test_partition_that_kafka_cannot_have_is_refused(partition: Partition) -> No
 
 def test_id_longer_than_the_broker_takes_is_refused_with_the_fix() -> None:
     with pytest.raises(ConfigError, match="shorten"):
-        OrdinalShard("app", "ä" * 200, 0)
+        OrdinalShard("app", "/" * 400, 0)
 
 
 def test_shown_form_has_no_blanks() -> None:
