@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -194,7 +197,6 @@ def prove(
         source = feed_of_topics(topics, copied, judged_by, settings, partitions)
     else:
         source = feed_of_source(feed, reference, app_dir, judged_by)
-    kept = report if report is not None else Path(tempfile.mkdtemp(prefix="eos-prove-"))
     trial = Trial(
         reference=reference,
         app_dir=app_dir.absolute(),
@@ -209,7 +211,7 @@ def prove(
         brokers=brokers,
         partitions=partitions,
         rate=rate,
-        directory=kept,
+        directory=report or Path(),
         jars=jars_root(settings.local.directory, settings.local.jars),
         command=program,
         source=feed,
@@ -217,16 +219,37 @@ def prove(
         copied=copied,
         spark=spark,
     )
-    complain(f"seed {trial.seed}; logs in {kept}")
-    with bars() as update:
-        proof = proving.prove(trial, judged_by, settings, source, update)
-    print_table(("", ""), rows(proof))
-    if written is not None:
-        written.write_text(json.dumps(figures(proof), indent=1) + "\n")
+    with _kept(report) as directory:
+        trial = replace(trial, directory=directory)
+        complain(f"seed {trial.seed}; logs in {directory}")
+        with bars() as update:
+            proof = proving.prove(trial, judged_by, settings, source, update)
+        print_table(("", ""), rows(proof))
+        if written is not None:
+            written.write_text(json.dumps(figures(proof), indent=1) + "\n")
+        if report is not None:
+            write_report(proof, report / "report.html")
+            typer.echo(f"report: {report / 'report.html'}")
+        _end(proof, replay_line(proof))
+
+
+@contextmanager
+def _kept(report: Path | None) -> Iterator[Path]:
+    """Where the trial keeps its files. Of one without a report nothing stays if all is well, and the logs stay if not."""
     if report is not None:
-        write_report(proof, report / "report.html")
-        typer.echo(f"report: {report / 'report.html'}")
-    _end(proof, replay_line(proof))
+        yield report
+        return
+    directory = Path(tempfile.mkdtemp(prefix="eos-prove-"))
+    try:
+        yield directory
+    except KeyboardInterrupt:
+        rmtree(directory, ignore_errors=True)
+        raise
+    except BaseException:  # its message, or the verdict, names a log
+        for of_the_cluster in ("kafka", "spark", "checkpoint"):
+            rmtree(directory / of_the_cluster, ignore_errors=True)
+        raise
+    rmtree(directory, ignore_errors=True)
 
 
 def _end(proof: Proof, again: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,21 +148,27 @@ def feed_of_source(named: str | None, reference: str, app_dir: Path, job: Job) -
     if named is not None and (":" not in named or Path(named).is_file()):
         return feed_of_file(Path(named), job.inputs)
     where = named or f"{reference.partition(':')[0]}:{SAMPLE_INPUT}"
-    try:
-        feed: Any = load_named(where, app_dir.absolute(), object, "a function of a seed")
-    except ConfigError as error:
-        if named is None:
-            raise ConfigError(
-                "the job has no input to be tried with. Fix: --input with a FILE or a MODULE:FUNCTION, or a function "
-                f"{SAMPLE_INPUT}(seed) in the job's module; it yields values, (key, value) pairs, or eos.OutputRecord"
-            ) from error
-        raise
+    feed: Any = load_named(where, app_dir.absolute(), object, "function of a seed")
+    if named is None and feed is None:
+        raise ConfigError(
+            "the job has no input to be tried with. Fix: --input with a FILE or a MODULE:FUNCTION, or a function "
+            f"{SAMPLE_INPUT}(seed) in the job's module; it yields values, (key, value) pairs, or eos.OutputRecord"
+        )
+    what = f"--input {where}" if named is not None else where
     if not callable(feed):
         raise ConfigError(
-            f"--input {where}: that is no function. Fix: one that takes a seed and yields the input"
+            f"{what}: {'that' if feed is not None else 'there'} is no function. Fix: one that takes a seed and yields the input"
         )
-    found: Feed = feed
-    return found
+
+    def made(seed: int) -> Iterator[Any]:
+        try:
+            return iter(feed(seed))
+        except Exception as error:
+            raise ConfigError(
+                f"{what}({seed}) raised {type(error).__name__}: {error}. Fix: a function that takes a seed and yields the input"
+            ) from error
+
+    return made
 
 
 def feed_of_topics(

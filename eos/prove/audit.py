@@ -84,6 +84,10 @@ def audit(
     for partition, batches in log.batches.items():
         segments[partition] = list(_segments(batches, found))
     _against_decisions(log, segments, found)
+    for decision in log.decisions:
+        if decision.committed and (apart := _without_offsets(decision, ours - {OFFSETS})):
+            where = f"{apart}, producer {decision.producer_id}"
+            found.add("a transaction with outputs and without offsets", where)
     for partition, batches in written.items():
         seen = [one.offset for one in visible.get(partition, ())]
         _visibility(partition, batches, segments[partition], seen, found)
@@ -165,6 +169,12 @@ def _against_decisions(
                 f"{len(marked[key])} markers, {sum(one.committed for one in marked[key])} of them commits"
             )
             found.add("a partition whose markers are not the coordinator's decisions (torn)", where)
+
+
+def _without_offsets(decision: Decision, outputs: Collection[str]) -> Partition | None:
+    """The first of its outputs, if no offset was committed with them: what they are made of is in no transaction, or in another."""
+    written = sorted(one for one in decision.partitions if one.topic in outputs)
+    return written[0] if written and all(one.topic != OFFSETS for one in decision.partitions) else None
 
 
 def _carried_out(decisions: Sequence[Decision], markers: Sequence[_Segment]) -> bool:

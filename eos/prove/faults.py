@@ -111,10 +111,13 @@ class Fault:
 
 
 NOT_DONE = "not done"
+BETWEEN = "between transactions"  # its last commit is done, and its next one is of input that another one has processed meanwhile
 WAYS_OF = {
     Kind.TERM: ("worker", "instance"),
     Kind.LATE: ("held", "done, and again"),
     Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
+    # Most stand outside: one that stands inside a transaction has that ended by another one's init, or by the coordinator.
+    Kind.ZOMBIE: ("", BETWEEN, BETWEEN, BETWEEN),
     Kind.INPUT: WAYS,
     Kind.BROKER: ("killed", "stopped", "paused"),
     Kind.REBALANCE: ("leave in order", "killed"),
@@ -159,6 +162,8 @@ def faults(
             random.choice(WAYS_OF.get(kind, ("",))),
             random.choice(ERRORS[api]) if kind is Kind.ERROR and api is not None else 0,
         )
+        if fault.way == BETWEEN:
+            fault = replace(fault, api=ApiKey.END_TXN, edge=Edge.REPLY)
         if kind is Kind.ERROR and api in TRANSACTIONAL:
             fault = replace(fault, way=random.choice(_ERROR_WAYS))
         if fault.way in (ways or {}).get(kind, (fault.way,)):

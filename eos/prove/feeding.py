@@ -22,6 +22,8 @@ Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | Out
 
 _FEED_S = 120.0
 _CHUNK = 200
+_CHUNK_S = 0.1  # a steady stream, not a burst and a rest: between two bursts a job would stand outside of its transactions
+_FEW = 10
 _ROOM_S = 0.2  # until the job is looked at again that has enough to do
 _LINES = ".jsonl"
 _FIELDS = frozenset({"key", "value", "topic", "headers", "timestamp_ms"})
@@ -125,6 +127,7 @@ class Feeder:
         self._topics = sorted(job.inputs)
         self._source = iter(source)
         self._rate = rate
+        self._chunk = min(_CHUNK, max(_FEW, round(rate * _CHUNK_S)))
         self._over = threading.Event()
         self._taking = threading.Lock()
         self._writing = threading.Lock()
@@ -164,7 +167,7 @@ class Feeder:
                     self._over.wait(_ROOM_S)
                     continue
                 with self._writing:
-                    chunk = self.take(min(room, _CHUNK))
+                    chunk = self.take(min(room, self._chunk))
                     if not chunk:
                         return
                     produce_plain(self._config, chunk, timeout_s=_FEED_S)

@@ -21,6 +21,8 @@ RESTARTED = frozenset({ExitCode.FENCED, ExitCode.UNAVAILABLE})
 _END_S = 10.0
 _MAX_RESTARTS = 50  # in a row
 _STABLE_S = 5.0  # an instance that ran this long starts its count of restarts anew
+# Waits for the end of a pipe of which the proof holds the other end: if that is killed, what it has started does not outlive it.
+_GUARD = 'read -r _; kill -KILL "-$1"'
 _PAUSE_S = 0.5  # before an instance is started again that has just been started
 
 
@@ -89,6 +91,7 @@ class Instance:
         self._workers: dict[int, Identity] = {}
         self._reading = threading.Lock()  # the proxies' threads ask for workers too
         self.entries: list[dict[str, Any]] = []
+        self._guard: subprocess.Popen[bytes] | None = None
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -104,12 +107,29 @@ class Instance:
                 start_new_session=True,
             )
         self._leader = identity_of(process.pid) or Identity(process.pid, 0.0)
+        self._end_guard()
+        self._guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, "sh", str(process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         return process
+
+    def _end_guard(self) -> None:
+        if (guard := self._guard) is not None:
+            guard.kill()
+            guard.communicate()
+            self._guard = None
 
     @property
     def code(self) -> int | None:
         """How it ended; None while it runs."""
-        return self._process.poll()
+        code = self._process.poll()
+        if code is not None:
+            self._end_guard()
+        return code
 
     def start_again(self) -> bool:
         """After it has ended; not at once if it was started just now. False: it has ended too often in a row."""
@@ -182,9 +202,10 @@ class Instance:
     def wait(self, timeout_s: float) -> int | None:
         """Its exit code; None if it still runs."""
         try:
-            return self._process.wait(timeout_s)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+        return self.code
 
     def kill(self) -> None:
         """SIGKILL to all of it, stopped processes too."""
@@ -194,3 +215,4 @@ class Instance:
             return
         finally:
             self._process.wait(_END_S)
+            self._end_guard()

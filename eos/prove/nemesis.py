@@ -18,6 +18,7 @@ from eos.prove.faults import ERRORS, NOT_DONE, TRANSACTIONAL, Fault, Kind
 from eos.prove.fleet import Fleet
 from eos.prove.inputs import Inputs
 from eos.prove.instance import Instance, Worker
+from eos.prove.late_member import LateMember
 from eos.prove.stalls import Stalls
 from eos.prove.watch import Watch, now_ms
 from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy
@@ -27,6 +28,7 @@ _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _IN_SYNC_S = 10.0
 _DIES_S = 10.0
+_LEFT_S = 4.0  # members are told of it with their next heartbeat, every 3 s by default
 _JUST_DECIDED_MS = 10_000  # before a request, or its answer, was met: by that request
 # They begin a transaction, or none: what stands in front of them, or behind them, says nothing.
 _BEGIN = {ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
@@ -289,22 +291,30 @@ class Nemesis:
             return 0
 
     def _rebalance(self, fault: Fault) -> tuple[bool, str]:
+        """An instance joins, and leaves. At either, one member may stand still where it had to give up its transaction."""
         ordinal = max((one.ordinal for one in self._fleet.instances), default=0) + 1
-        joiner, fetches = self._fleet.start(ordinal), list[Frame]()
+        fetches, at_joining, at_leaving = list[Frame](), LateMember(self._watch), LateMember(self._watch)
 
-        def look(frame: Frame, _: Edge) -> None:
+        def look(frame: Frame, edge: Edge) -> None:
             if frame.api_key == ApiKey.FETCH and (found := self._watch.behind(frame)) and found[0] is joiner:
                 fetches.append(frame)
+            at_joining.look(frame, edge)
 
-        if self._fleet.has_workers:
-            joined = self._fleet.wait(_STARTS_S, lambda: _has_partitions(joiner.read()))
-        else:  # a consumer without partitions fetches nothing
-            self._watch.observer = look
-            joined = self._fleet.wait(_STARTS_S, lambda: bool(fetches))
-            self._watch.observer = None
+        joiner = self._fleet.start(ordinal)
+        self._watch.observer = look
+        joined = self._fleet.wait(
+            _STARTS_S + self._watch.turn_s,
+            # A consumer without partitions fetches nothing.
+            lambda: _has_partitions(joiner.read()) if self._fleet.has_workers else bool(fetches),
+        )
         self._fleet.wait(fault.seconds)
+        late = at_joining.join()
+        self._watch.observer = at_leaving.look
         self._end(joiner, in_order=fault.way != "killed")
-        return joined, f"instance {ordinal} for {fault.seconds:.1f} s"
+        self._fleet.wait(_LEFT_S)
+        self._watch.observer = None
+        late += at_leaving.join()
+        return joined, f"instance {ordinal} for {fault.seconds:.1f} s{late}"
 
     # -- inside
 

@@ -60,6 +60,7 @@ class Watch:
         self._fleet = fleet
         self._known: dict[int, tuple[Instance, Worker]] = {}  # by the port that its connection comes from
         self._ports = defaultdict[str, deque[int]](lambda: deque(maxlen=_PORTS))  # by transactional.id
+        self._open = set[str]()  # transactional.ids that have written and have not ended that
         self._in_v2 = False
         for proxy in proxies:
             proxy.on_frame(self._observe)
@@ -94,6 +95,10 @@ class Watch:
             if behind is not None and whose in (behind[0], behind[1]):
                 found.add(name)
         return frozenset(found)
+
+    def is_inside(self, worker: Worker) -> bool:
+        """Whether this worker has written in a transaction that it has not ended yet."""
+        return not self._open.isdisjoint(self.ids_of(worker))
 
     def played_by(self, api: ApiKey) -> ApiKey:
         """The request that does what this one does, in the version of transactions that the job's clients speak."""
@@ -164,9 +169,15 @@ class Watch:
         if edge is Edge.REQUEST:
             self.written += frame.api_key == ApiKey.PRODUCE
             self._in_v2 = self._in_v2 or (frame.api_key == ApiKey.END_TXN and frame.api_version >= _V2_FROM)
-            if (name := frame.transactional_id) is not None and frame.client_port not in (
-                ports := self._ports[name]
-            ):
-                ports.append(frame.client_port)
+            if (name := frame.transactional_id) is not None:
+                self._note(name, frame)
         if (observer := self.observer) is not None:
             observer(frame, edge)
+
+    def _note(self, transactional_id: str, frame: Frame) -> None:
+        if frame.client_port not in (ports := self._ports[transactional_id]):
+            ports.append(frame.client_port)
+        if frame.api_key in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE):
+            self._open.add(transactional_id)
+        elif frame.api_key in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID):
+            self._open.discard(transactional_id)

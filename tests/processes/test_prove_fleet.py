@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from eos.prove.fleet import Fleet
+from eos.deadline import Deadline
+from eos.local.tagged import tagged
+from eos.prove.fleet import DIRECTORY, Fleet
 
 WAIT_S = 30
 
@@ -49,6 +52,23 @@ def test_who_is_behind_a_connection_is_found_by_its_port_also_below_a_shell(tmp_
             fleet.kill()
 
 
+def test_who_is_behind_a_connection_by_a_socket_of_ipv6_is_found_too(tmp_path: Path) -> None:
+    """As Java has them, which connects to 127.0.0.1 by its address in IPv6."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WAIT_S)
+        there = f"('::ffff:127.0.0.1', {server.getsockname()[1]})"
+        connects = f"import socket; one = socket.socket(socket.AF_INET6); one.connect({there}); one.recv(1)"
+        fleet = Fleet([sys.executable, "-c", connects], tmp_path, has_workers=False)
+        instance = fleet.start(0)
+        try:
+            connection, (_, port) = server.accept()
+            with connection:
+                assert (found := fleet.behind(port)) is not None
+                assert found[0] is instance
+        finally:
+            fleet.kill()
+
+
 def test_any_other_program_is_started_again_however_it_ended_but_with_0(tmp_path: Path) -> None:
     """A third start ends with 0, which is for good."""
     command = 'echo >> starts; [ "$(wc -l < starts)" -lt 3 ] && kill -9 $$; echo "$EOS_ORDINAL" > ended'
@@ -72,3 +92,21 @@ def test_a_program_that_leaves_while_it_stands_still_is_gone_in_the_end(tmp_path
     assert zombie.log != successor.log, "each is read for itself"
     fleet.end(WAIT_S)
     assert (zombie.code, successor.code) == (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_what_a_killed_proof_has_started_ends_with_it(tmp_path: Path) -> None:
+    """Also a process that stands still, and one below a shell."""
+    program = (
+        "import signal, sys, time; from pathlib import Path; from eos.prove.fleet import Fleet\n"
+        f"fleet = Fleet(['sh', '-c', 'sleep 60; true'], Path({str(tmp_path)!r}), has_workers=False)\n"
+        "fleet.start(0); fleet.start(1).whole.pause(); print('started', flush=True); time.sleep(60)"
+    )
+    proof = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert proof.stdout is not None
+        assert proof.stdout.readline() == "started\n"
+        assert len(tagged(DIRECTORY, str(tmp_path))) >= 4
+    finally:
+        proof.kill()
+        proof.communicate()
+    assert Deadline(WAIT_S / 6).wait_for(lambda: not tagged(DIRECTORY, str(tmp_path)))

@@ -203,6 +203,14 @@ def without_its_offset(log: Log) -> None:
     log.end(P)
 
 
+def offsets_in_the_next_transaction(log: Log) -> None:
+    """As a loop does that commits its outputs first; nothing has come between the two."""
+    log.write(P, OUT, tag(3))
+    log.end(P)
+    log.store(P, 4)
+    log.end(P)
+
+
 def by_another_producer(log: Log) -> None:
     log.write(P, OUT, tag(3))
     log.end(P)
@@ -247,6 +255,7 @@ def two_commits_in_one(log: Log) -> None:
         (doubled, "a duplicated output"),
         (reordered, "reordered"),
         (without_its_offset, "input that is not committed"),
+        (offsets_in_the_next_transaction, "with outputs and without offsets"),
         (by_another_producer, "apart from its input's offset"),
         (in_the_next_transaction, "in several transactions"),
         (two_commits_in_one, "belong to several commits"),
