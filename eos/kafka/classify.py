@@ -111,8 +111,8 @@ _PERMANENT_IN_PRODUCE = {
     KafkaError._UNKNOWN_PARTITION: "the partition does not exist. Fix: a partition of an output that its topic has, or none: then "
     "the key's hash decides",
     KafkaError.TOPIC_EXCEPTION: "the topic name is not valid",
-    KafkaError.INVALID_TIMESTAMP: "the timestamp is outside what the topic accepts",
-    KafkaError.INVALID_RECORD: "the broker refused the record (compacted topics need keys)",
+    KafkaError.INVALID_TIMESTAMP: "the broker takes no such timestamp",
+    KafkaError.INVALID_RECORD: "the broker refused the record, for its timestamp or for want of a key",
     KafkaError._INVALID_ARG: "the record is not valid",
 }
 

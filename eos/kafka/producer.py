@@ -30,6 +30,7 @@ from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
 from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import epoch_or_none
+from eos.kafka.refused_times import with_the_cause
 from eos.offsets import Partition
 from eos.records import fingerprint, not_writable
 
@@ -85,6 +86,9 @@ class TransactionalClient:
         self._refused: ConfigError | None = None
         self._fatal: KafkaError | None = None
         self._failed_delivery: EosError | None = None
+        self._refused_topic = ""  # of the first one …
+        self._lacks_key = False  # … and whether it, or one that was refused with it, has no key
+        self._stamped: set[str] = set()  # topics for which timestamps were given
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
         self._ending = False  # whether its commit has been called, with all records delivered
@@ -149,6 +153,7 @@ class TransactionalClient:
         self._watch.forget()
         self._failed_delivery = None
         self._written.clear()
+        self._stamped.clear()
         self._queued = 0
         self._ending = False
         self._call(Call.BEGIN, "begin_transaction")
@@ -228,6 +233,8 @@ class TransactionalClient:
             )
         columns = _columns(values, keys, headers, timestamps_ms, partitions)
         self._written.add(topic)
+        if timestamps_ms is not None:
+            self._stamped.add(topic)
         defaults = (None, None, -1, None, None, 0, None)
         start = 0
         while start < len(values):
@@ -288,7 +295,7 @@ class TransactionalClient:
             failed = classify(Call.PRODUCE, self._fatal, expired=self.expired, doubt=self._doubt.reason)
             raise self._access.named(failed, Call.PRODUCE, written=self._written)
         if self._failed_delivery is not None:
-            raise self._failed_delivery
+            raise self._with_the_cause(self._failed_delivery)
 
     # --- what the instance knows -------------------------------------------------------------------
 
@@ -390,7 +397,7 @@ class TransactionalClient:
     def _classified(self, call: Call, error: KafkaException) -> EosError:
         kafka_error: KafkaError = error.args[0]
         self._note_fatal(kafka_error)
-        known = self._failed_delivery
+        known = self._failed_delivery and self._with_the_cause(self._failed_delivery)
         # Before the init has succeeded there is nothing of ours that a comparison could find.
         doubt = self._doubt.reason if call is not Call.INIT else ""
         classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired, doubt=doubt)
@@ -476,12 +483,18 @@ class TransactionalClient:
         failed = classify_delivery(error, topic=topic, expired=self.expired, doubt=self._doubt.reason)
         if isinstance(failed, RecordRefusedError):
             failed.outputs = {fingerprint(topic, message.value(), message.key())}
+            self._refused_topic, self._lacks_key = topic, message.key() is None
         self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
+
+    def _with_the_cause(self, failed: EosError) -> EosError:
+        topic = self._refused_topic
+        return with_the_cause(failed, topic, lacks_key=self._lacks_key, stamped=topic in self._stamped)
 
     def _note_same(self, known: EosError, error: KafkaError, message: Message) -> None:
         """A refused batch fails all of its records, with one error (measured with librdkafka 2.16)."""
         if isinstance(known, RecordRefusedError) and known.code == error.name():
             known.outputs |= {fingerprint(str(message.topic()), message.value(), message.key())}
+            self._lacks_key = self._lacks_key or message.key() is None
 
 
 def _now() -> float:

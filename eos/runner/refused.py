@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 
 from eos.deadline import Deadline
 from eos.errors import AbortableError, EosError, RecordRefusedError
+from eos.kafka.admin import shared_admin
+from eos.kafka.refused_times import FOR_THEIR_TIME, wrong_clock
 from eos.poison import PoisonFilter
 from eos.records import InputBatch, OutputRecord, fingerprint
 from eos.session.pipeline import PipelinedSession
@@ -16,6 +19,9 @@ from eos.transform import BoundTransform
 
 _LOOK_S = 10.0  # an error that is complete is not worth a longer wait for its exit code
 _FETCH_S = 0.2
+_CONFIGS_S = 5.0
+# A record with this machine's own time may have waited for as long as a transaction lives before it was refused.
+_OWN_TIME_MS = 15 * 60_000
 _EMPTY_FETCHES = 5  # in a row: the first one after a failure only rewinds
 
 
@@ -46,8 +52,8 @@ def naming_its_input(
     settings: Settings,
     *,
     fetch_records: int,
-) -> RecordRefusedError:
-    """The refusal with the coordinates of the input record, if it is found again.
+) -> EosError:
+    """The refusal with the coordinates of the input record, if it is found again; or the error that a clock is wrong.
 
     The session goes back to the committed offsets. The same input is transformed once more, and nothing is produced. To keep, for
     each output, which record it was made of would cost every record; this costs those of one transaction.
@@ -64,6 +70,8 @@ def naming_its_input(
             look.at(batch)
     except EosError:
         pass  # the refusal counts, not what kept its origin from being found
+    if look.clock_alone(settings):
+        return wrong_clock(look.topic, error.code)
     if not look.found:
         return error
     named = RecordRefusedError(f"{look.found}: {error}", code=error.code)
@@ -76,7 +84,11 @@ class _Look:
 
     def __init__(self, poison: PoisonFilter, error: RecordRefusedError) -> None:
         self._poison = poison
+        self._code = error.code
         self._missing = set(error.outputs)
+        self.topic = ""
+        self._lacks_key = False
+        self._farthest_ms = 0.0  # from now, of a timestamp
         self._weigh: Callable[[OutputRecord], float] | None
         self._weigh, why = _CHOSEN.get(error.code or "", (None, "the first"))
         together = len(error.outputs)
@@ -87,6 +99,17 @@ class _Look:
     @property
     def done(self) -> bool:
         return not self._missing or bool(self.found and self._weigh is None)
+
+    def clock_alone(self, settings: Settings) -> bool:
+        """Whether the outputs were refused for their timestamps, and all of them have this machine's own time."""
+        if not self.topic or self._code not in FOR_THEIR_TIME or self._farthest_ms > _OWN_TIME_MS:
+            return False
+        if self._code == "INVALID_TIMESTAMP" or not self._lacks_key:
+            return True
+        with suppress(EosError):
+            config = shared_admin(settings).topic_configs([self.topic], _CONFIGS_S).get(self.topic)
+            return config is not None and "compact" not in config.get("cleanup.policy", "compact")
+        return False
 
     def at(self, batch: InputBatch) -> None:
         """Look at a batch, and at its records if it makes one of the outputs."""
@@ -105,6 +128,9 @@ class _Look:
 
     def _take(self, output: OutputRecord, what: str) -> None:
         self._missing.discard(fingerprint(output.topic, output.value, output.key))
+        self.topic = output.topic
+        self._lacks_key = self._lacks_key or output.key is None
+        self._farthest_ms = max(self._farthest_ms, _from_now(output))
         excess = self._weigh(output) if self._weigh else 0.0
         if excess > self._best:
             self._best = excess

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from eos.errors import RecordRefusedError
+from eos.errors import ConfigError, RecordRefusedError
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import Running, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -18,6 +21,7 @@ from tests.support.observer import (
     committed_offsets,
     create_topics,
     produce_plain,
+    read_committed,
     unique,
 )
 
@@ -91,6 +95,51 @@ def test_refused_output_is_told_with_the_input_record_it_was_made_of(
     assert all((offset or 0) <= RECORDS for offset, _ in stands.values())
     assert (stands[source, 1][0] or 0) <= 213
     assert_exactly_once(bootstrap, source, [source], [out], lambda record: [(out, b"k", record.value)])
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+@pytest.mark.parametrize("records", [1, 50])
+def test_clock_that_is_behind_the_brokers_is_named_and_no_record(
+    bootstrap: str, records: int, key: bytes | None
+) -> None:
+    """By more than the topic allows: here the transform's clock."""
+    source, out = unique("in"), unique("out")
+    create_topics(bootstrap, {source: 1})
+    create_topics(bootstrap, {out: 1}, config={"message.timestamp.before.max.ms": "30000"})
+    produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=0) for n in range(records)])
+
+    def transform(record: InputRecord) -> list[OutputRecord]:
+        return [OutputRecord(out, record.value, key, timestamp_ms=int(time.time() * 1000) - 60_000)]
+
+    require_clock_named(
+        bootstrap, bootstrap, Job(name=source, inputs=[source], outputs=[out], transform=transform)
+    )
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+@pytest.mark.parametrize("code", [32, 87], ids=["INVALID_TIMESTAMP", "INVALID_RECORD"])
+def test_broker_that_refuses_the_clients_own_time_is_said_to_have_another_clock(
+    bootstrap: str, proxy: HoldProxy, code: int, key: bytes | None
+) -> None:
+    source, out = unique("in"), unique("out")
+    create_topics(bootstrap, {source: 1, out: 1})
+    produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0)])
+    proxy.refuse(ApiKey.PRODUCE, code, times=10)
+
+    def transform(record: InputRecord) -> list[OutputRecord]:
+        return [OutputRecord(out, record.value, key)]
+
+    job = Job(name=source, inputs=[source], outputs=[out], transform=transform)
+    require_clock_named(bootstrap, proxy.bootstrap_servers, job)
+
+
+def require_clock_named(bootstrap: str, servers: str, job: Job) -> None:
+    (source,), (out,) = job.inputs, job.outputs
+    run = Running(job, settings_for(servers), until_caught_up=True)
+    with pytest.raises(ConfigError, match=rf"^{out}: .*timestamps.*clock.*message.timestamp.before.max.ms"):
+        run.wait(90)
+    assert committed_offsets(bootstrap, source, [(source, 0)])[source, 0][0] == 0
+    assert read_committed(bootstrap, out) == []
 
 
 def test_refused_output_that_no_record_makes_alone_is_told_with_the_offsets_of_its_batch(
