@@ -232,9 +232,7 @@ class TransactionalClient:
                 unfit[0],
             )
         columns = _columns(values, keys, headers, timestamps_ms, partitions)
-        self._written.add(topic)
-        if timestamps_ms is not None:
-            self._stamped.add(topic)
+        self._note_written(topic, stamped=timestamps_ms is not None)
         defaults = (None, None, -1, None, None, 0, None)
         start = 0
         while start < len(values):
@@ -485,6 +483,11 @@ class TransactionalClient:
             failed.outputs = {fingerprint(topic, message.value(), message.key())}
             self._refused_topic, self._lacks_key = topic, message.key() is None
         self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
+
+    def _note_written(self, topic: str, *, stamped: bool) -> None:
+        self._written.add(topic)
+        if stamped:
+            self._stamped.add(topic)
 
     def _with_the_cause(self, failed: EosError) -> EosError:
         topic = self._refused_topic
