@@ -19,6 +19,7 @@ EosError
 └── FatalError                  stop
     ├── UnavailableError          the cluster did not answer until the deadline; start again later
     ├── FencedError               another owner holds the shard
+    ├── ProcessLimitError         the process has no more memory, file descriptors or disk: start again
     └── UnclassifiedError         an error whose meaning is not known
 
 AbortTransaction                not an error: the caller's quiet abort of its own block
@@ -166,6 +167,10 @@ class FatalError(EosError):
 
 class UnavailableError(FatalError):
     """The cluster gave no usable answer until the call's deadline. Nothing is lost; a later start goes on."""
+
+
+class ProcessLimitError(FatalError):
+    """The job's code lacks something of its process: memory, file descriptors, threads, a disk. No record is at fault."""
 
 
 class FencedError(FatalError):

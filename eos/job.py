@@ -108,6 +108,7 @@ class Job:
 
         Raises:
             UsageError: they are missing, there is no model for them, or the factory raised a class of eos.
+            UnclassifiedError: the factory raised anything else.
         """
         if (self.settings is None) != (settings is None):
             raise UsageError(f"Job {self.name!r}: settings are given iff the job declares a model for them")
@@ -117,7 +118,10 @@ class Job:
                 given = ["the settings"][: len(arguments)]
                 require_function(f"Job {self.name!r}: {name}", factory, arguments=given)
         per_record, per_batch = self.transform, self.transform_batch
-        with code_of_the_job(f"Job {self.name!r}: the factory of its transform"):
+        with code_of_the_job(
+            f"Job {self.name!r}: the factory of its transform",
+            otherwise="correct it there, or transform= where the function is the transform itself and takes a record",
+        ):
             if self.transform_factory is not None:
                 per_record = self.transform_factory(*arguments)
             if self.transform_batch_factory is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +11,20 @@ from types import ModuleType
 from typing import TypeVar
 
 from eos.errors import ConfigError, EndedBySignal, EosError, UnclassifiedError, UsageError
+from eos.raised_at import raised_at
 
 T = TypeVar("T")
 
 
 @contextmanager
-def code_of_the_job(what: str) -> Iterator[None]:
+def code_of_the_job(what: str, *, otherwise: str = "") -> Iterator[None]:
     """A call of the job's own code outside of records: a class of eos that it raises says nothing of this process.
 
     A FencedError would end it as if another owner held its shard.
 
     Raises:
         UsageError: the code raised a class of eos, which is the cause. A ConfigError and a UsageError leave as they are.
+        UnclassifiedError: with ``otherwise``, it raised anything else: names the line, and ``otherwise`` is the fix.
     """
     try:
         yield
@@ -33,6 +34,13 @@ def code_of_the_job(what: str) -> Iterator[None]:
         raise UsageError(
             f"{what} raised {type(error).__name__}: {error}. It is the job's own code that raised it, not eos for this "
             "process. Fix: what that code calls"
+        ) from error
+    except Exception as error:
+        if not otherwise:
+            raise
+        raise UnclassifiedError(
+            f"{what} raised {type(error).__name__}{raised_at(error)}: {error}. Fix: {otherwise}; `eos --debug …` prints the whole "
+            "traceback"
         ) from error
 
 
@@ -50,14 +58,6 @@ def _split(reference: str) -> tuple[str, str]:
             "import it, or with --app-dir"
         )
     return module_name, name
-
-
-def _place(error: Exception, app_dir: Path) -> str:
-    """The last line of the folder's own code on the way to an error."""
-    frames = [
-        one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).is_relative_to(app_dir)
-    ]
-    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def _imported(module_name: str, app_dir: Path) -> ModuleType:
@@ -84,7 +84,7 @@ def _imported(module_name: str, app_dir: Path) -> ModuleType:
         raise
     except Exception as error:
         raise UnclassifiedError(
-            f"the module {module_name!r} raises {type(error).__name__} when it is imported{_place(error, app_dir)}: {error}. Fix: "
+            f"the module {module_name!r} raises {type(error).__name__} when it is imported{raised_at(error)}: {error}. Fix: "
             "correct it there; `eos --debug …` prints the whole traceback"
         ) from error
     except SystemExit as error:  # it would end the command, with 0 for all that a caller can see

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from eos.deadletter import dead_letter
-from eos.errors import UsageError, reason_of
+from eos.errors import ProcessLimitError, UsageError, reason_of
 from eos.headers import refuse_unreadable
+from eos.raised_at import raised_at
 from eos.records import (
     InputBatch,
     InputRecord,
@@ -24,6 +26,14 @@ Transform = Callable[[InputRecord], Iterable[OutputRecord]]
 BatchTransform = Callable[[InputBatch], Iterable[OutputBatch]]
 
 _NO_HEADERS = ()
+_LIMITS = {
+    errno.EMFILE: "file descriptors (ulimit -n)",
+    errno.ENFILE: "file descriptors (of the whole machine: fs.file-max)",
+    errno.ENOMEM: "memory",
+    errno.ENOSPC: "room on a disk",
+    errno.EDQUOT: "room in its disk quota",
+}
+_NO_THREAD = "can't start new thread"  # of CPython
 
 
 def require_function(what: str, function: object, *, arguments: Sequence[str]) -> None:
@@ -50,10 +60,33 @@ def require_function(what: str, function: object, *, arguments: Sequence[str]) -
         raise UsageError(f"{what} takes {signature}, and is called with {given} ({error})") from None
 
 
+def refuse_limit(error: Exception, place: str) -> None:
+    """An exception that says what the process lacks, not what is wrong with a record, ends the process: no record is poison for it.
+
+    Raises:
+        ProcessLimitError: it is one.
+    """
+    lacks = ""
+    if isinstance(error, MemoryError):
+        lacks = "memory"
+    elif isinstance(error, OSError) and error.errno in _LIMITS:
+        lacks = _LIMITS[error.errno]
+    elif isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        lacks = "threads (ulimit -u, or the container's limit of processes)"
+    if lacks:
+        raise ProcessLimitError(
+            f"{place}: the transform raised {type(error).__name__}{raised_at(error)}: this process has no more {lacks}. That is its "
+            "condition, not the record's fault, so poison.policy does not apply. Nothing is lost: the next start goes on here. "
+            "Fix: what uses it up, or the limit; if it comes back at this very record, `eos skip`, or let the transform raise "
+            "another exception for it"
+        ) from error
+
+
 class BoundTransform:
     """A job's transform, ready to be applied to a record or to a batch.
 
-    Each application raises what the user's function raises, and OutputRefusedError if an output is not what was declared.
+    Each application raises what the user's function raises, and OutputRefusedError if an output is not what was declared. For records
+    one by one also ProcessLimitError.
 
     Attributes:
         dead_letters: the dead-letter topic, if the job declares one.
@@ -135,6 +168,7 @@ class BoundTransform:
             except OutputRefusedError as error:
                 raise self._placed(error, InputBatch.of([record])) from None
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything, classes of eos too
+                refuse_limit(error, InputBatch.of([record]).place)
                 made = [self._outputs.record(one) for one in failed(record, error)]
             outputs += made
         try:
@@ -190,9 +224,13 @@ class Outputs:
         if not isinstance(made, Iterable) or isinstance(
             made, (OutputRecord, OutputBatch, str, bytes, Mapping)
         ):
+            fix = f"return [{kind.__name__}(…), …], or [] if there is nothing to write"
+            if callable(made):
+                fix = (
+                    "transform_factory= (or transform_batch_factory=) for a function that makes the transform"
+                )
             raise OutputRefusedError(
-                f"Job {self._name!r}: the transform returned {type(made).__name__}, not a list of {kind.__name__}. "
-                f"Fix: return [{kind.__name__}(…), …], or [] if there is nothing to write"
+                f"Job {self._name!r}: the transform returned {type(made).__name__}, not a list of {kind.__name__}. Fix: {fix}"
             )
         return made
 

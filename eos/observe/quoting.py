@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Iterator
 
 from eos import errors
-from eos.errors import EosError, ProcessDiedError, TransformError
+from eos.errors import EosError, ProcessDiedError, ProcessLimitError, TransformError
+from eos.raised_at import raised_at
 
 NOT_SHOWN = "(not shown: it may quote the record)"
 _MAX_CAUSES = 20
@@ -67,7 +68,7 @@ def shown_error(error: BaseException, *, texts: bool | None = None) -> str:
     # A ProcessDiedError nobody's code raised.
     if isinstance(error, TransformError) and not isinstance(error, ProcessDiedError):
         cause = error.__cause__
-        raised = f" {type(cause).__name__}{_place(cause)}" if cause else ""
+        raised = f" {type(cause).__name__}{raised_at(cause)}" if cause else ""
         text = (
             f": {cause}"
             if texts
@@ -80,17 +81,14 @@ def shown_error(error: BaseException, *, texts: bool | None = None) -> str:
     return f"{name}: {error}" if isinstance(error, EosError) or texts else name
 
 
-def _place(error: BaseException) -> str:
-    """The file and line that raised it, which hold no record; nothing where they are not known."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-
-
 def shown_traceback(error: BaseException) -> str:
     """Where an error and its causes were raised, the first cause first, without local variables."""
     links = list(_chain(error))
-    # Behind a TransformError all is the transform's, which may have raised a class of eos with a text of its own.
-    own = next((at for at, link in enumerate(links) if isinstance(link, TransformError)), len(links))
+    # Behind these all is the transform's, which may have raised a class of eos with a text of its own.
+    own = next(
+        (at for at, link in enumerate(links) if isinstance(link, (TransformError, ProcessLimitError))),
+        len(links),
+    )
     return "\n".join(
         "".join(traceback.format_tb(link.__traceback__))
         + (shown_error(link) if at <= own or Texts.shown else type(link).__name__)

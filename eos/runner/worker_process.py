@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 from eos.commands import started_with
-from eos.errors import EosError, TransformError
+from eos.errors import EosError, ProcessLimitError, TransformError
 from eos.events import Event, Listener, RecordDeadLettered, SessionOpened, TransactionCommitted
 from eos.exits import ENDS, ExitCode, exit_code_of
 from eos.job import Job
@@ -77,7 +77,7 @@ def _run(
         job = _or_raise(imported)
         run(job, settings, stop=stop, until_caught_up=plan.until_caught_up, listener=listener)
     except EosError as error:
-        if isinstance(error, TransformError) and error.__cause__ is not None:
+        if isinstance(error, (TransformError, ProcessLimitError)) and error.__cause__ is not None:
             log.warning("the transform raised", exc_info=error.__cause__)
         log.error("%s", error, extra=ENDS)  # noqa: TRY400 - the message says what to do; the trace says where in eos
         log.debug("where it was raised", exc_info=True)

@@ -14,10 +14,10 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
-from eos.records import InputRecord, OutputRecord, OutputRefusedError
+from eos.records import InputBatch, InputRecord, OutputRecord, OutputRefusedError
 from eos.settings import Settings
 from eos.settings.binding import bind
-from eos.transform import BoundTransform
+from eos.transform import BoundTransform, refuse_limit
 from eos.verifier.comparison import Comparison
 from eos.verifier.logs import LogReader, Range
 from eos.verifier.report import Compared, Difference, Example, InputCount, VerificationReport
@@ -228,6 +228,7 @@ class _Applied:
         except OutputRefusedError:
             raise
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            refuse_limit(error, InputBatch.of([record]).place)
             if self._policy == "dead-letter":
                 return [self._transform.dead_letter(record, error)]
             if self._policy != "skip":

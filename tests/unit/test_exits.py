@@ -28,6 +28,7 @@ EXPECTED = {
     errors.FatalError: ExitCode.UNEXPECTED,
     errors.UnavailableError: ExitCode.UNAVAILABLE,
     errors.FencedError: ExitCode.FENCED,
+    errors.ProcessLimitError: ExitCode.UNEXPECTED,
     errors.UnclassifiedError: ExitCode.UNEXPECTED,
 }
 

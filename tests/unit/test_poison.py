@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from eos.errors import (
     FencedError,
     OffsetGapError,
     ProcessDiedError,
+    ProcessLimitError,
     ReopenError,
     RetriableError,
     TransformError,
@@ -24,6 +26,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.events import Event, RecordDeadLettered
+from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.offsets import Partition
 from eos.poison import PoisonFilter, Policy
@@ -355,3 +358,56 @@ def test_records_that_are_poison_now_and_then_stop_nothing() -> None:
     for first in range(0, 100, 2):
         values = [POISON, b"good"]
         apply(InputBatch.of([InputRecord("in", 2, first + n, None, v) for n, v in enumerate(values)]))
+
+
+def open_without_end(_: InputRecord) -> list[OutputRecord]:
+    raise OSError(errno.EMFILE, "Too many open files", "/secret")
+
+
+def too_much_memory(_: InputRecord) -> list[OutputRecord]:
+    raise MemoryError
+
+
+def no_more_threads(_: InputRecord) -> list[OutputRecord]:
+    raise RuntimeError("can't start new thread")
+
+
+@shapes
+@pytest.mark.parametrize("policy", ["stop", "dead-letter", "skip"])
+@pytest.mark.parametrize(
+    ("lacking", "says"),
+    [
+        (open_without_end, r"file descriptors \(ulimit -n\)"),
+        (too_much_memory, "memory"),
+        (no_more_threads, "threads"),
+    ],
+)
+def test_process_that_lacks_something_ends_and_no_record_is_poison_for_it(
+    policy: Policy, lacking: Callable[[InputRecord], list[OutputRecord]], says: str, batches: bool
+) -> None:
+    def many(batch: InputBatch) -> list[OutputBatch]:
+        lacking(batch[0])
+        return []
+
+    shape: dict[str, Any] = {"transform_batch": many} if batches else {"transform": lacking}
+    transform = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape).bound()
+    seen: list[Event] = []
+    poison = PoisonFilter(transform, policy, shard="s", listener=seen.append)
+    with pytest.raises(
+        ProcessLimitError, match=rf"^in\[2\] offset 40: .*{says}.*not the record's fault"
+    ) as raised:
+        poison.apply(records(b"a", b"b"))
+    assert f"{__file__}:{lacking.__code__.co_firstlineno + 1}" in str(raised.value)
+    assert "/secret" not in str(raised.value)
+    assert exit_code_of(raised.value) is ExitCode.UNEXPECTED
+    assert seen == []
+
+
+def test_error_of_the_operating_system_that_a_record_causes_is_poison_like_any_other() -> None:
+    def missing(_: InputRecord) -> list[OutputRecord]:
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+
+    transform = Job(name="j", inputs=["in"], outputs=["out"], transform=missing).bound()
+    poison = PoisonFilter(transform, "skip", shard="s", listener=lambda _: None)
+    assert poison.apply(records(b"a")) == []
+    assert poison.in_a_row == 1
