@@ -24,6 +24,10 @@ class Deadline:
     def passed(self) -> bool:
         return time.monotonic() >= self._end
 
+    def put_off(self, seconds: float) -> None:
+        """Do not count so many seconds, in which this process stood still; nothing if they are negative."""
+        self._end += max(0.0, seconds)
+
     def wait_for(self, condition: Callable[[], bool]) -> bool:
         """Poll until the condition holds (True) or the budget is used up (False)."""
         while not condition():

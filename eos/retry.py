@@ -18,6 +18,8 @@ from eos.deadline import Deadline
 from eos.errors import Action, EosError, RetriableError, UnavailableError
 
 _FIRST_NOTICE_S, _NEXT_NOTICE_S = 10.0, 30.0
+# A try that takes so much longer than it was given, and the wait before it, has not had a process that runs.
+_STOOD_STILL_S = 10.0
 _ASK_S = 5.0  # a longer wait for one answer is of no use: the broker that was asked may be gone
 
 log = logging.getLogger(__name__)
@@ -127,18 +129,29 @@ def resume(
         UnavailableError: the deadline passed; its cause is the last try's error.
         EosError: an error that the table does not resume.
     """
-    began = time.monotonic()
+    began = until = time.monotonic()
+
+    def tried() -> T:
+        nonlocal until
+        asked_s = _slice_of(deadline, slice_s)
+        try:
+            return function(asked_s)
+        finally:
+            # A process that is suspended (SIGSTOP, a frozen container) makes no try: its deadline must not end the first one after.
+            before, until = until, time.monotonic()
+            deadline.put_off(until - before - asked_s - _STOOD_STILL_S)
+
     # Tenacity comes in with the first failure: where there is none, it would take 70 microseconds, twice in each transaction. It is
     # imported before: an import that the exception of a signal handler leaves cannot be made again (tenacity 9.2, 61 of 925 trials).
     try:
-        return function(_slice_of(deadline, slice_s))
+        return tried()
     except EosError as error:
         first = [error]
 
     def once() -> T:
         if first:
             raise first.pop()
-        return function(_slice_of(deadline, slice_s))
+        return tried()
 
     def resumable(error: BaseException) -> bool:
         return isinstance(error, EosError) and rule_for(call, error).action is Action.RESUME

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from eos import events
-from eos.errors import ConfigError
+from eos.errors import AbortTransaction, ConfigError
 from eos.events import Event
 from eos.listing import listed
 from eos.observe.lean_structlog import structlog
@@ -97,9 +97,11 @@ class LogListener:
         return lambda event: self._write(level, what, event, **{name: getattr(event, name) for name in names})
 
     def _ended(self, what: str) -> Row:
-        return lambda event: self._write(
-            "warning", what, event, reason=without_values(event.reason), seconds=event.seconds
-        )
+        def write(event: Any) -> None:
+            level = "info" if event.reason.startswith(AbortTransaction.__name__) else "warning"  # on purpose
+            self._write(level, what, event, reason=without_values(event.reason), seconds=event.seconds)
+
+        return write
 
     def _positioned(self, level: str, what: str, *names: str) -> Row:
         def write(event: Any) -> None:

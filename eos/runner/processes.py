@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from eos.settings import Settings
 
+_ASKED = {-signal.SIGTERM, -signal.SIGINT}
 # For one that has no work to end by itself, its exit handlers with it.
 _END_S = 1.0
 # Until a spare is started in the place of one that has ended: what ended it may come again (memory, or the job's module).
@@ -152,7 +153,11 @@ class Spare:
             return
         unfit = [one.reason for one in self._process.messages() if isinstance(one, Unfit)]
         if unfit or not self._process.process.is_alive():
-            log.warning(
+            asked = (
+                self._process.process.exitcode in _ASKED
+            )  # as where all processes of a group are asked to stop
+            log.log(
+                logging.INFO if asked else logging.WARNING,
                 "the spare worker process %s: another one is started in %.0f s, and a worker that dies until then is replaced "
                 "by a new process",
                 unfit[0] if unfit else f"ended with status {self._process.process.exitcode}",

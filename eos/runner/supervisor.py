@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eos.deadline import Deadline
 from eos.exits import ENDS, ExitCode
@@ -22,11 +22,17 @@ from eos.runner.processes import Spare, WorkerProcess
 from eos.runner.stopping import KILL_MARGIN_S, Stop, stop_signals
 from eos.runner.transform_clock import NOT_RUNNING
 
+if TYPE_CHECKING:
+    from eos.settings import Settings
+
 _POLL_S = 0.2
 _MAX_PAUSE_S = 30.0
 _NOTICE_S = 3.0  # of waiting for workers to end, until their parent says so
 _STABLE_S = 60.0  # a worker that ran this long starts its count of restarts anew
 _OPENS_S = 30.0  # within this time a worker has a session, if it is to have one
+_STOOD_STILL_S = (
+    5.0  # between two looks at a worker, this process did not run, and its workers may not have either
+)
 _SPARE_AFTER_S = 2.0  # of all workers being at work: a spare's imports must not slow their start down
 
 log = logging.getLogger("eos.runner.supervisor")
@@ -54,6 +60,9 @@ class _Worker:
         self.started_at = self.reported_at = 0.0
         self.died = False  # its last process, by a signal
         self.overran = False  # … which its parent sent: a transform had not returned in time
+        self._looked_at = time.monotonic()
+        self._since = NOT_RUNNING  # the call of a transform that was running then …
+        self._stood_still_s = 0.0  # … and for how long this process did not run since
 
     def start(self, process: WorkerProcess | None) -> None:
         """Let a process that waits be this worker, or a new one."""
@@ -102,9 +111,14 @@ class _Worker:
     def _end_endless_transform(self, running: WorkerProcess) -> None:
         """Kill a process whose transform has not returned in time: the next owner counts it as a death."""
         limit_ms, since = self.settings.poison.transform_timeout_ms, running.transforming_since.value
+        before, self._looked_at = self._looked_at, time.monotonic()
+        if since != self._since:
+            self._since, self._stood_still_s = since, 0.0
         if limit_ms is None or since == NOT_RUNNING or not running.process.is_alive():
             return
-        if (seconds := time.monotonic() - since) * 1000 > limit_ms:
+        if self._looked_at - before > _STOOD_STILL_S:
+            self._stood_still_s += self._looked_at - max(before, since)
+        if (seconds := self._looked_at - since - self._stood_still_s) * 1000 > limit_ms:
             log.error(
                 "worker %d: a call of the transform has not returned in %.1f s (poison.transform_timeout_ms = %d): killed. "
                 "Nothing is lost: what was open is aborted",
@@ -163,6 +177,7 @@ def run_workers(
     Returns:
         DONE, or the first failing worker's code, also if it failed while it was stopping.
     """
+    _tell_owners(plan.settings)
     started = threading.Event()
     workers = [_Worker(plan, index, started) for index in range(plan.settings.workers.count)]
     spare = Spare(plan)
@@ -190,6 +205,22 @@ def run_workers(
             spare.end()
             _kill(workers, on_report)
     return result
+
+
+def _tell_owners(settings: Settings) -> None:
+    """Which partitions the workers of this instance own: their number is that of the instances only where each has one."""
+    instances, count = settings.ownership.instances, settings.workers.count
+    if instances is not None and count > 1:
+        first = settings.ordinal * count
+        log.info(
+            "ownership.instances = %d, with workers.count = %d each: a partition p belongs to worker p mod %d of all, and here are "
+            "those with the numbers %d to %d. Partitions of instances that do not run have no owner",
+            instances,
+            count,
+            instances * count,
+            first,
+            first + count - 1,
+        )
 
 
 def _look_after(
@@ -311,7 +342,10 @@ def _stop(
     in_order = ExitCode.DONE
     deadline, notice = Deadline(grace_s + KILL_MARGIN_S), Deadline(_NOTICE_S)
     enough: int | None = None
+    looked_at = time.monotonic()
     while running := [w for w in workers if w.running is not None and w.ended() is None]:
+        before, looked_at = looked_at, time.monotonic()
+        deadline.put_off(looked_at - before - _STOOD_STILL_S)
         if deadline.passed:
             if any(worker.ending is None for worker in running):
                 log.error(

@@ -210,8 +210,8 @@ def run(
     by_partition = settings.ownership.mode == "partition"
     if not shards:
         log.warning(
-            "this instance owns no partition: ownership.instances is %s and its ordinal %d, and the inputs have fewer "
-            "partitions. It %s",
+            "this worker owns no partition: there are %s of them (ownership.instances x workers.count), its number is %d, and the "
+            "inputs have fewer partitions. It %s",
             settings.ownership.instances,
             settings.ordinal,
             "ends" if until_caught_up else "waits for partitions to be added",

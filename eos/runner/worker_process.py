@@ -21,6 +21,7 @@ from eos.exits import ENDS, ExitCode, exit_code_of
 from eos.job import Job
 from eos.references import load_named
 from eos.runner.messages import OPENED, PASSED, Ending, Plan, Unfit
+from eos.runner.process_title import name_process
 from eos.runner.stopping import KILL_MARGIN_S, Stop, stop_signals
 from eos.runner.transform_clock import TRANSFORM_CLOCK
 from eos.runner.worker import run
@@ -41,6 +42,7 @@ def work(reports: Connection, lifeline: Connection, transforming_since: c_double
         plan: Plan = lifeline.recv()
     except (EOFError, OSError):  # the parent has no plan, or is gone
         return
+    name_process(f"eos spare worker: {plan.job}", short="eos spare")
     is_worker = lifeline.poll()  # from the start: it is told already
     threading.Thread(target=_follow_parent, args=(lifeline, given, stop), daemon=True).start()
     with ExitStack() as handlers:
@@ -56,6 +58,7 @@ def work(reports: Connection, lifeline: Connection, transforming_since: c_double
         settings = given.get()
         if settings is None:
             return
+        name_process(f"eos worker {settings.ordinal}: {plan.job}", short=f"eos worker {settings.ordinal}")
         if not is_worker:
             handlers.enter_context(stop_signals(stop))
         if settings.poison.transform_timeout_ms is not None:

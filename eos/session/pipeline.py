@@ -7,7 +7,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from eos.errors import AbortableError, Action, EosError, RebalancedError, ReopenError, UsageError
+from eos.errors import (
+    AbortableError,
+    AbortTransaction,
+    Action,
+    EosError,
+    RebalancedError,
+    ReopenError,
+    UsageError,
+)
 from eos.events import InputTaken
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.librdkafka import end_if_forked
@@ -345,7 +353,7 @@ class PipelinedSession(Session):
             return
         with suppress(EosError):  # then it counts as one
             self._drop()
-            self._abort(UsageError("the session was closed"))
+            self._abort(AbortTransaction("the session was closed"))
             self._producer.hurry(_WITHDRAW_S)
             self._reopen_if_over()  # first: an unanswered commit may have moved the offsets
             mine = self._consumer.still_assigned

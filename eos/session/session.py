@@ -168,7 +168,7 @@ class Session:
         """End what is open, and leave. An open transaction is aborted."""
         self._is_open = False
         try:
-            self._abort(UsageError("the session was closed"))
+            self._abort(AbortTransaction("the session was closed"))
             if self._catch_up is not None:
                 self._catch_up.close()
             self._consumer.close()

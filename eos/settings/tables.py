@@ -185,7 +185,8 @@ class OwnershipSettings(Table):
     instances: int | None = Field(
         default=None,
         ge=1,
-        description="number of instances; with mode 'partition', p mod instances = ordinal",
+        description="number of instances, each of which has workers.count processes; with mode 'partition', worker i of an instance "
+        "owns partition p where p mod (instances x workers.count) = ordinal x workers.count + i",
     )
     partitions: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="the partitions of this instance with mode 'partition', as topic:number"

@@ -113,7 +113,11 @@ def _by_partition(*numbers: int, topic: str) -> dict[str, str]:
 def _workers(parent: Child) -> list[psutil.Process]:
     """The worker processes, and the spare if it is there: multiprocessing has a child for its own resources, too."""
     children = psutil.Process(parent.pid).children()
-    return [child for child in children if any("spawn_main" in part for part in child.cmdline())]
+    return [
+        child
+        for child in children
+        if any(part.startswith("eos ") or "spawn_main" in part for part in child.cmdline())
+    ]
 
 
 def _ended(processes: list[psutil.Process], timeout_s: float) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eos.deadline import Deadline
 from eos.exits import ExitCode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process
 from tests.support.observer import committed_offsets
@@ -26,7 +27,7 @@ def spawned(parent: int) -> set[int]:
     for child in psutil.Process(parent).children():
         try:
             if child.status() != psutil.STATUS_ZOMBIE and any(
-                "spawn_main" in part for part in child.cmdline()
+                part.startswith("eos ") or "spawn_main" in part for part in child.cmdline()
             ):
                 found.add(child.pid)
         except psutil.NoSuchProcess:
@@ -117,6 +118,22 @@ def test_spare_that_is_killed_is_missed_by_nothing(bootstrap: str) -> None:
         wait_processed(bootstrap, job, 100)
         assert sum("Restarted(" in line for line in child.lines) == 1
         end_in_order(bootstrap, job, child, processed=100)
+
+
+def test_spare_that_is_asked_to_stop_with_its_parent_is_no_warning(bootstrap: str) -> None:
+    """As where a service manager asks all processes of its group."""
+    job = fault_job(bootstrap)
+    with in_process(job, bootstrap, kind="workers") as child:
+        worker = opened(child)
+        spare = spare_beside(child.pid, worker)
+        assert Deadline(WAIT_S).wait_for(
+            lambda: psutil.Process(spare).cmdline()[0].startswith("eos spare worker: ")
+        )
+        assert psutil.Process(worker).cmdline()[0].startswith("eos worker 0: ")
+        os.kill(spare, signal.SIGTERM)
+        child.wait_line("the spare worker process ended with status -15", WAIT_S)
+        end_in_order(bootstrap, job, child, processed=0)
+        assert [line for line in child.lines if line.startswith("WARNING:eos.runner")] == []
 
 
 def test_worker_and_spare_that_are_killed_at_once_are_replaced(bootstrap: str) -> None:

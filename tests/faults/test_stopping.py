@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from dataclasses import replace
@@ -56,3 +57,23 @@ def test_ctrl_c_again_ends_a_stop_that_takes_long_and_the_next_start_writes_each
     with in_process(quick, bootstrap, until_caught_up=True) as child:
         assert child.wait(60) == ExitCode.DONE
     assert [record.value for record in read_committed(bootstrap, job.audit)] == [b"audit slow"]
+
+
+@pytest.mark.slow
+def test_transform_is_not_ended_for_the_time_in_which_all_processes_stood_still(bootstrap: str) -> None:
+    """As in a container that is frozen: its transform has had no time either."""
+    job = fault_job(bootstrap, partitions=1)
+    produce_plain(bootstrap, job.inputs[0], [MARK + b"takes 6 s"])
+    with in_process(
+        job, bootstrap, kind="workers", workers__spare=False, poison__transform_timeout_ms=8_000
+    ) as child:
+        worker = int(child.wait_line("PartitionsAssigned", 30).split()[1])
+        time.sleep(1)  # the transform is at it
+        for number, pause_s in ((signal.SIGSTOP, 10.0), (signal.SIGCONT, 0.0)):
+            for pid in (child.pid, worker):
+                os.kill(pid, number)
+            time.sleep(pause_s)
+        child.wait_line(r"TransactionCommitted.*records_in=1", 30)
+        assert not any("Restarted(" in line for line in child.lines)
+        child.terminate()
+        assert child.wait(20) == ExitCode.DONE

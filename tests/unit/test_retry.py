@@ -25,6 +25,7 @@ from eos.errors import (
     FencedError,
     OffsetGapError,
     ProcessDiedError,
+    ProcessLimitError,
     RebalancedError,
     RecordError,
     RecordRefusedError,
@@ -56,6 +57,7 @@ EXPECTED: dict[type[EosError], Action] = {
     RecordRefusedError: Action.STOP,
     TransformError: Action.STOP,
     ProcessDiedError: Action.STOP,
+    ProcessLimitError: Action.STOP,
     ReopenError: Action.REOPEN,
     TransactionExpiredError: Action.REOPEN,
     UnprovenFenceError: Action.REOPEN,
@@ -223,6 +225,21 @@ def test_no_slice_is_longer_than_asked_nor_reaches_over_the_deadline(clock: Cloc
         retry.resume(Call.COMMIT, function, deadline=Deadline(2.25), slice_s=0.5)
     assert all(0.0 < timeout_s <= 0.5 for timeout_s in function.timeouts_s)
     assert sum(function.timeouts_s) <= 2.25 + 0.001
+
+
+def test_time_in_which_the_process_stood_still_does_not_end_the_tries(clock: Clock) -> None:
+    """SIGSTOP for two minutes, in the middle of a try: the broker has answered nothing, for it was asked nothing."""
+    timeouts_s: list[float] = []
+
+    def function(timeout_s: float) -> str:
+        timeouts_s.append(timeout_s)
+        if len(timeouts_s) > 3:
+            return "answered"
+        clock.now_s += 120 if len(timeouts_s) == 2 else timeout_s
+        raise RetriableError("no")
+
+    assert retry.resume(Call.COMMITTED, function, deadline=Deadline(20)) == "answered"
+    assert timeouts_s == [1.0] * 4
 
 
 def test_call_is_tried_once_even_when_its_deadline_has_passed(clock: Clock) -> None:
