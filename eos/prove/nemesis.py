@@ -28,7 +28,7 @@ _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _IN_SYNC_S = 10.0
 _DIES_S = 10.0
-_LEFT_S = 4.0  # members are told of it with their next heartbeat, every 3 s by default
+_DIVIDED_S = 8.0  # until a group knows that a member is gone: a heartbeat, or a trial's session timeout
 _JUST_DECIDED_MS = 10_000  # before a request, or its answer, was met: by that request
 # They begin a transaction, or none: what stands in front of them, or behind them, says nothing.
 _BEGIN = {ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
@@ -293,12 +293,14 @@ class Nemesis:
     def _rebalance(self, fault: Fault) -> tuple[bool, str]:
         """An instance joins, and leaves. At either, one member may stand still where it had to give up its transaction."""
         ordinal = max((one.ordinal for one in self._fleet.instances), default=0) + 1
-        fetches, at_joining, at_leaving = list[Frame](), LateMember(self._watch), LateMember(self._watch)
+        fetches = list[Frame]()
+        members = self._fleet.workers()
+        at_joining = LateMember(self._watch, self._proxies, members)
 
         def look(frame: Frame, edge: Edge) -> None:
+            at_joining.look(frame, edge)
             if frame.api_key == ApiKey.FETCH and (found := self._watch.behind(frame)) and found[0] is joiner:
                 fetches.append(frame)
-            at_joining.look(frame, edge)
 
         joiner = self._fleet.start(ordinal)
         self._watch.observer = look
@@ -307,11 +309,14 @@ class Nemesis:
             # A consumer without partitions fetches nothing.
             lambda: _has_partitions(joiner.read()) if self._fleet.has_workers else bool(fetches),
         )
-        self._fleet.wait(fault.seconds)
         late = at_joining.join()
+        for proxy in self._proxies:
+            proxy.clear_rules()
+        self._fleet.wait(fault.seconds)
+        at_leaving = LateMember(self._watch, self._proxies, members)
         self._watch.observer = at_leaving.look
         self._end(joiner, in_order=fault.way != "killed")
-        self._fleet.wait(_LEFT_S)
+        self._fleet.wait(_DIVIDED_S, lambda: at_leaving.divided)
         self._watch.observer = None
         late += at_leaving.join()
         return joined, f"instance {ordinal} for {fault.seconds:.1f} s{late}"
