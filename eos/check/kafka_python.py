@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from eos.errors import ConfigError
@@ -23,6 +25,27 @@ def kafka_python() -> tuple[Any, Any]:
     # At its debug level it writes its configuration, password included; and its errors are raised anyway.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     return errors, admin
+
+
+@cache
+def kafka_messages() -> Mapping[int, tuple[Any, Any]]:
+    """The classes of requests and of their answers, by api key: those whose answers a test edits."""
+    kafka_python()  # which keeps what it warns of to itself
+    from kafka.protocol import consumer
+    from kafka.protocol.producer import produce, transaction
+
+    known = (
+        (produce.ProduceRequest, produce.ProduceResponse),
+        (transaction.InitProducerIdRequest, transaction.InitProducerIdResponse),
+        (transaction.AddPartitionsToTxnRequest, transaction.AddPartitionsToTxnResponse),
+        (transaction.AddOffsetsToTxnRequest, transaction.AddOffsetsToTxnResponse),
+        (transaction.EndTxnRequest, transaction.EndTxnResponse),
+        (transaction.TxnOffsetCommitRequest, transaction.TxnOffsetCommitResponse),
+        (consumer.FetchRequest, consumer.FetchResponse),
+        (consumer.OffsetFetchRequest, consumer.OffsetFetchResponse),
+        (consumer.HeartbeatRequest, consumer.HeartbeatResponse),
+    )
+    return {answer.API_KEY: (asked, answer) for asked, answer in known}
 
 
 def client_options(settings: Settings) -> dict[str, Any]:

@@ -85,7 +85,8 @@ def test_request_without_a_client_id() -> None:
 )
 def test_error_of_an_answer(api_key: ApiKey, version: int, tags: bytes) -> None:
     frame = Frame.parse(header(api_key, version, tags=tags))
-    answer = struct.pack(">i", 42) + tags + struct.pack(">ih", 0, 47)
+    producer = struct.pack(">qh", 9, 4) if api_key is ApiKey.INIT_PRODUCER_ID else b""
+    answer = struct.pack(">i", 42) + tags + struct.pack(">ih", 0, 47) + producer + tags
     assert frame.error_in(answer) == 47
     assert frame.error_in(frame.with_error(answer, 22)) == 22
 
@@ -194,9 +195,18 @@ def group_answer(error: int) -> bytes:
     return struct.pack(">i", 42) + b"\0" + struct.pack(">i", 0) + groups + b"\0"
 
 
-def short_answer(version: int, error: int) -> bytes:
+def short_answer(version: int, error: int, *, producer: bool = False) -> bytes:
     tags = b"\0" if version >= 3 else b""
-    return struct.pack(">i", 42) + tags + struct.pack(">ihqh", 0, error, 9, 4) + tags
+    of_the_producer = struct.pack(">qh", 9, 4) if producer else b""
+    return struct.pack(">i", 42) + tags + struct.pack(">ih", 0, error) + of_the_producer + tags
+
+
+def answer_by_ids(error: int, base: int) -> bytes:
+    """Of Produce version 13, which names topics by their ids."""
+    one = struct.pack(">ihqqq", 0, error, base, -1, 0) + b"\1" + ABSENT + b"\0"
+    return (
+        struct.pack(">i", 42) + b"\0" + b"\2" + b"i" * 16 + b"\2" + one + b"\0" + struct.pack(">i", 7) + b"\0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,9 +216,13 @@ def short_answer(version: int, error: int) -> bytes:
         (ApiKey.ADD_PARTITIONS_TO_TXN, 0, partitions_answer(0, 0), partitions_answer(0, 47)),
         (ApiKey.TXN_OFFSET_COMMIT, 3, partitions_answer(3, 0), partitions_answer(3, 47)),
         (ApiKey.OFFSET_FETCH, 9, group_answer(0), group_answer(47)),
-        (ApiKey.INIT_PRODUCER_ID, 4, short_answer(4, 0), short_answer(4, 47)),
+        (ApiKey.INIT_PRODUCER_ID, 4, short_answer(4, 0, producer=True), short_answer(4, 47, producer=True)),
         (ApiKey.ADD_OFFSETS_TO_TXN, 0, short_answer(0, 0), short_answer(0, 47)),
         (ApiKey.END_TXN, 1, short_answer(1, 0), short_answer(1, 47)),
+        # As Java's clients speak:
+        (ApiKey.END_TXN, 5, short_answer(5, 0, producer=True), short_answer(5, 47, producer=True)),
+        (ApiKey.TXN_OFFSET_COMMIT, 5, partitions_answer(5, 0), partitions_answer(5, 47)),
+        (ApiKey.PRODUCE, 13, answer_by_ids(0, 8), answer_by_ids(47, -1)),
     ],
 )
 def test_answer_becomes_an_error_and_stays_as_it_is_otherwise(
@@ -286,6 +300,18 @@ def test_refusal_without_partitions_is_read_as_the_error(api_key: ApiKey, versio
     assert frame.error_in(answer) == 51
     well = 4 + 6 + (10 if api_key is ApiKey.INIT_PRODUCER_ID else 0) + 2 * flexible
     assert len(answer) == well
+
+
+def test_refusals_of_the_versions_that_java_speaks_are_read_as_the_error() -> None:
+    end = Frame.parse(header(ApiKey.END_TXN, 5, tags=b"\0"))
+    no_producer = struct.pack(">qh", -1, -1)
+    assert refusal(end, 51) == struct.pack(">i", 42) + b"\0" + struct.pack(">ih", 0, 51) + no_producer + b"\0"
+    records = struct.pack(">i", 0) + b"\3ab" + b"\0"
+    body = compact("id") + struct.pack(">hi", -1, 500) + b"\2" + b"i" * 16 + b"\2" + records + b"\0\0"
+    produce = Frame.parse(header(ApiKey.PRODUCE, 13, tags=b"\0") + body)
+    one = struct.pack(">ihqqq", 0, 47, -1, -1, -1) + b"\1\0\0"
+    topics = b"\2" + b"i" * 16 + b"\2" + one + b"\0"
+    assert refusal(produce, 47) == struct.pack(">i", 42) + b"\0" + topics + struct.pack(">i", 0) + b"\0"
 
 
 def test_refusal_of_another_request_is_not_known() -> None:

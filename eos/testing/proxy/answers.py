@@ -1,101 +1,186 @@
-"""Answers that no broker has given: a refusal of every part of a request, made of the request alone."""
+"""Answers that no broker has given: a refusal of a request, and an error in the place of what a broker has answered.
+
+Read and written by kafka-python, which knows the layouts of every version: clients in Java speak newer ones than librdkafka does.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Protocol
 
-from eos.testing.proxy.frames import ApiKey, Frame
+from eos.check.kafka_python import kafka_messages
+from eos.testing.proxy.api import ApiKey
 
-_LOG_START_FROM, _REASONS_FROM = 5, 8  # versions of Produce
-_MORE = 0x80  # in a number of variable length
-_NO_OFFSETS = struct.pack(">qqq", -1, -1, -1)  # base offset, time of the append, start of the log
+_HEADER = 4  # bytes: the correlation id
+_NONE = -1  # an offset, a time, a producer
+_OF_THE_WHOLE = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.HEARTBEAT,
+)
 
 
-def refusal(frame: Frame, error: int) -> bytes:
+class Request(Protocol):
+    """What an answer belongs to."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def api_version(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def body_at(self) -> int: ...
+    @property
+    def flexible(self) -> bool: ...
+
+
+def error_in(request: Request, answer: bytes) -> int:
+    """The error code of a whole answer: to InitProducerId, AddOffsetsToTxn, EndTxn or Heartbeat.
+
+    Raises:
+        ValueError: the answer to such a request has none.
+    """
+    if request.api_key not in _OF_THE_WHOLE:
+        raise _unknown(request)
+    return int(_read(request, answer).error_code)
+
+
+def with_error(request: Request, answer: bytes, error: int) -> bytes:
+    """The broker's answer, as if each part of it had failed with this error.
+
+    Known: Produce, Fetch, OffsetFetch (version 8 or newer), Heartbeat, and the requests of transactions.
+
+    Raises:
+        ValueError: it is an answer to another request.
+    """
+    edited = _read(request, answer)
+    _fail(request, edited, error)
+    return _written(request, edited)
+
+
+def with_fetch_error(request: Request, answer: bytes, partition: int | None, error: int) -> bytes:
+    """The broker's answer to a Fetch, with an error in place of the records of one partition, in every topic. None: of all."""
+    if request.api_key != ApiKey.FETCH:
+        raise _unknown(request)
+    edited = _read(request, answer)
+    _fail_fetch(edited, partition, error)
+    return _written(request, edited)
+
+
+def refusal(request: Request, error: int) -> bytes:
     """The answer of a broker that has done nothing of this request of a transaction.
 
-    Known: InitProducerId, AddOffsetsToTxn, EndTxn, AddPartitionsToTxn up to version 3, TxnOffsetCommit, and Produce from
-    version 3 to 12.
+    Raises:
+        ValueError: it is another request.
     """
-    wire = _Wire(flexible=frame.flexible)
-    throttle = struct.pack(">i", 0)
-    match frame.api_key:
-        case ApiKey.INIT_PRODUCER_ID:
-            body = throttle + struct.pack(">hqh", error, -1, -1) + wire.tags
-        case ApiKey.ADD_OFFSETS_TO_TXN | ApiKey.END_TXN:
-            body = throttle + struct.pack(">h", error) + wire.tags
+    made = _refused(request)
+    _fail(request, made, error)
+    return _written(request, made)
+
+
+def _refused(request: Request) -> Any:
+    """An answer with every part of the request in it."""
+    if request.api_key not in kafka_messages() or request.api_key in (
+        ApiKey.FETCH,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.HEARTBEAT,
+    ):
+        msg = f"a refusal of api key {request.api_key} is not known here"
+        raise ValueError(msg)
+    asks, made_by = kafka_messages()[request.api_key]
+    answers = partial(made_by, version=request.api_version)
+    if request.api_key == ApiKey.INIT_PRODUCER_ID:
+        return answers(throttle_time_ms=0, producer_id=_NONE, producer_epoch=_NONE)
+    if request.api_key in _OF_THE_WHOLE:
+        return answers(throttle_time_ms=0)
+    asked = asks.decode(request.payload[request.body_at :], version=request.api_version)
+    match request.api_key:
         case ApiKey.ADD_PARTITIONS_TO_TXN:
-            body = throttle + wire.topics(_added(frame), error) + wire.tags
+            topic = made_by.AddPartitionsToTxnTopicResult
+            one = topic.AddPartitionsToTxnPartitionResult
+            topics = [
+                topic(
+                    name=of.name,
+                    results_by_partition=[one(partition_index=number) for number in of.partitions],
+                )
+                for of in asked.v3_and_below_topics
+            ]
+            return answers(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
         case ApiKey.TXN_OFFSET_COMMIT:
-            commit = frame.txn_offset_commit()
-            body = throttle + wire.topics(commit.offsets if commit else (), error) + wire.tags
-        case ApiKey.PRODUCE:
-            offsets = _NO_OFFSETS if frame.api_version >= _LOG_START_FROM else _NO_OFFSETS[:16]
-            reasons = wire.array(()) + wire.no_text if frame.api_version >= _REASONS_FROM else b""
-            body = wire.topics(_written(frame), error, offsets + reasons) + throttle + wire.tags
+            topic = made_by.TxnOffsetCommitResponseTopic
+            one = topic.TxnOffsetCommitResponsePartition
+            topics = [
+                topic(
+                    name=of.name,
+                    partitions=[one(partition_index=each.partition_index) for each in of.partitions],
+                )
+                for of in asked.topics
+            ]
+            return answers(throttle_time_ms=0, topics=topics)
         case _:
-            msg = f"a refusal of api key {frame.api_key} is not known here"
-            raise ValueError(msg)
-    return struct.pack(">i", frame.correlation_id) + wire.tags + body
+            topic = made_by.TopicProduceResponse
+            one = topic.PartitionProduceResponse
+            topics = [
+                topic(
+                    name=of.name,
+                    topic_id=of.topic_id,
+                    partition_responses=[one(index=each.index) for each in of.partition_data],
+                )
+                for of in asked.topic_data
+            ]
+            return answers(throttle_time_ms=0, responses=topics)
 
 
-def _added(frame: Frame) -> list[tuple[str, int]]:
-    """The partitions of an AddPartitionsToTxn."""
-    fields = frame.body()
-    fields.string()
-    fields.unpack(">qh")
-    found = []
-    for _ in range(fields.array_length()):
-        topic = fields.string() or ""
-        found += [(topic, fields.unpack(">i")[0]) for _ in range(fields.array_length())]
-        fields.skip_tags()
-    return found
+def _fail(request: Request, answer: Any, error: int) -> None:
+    """Put the error where an answer has one for each part."""
+    match request.api_key:
+        case ApiKey.PRODUCE:
+            for one in _each(answer.responses, "partition_responses"):
+                one.error_code, one.base_offset = error, _NONE
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            for one in _each(answer.results_by_topic_v3_and_below, "results_by_partition"):
+                one.partition_error_code = error
+        case ApiKey.TXN_OFFSET_COMMIT:
+            for one in _each(answer.topics, "partitions"):
+                one.error_code = error
+        case ApiKey.FETCH:
+            _fail_fetch(answer, None, error)
+        case ApiKey.OFFSET_FETCH:
+            for one in answer.groups:
+                one.error_code = error
+        case _:
+            answer.error_code = error
 
 
-def _written(frame: Frame) -> list[tuple[str, int]]:
-    """The partitions of a Produce."""
-    fields = frame.body()
-    fields.string()
-    fields.unpack(">hi")  # acks, timeout
-    found = []
-    for _ in range(fields.array_length()):
-        topic = fields.string() or ""
-        for _ in range(fields.array_length()):
-            found.append((topic, fields.unpack(">i")[0]))
-            fields.skip(fields.bytes_length())
-            fields.skip_tags()
-        fields.skip_tags()
-    return found
+def _fail_fetch(answer: Any, partition: int | None, error: int) -> None:
+    for one in _each(answer.responses, "partitions"):
+        if partition in (None, one.partition_index):
+            one.error_code = error
+            one.high_watermark = one.last_stable_offset = one.log_start_offset = _NONE
 
 
-class _Wire:
-    """Writes fields in the old form or in the flexible one."""
+def _each(topics: Any, parts: str) -> Iterator[Any]:
+    for topic in topics:
+        yield from getattr(topic, parts)
 
-    def __init__(self, *, flexible: bool) -> None:
-        self._flexible = flexible
-        self.tags = b"\0" if flexible else b""
-        self.no_text = b"\0" if flexible else struct.pack(">h", -1)
 
-    def array(self, items: Sequence[bytes]) -> bytes:
-        return self._length(len(items), ">i") + b"".join(items)
+def _read(request: Request, answer: bytes) -> Any:
+    if request.api_key not in kafka_messages():
+        raise _unknown(request)
+    body = answer[_HEADER + request.flexible :]  # brokers tag nothing in the header of an answer
+    return kafka_messages()[request.api_key][1].decode(body, version=request.api_version)
 
-    def text(self, text: str) -> bytes:
-        return self._length(len(text.encode()), ">h") + text.encode()
 
-    def topics(self, partitions: Iterable[tuple[str, int]], error: int, more: bytes = b"") -> bytes:
-        """By topic and partition: the error, and what comes behind it."""
-        by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
-        for topic, number in partitions:
-            by_topic[topic].append(struct.pack(">ih", number, error) + more + self.tags)
-        return self.array([self.text(name) + self.array(of) + self.tags for name, of in by_topic.items()])
+def _written(request: Request, answer: Any) -> bytes:
+    header = struct.pack(">i", request.correlation_id) + b"\0" * request.flexible
+    return header + bytes(answer.encode())
 
-    def _length(self, length: int, layout: str) -> bytes:
-        if not self._flexible:
-            return struct.pack(layout, length)
-        rest, encoded = length + 1, b""
-        while rest >= _MORE:
-            encoded += bytes([rest % _MORE | _MORE])
-            rest >>= 7
-        return encoded + bytes([rest])
+
+def _unknown(request: Request) -> ValueError:
+    return ValueError(f"the answer to api key {request.api_key} is not known here")

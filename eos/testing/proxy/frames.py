@@ -9,33 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
+from eos.testing.proxy import answers
+from eos.testing.proxy.api import ApiKey
 
-class ApiKey(IntEnum):
-    """The requests that tests name."""
-
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    API_VERSIONS = 18
-    INIT_PRODUCER_ID = 22
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    TXN_OFFSET_COMMIT = 28
-    CONSUMER_GROUP_HEARTBEAT = 68
-    CONSUMER_GROUP_DESCRIBE = 69
+__all__ = ["ApiKey", "EndTxn", "Frame", "TxnOffsetCommit"]
 
 
 # The transactional.id is the first field of these bodies; the value is their first flexible version.
@@ -55,14 +35,7 @@ _FLEXIBLE_FROM = {
     ApiKey.OFFSET_FETCH: 6,
     ApiKey.HEARTBEAT: 4,
 }
-_TOPIC_IDS_FROM = 13  # of Fetch: from there on it names no topic
 _LEADER_NOT_AVAILABLE = 5
-_ANSWERED_WITH_THROTTLE_AND_ERROR = (
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.HEARTBEAT,  # from version 1
-)
 
 
 @dataclass(frozen=True)
@@ -159,81 +132,21 @@ class Frame:
 
     def error_in(self, answer: bytes) -> int:
         """The error code that the broker's answer to this InitProducerId, AddOffsetsToTxn, EndTxn or Heartbeat holds."""
-        fields = self._answer(answer, *_ANSWERED_WITH_THROTTLE_AND_ERROR)
-        _throttle_ms, error = fields.unpack(">ih")
-        return int(error)
+        return answers.error_in(self, answer)
 
     def with_error(self, answer: bytes, error: int) -> bytes:
         """The broker's answer to this request, as if each part of it had failed with this error.
 
-        Known: Produce (version 9 or newer), Fetch, OffsetFetch (8 or newer), Heartbeat (1 or newer), and the requests of
-        transactions.
+        Known: Produce, Fetch, OffsetFetch (version 8 or newer), Heartbeat, and the requests of transactions.
         """
-        match self.api_key:
-            case ApiKey.FETCH:
-                return self.with_fetch_error(answer, None, error)
-            case ApiKey.OFFSET_FETCH:
-                return self._with_group_error(answer, error)
-            case ApiKey.PRODUCE:
-                return self._with_partition_errors(answer, error, ">qqq")
-            case ApiKey.ADD_PARTITIONS_TO_TXN | ApiKey.TXN_OFFSET_COMMIT:
-                return self._with_partition_errors(answer, error)
-        fields, edited = self._answer(answer, *_ANSWERED_WITH_THROTTLE_AND_ERROR), bytearray(answer)
-        struct.pack_into(">h", edited, fields.at + 4, error)
-        return bytes(edited)
-
-    def _with_partition_errors(self, answer: bytes, error: int, offsets: str = "") -> bytes:
-        """By topic and partition; ``offsets``: what follows a Produce's error, before the errors of single records."""
-        fields, edited = self._answer(answer, ApiKey(self.api_key)), bytearray(answer)
-        if not offsets:
-            fields.unpack(">i")  # throttle; in a Produce's answer it is the last field
-        for _ in range(fields.array_length()):
-            fields.string()
-            for _ in range(fields.array_length()):
-                struct.pack_into(">h", edited, fields.at + 4, error)
-                fields.unpack(">ih")
-                if offsets:
-                    struct.pack_into(">q", edited, fields.at, -1)
-                    fields.unpack(offsets)
-                    for _ in range(fields.array_length()):
-                        fields.unpack(">i")
-                        fields.string()
-                        fields.skip_tags()
-                    fields.string()
-                fields.skip_tags()
-            fields.skip_tags()
-        return bytes(edited)
-
-    def _with_group_error(self, answer: bytes, error: int) -> bytes:
-        edited = bytearray(answer)
-        for _, at in self._stored_offsets(answer):
-            struct.pack_into(">h", edited, at, error)
-        return bytes(edited)
+        return answers.with_error(self, answer, error)
 
     def with_fetch_error(self, answer: bytes, partition: int | None, error: int) -> bytes:
         """The broker's answer to this Fetch, with an error in place of the records of one partition, in every topic.
 
         None: of every partition.
         """
-        fields, edited = self._answer(answer, ApiKey.FETCH), bytearray(answer)
-        fields.unpack(">ihi")  # throttle, error, session
-        for _ in range(fields.array_length()):
-            fields.unpack(">16s") if self.api_version >= _TOPIC_IDS_FROM else fields.string()
-            for _ in range(fields.array_length()):
-                at = fields.at
-                (number,) = fields.unpack(">i")
-                fields.unpack(">hqqq")  # error, high watermark, last stable offset, log start
-                for _ in range(fields.array_length()):  # aborted transactions, -1 for none
-                    fields.unpack(">qq")
-                    fields.skip_tags()
-                if self.api_version >= 11:
-                    fields.unpack(">i")  # preferred read replica
-                fields.skip(fields.bytes_length())
-                fields.skip_tags()
-                if partition in (None, number):
-                    struct.pack_into(">hqqq", edited, at + 4, error, -1, -1, -1)
-            fields.skip_tags()
-        return bytes(edited)
+        return answers.with_fetch_error(self, answer, partition, error)
 
     def with_offsets_error(self, answer: bytes, error: int) -> bytes:
         """The broker's answer to this ListOffsets (version 4 or newer), with an error in place of every offset."""

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeVar
 
+from eos.check.kafka_python import kafka_messages
 from eos.testing.proxy.answers import refusal
 from eos.testing.proxy.connection import Connection, reset, send_copy
 from eos.testing.proxy.frames import ApiKey, Frame
@@ -211,6 +212,7 @@ class HoldProxy:
         where: Where | None = None,
     ) -> None:
         """Give the client what ``edit`` makes of a request and the broker's answer to it."""
+        kafka_messages()  # an edit may need them, and everybody waits for it
         self._add(Rule(api_key, Outcome.REPLY_EDITED, nth, times, client_id, where, edit=edit))
 
     def refuse(
@@ -229,6 +231,7 @@ class HoldProxy:
 
         ``after_s``: so many seconds later. What the client sends behind it on the same connection reaches the broker after that.
         """
+        kafka_messages()  # not while the client waits
 
         def answer(frame: Frame, _: bytes) -> bytes:
             if then is not None:
