@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -81,3 +82,16 @@ def test_metadata_without_a_host_is_read_without_one() -> None:
     read = OffsetMetadata.parse(older)
     assert read is not None
     assert (read.topic, read.host, str(read)) == ("abc", "", older)
+
+
+@given(st.integers(1, 10**9 - 1), st.integers(0, 9_999))
+@CASES
+def test_row_of_poison_records_is_read_back_and_an_older_version_reads_the_rest(
+    in_a_row: int, attempt: int
+) -> None:
+    metadata = OffsetMetadata(OwnershipMode.GROUP, "#0", in_a_row=in_a_row, attempt=attempt)
+    assert OffsetMetadata.parse(str(metadata)) == metadata
+    assert metadata.is_owner_of(str(replace(metadata, in_a_row=0, attempt=0)))
+    older = re.fullmatch(r"eos1 mode=\w+ shard=\S+ owner=(\w+?)(?:_([1-9]\d{0,4}))? commit=.*", str(metadata))
+    assert older is not None
+    assert int(older[2] or 0) == attempt

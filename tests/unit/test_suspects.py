@@ -212,6 +212,40 @@ def test_owner_that_gives_up_in_order_leaves_what_it_has_found(found: int) -> No
     assert not Owner(left(2)).suspects.withdraw([P]), "it has announced nothing"
 
 
+@pytest.mark.parametrize(("found", "left_behind"), [(1, 1), (2, 2), (4, 2)])
+def test_announcement_is_taken_back_when_the_transform_has_returned(found: int, left_behind: int) -> None:
+    """A record that was transformed has ended the row of deaths with it, and the search goes on."""
+    owner = Owner(left(found))
+    assert attempt(owner.announce()) == found + 1
+    assert owner.suspects.returned() == {P}
+    assert attempt(owner.commit(OFFSET)) == left_behind
+    assert not owner.suspects.returned()
+    assert not owner.suspects.withdraw([P]), "nothing is left to be taken back"
+    owner = Owner(left(found))
+    owner.announce()
+    owner.suspects.returned()
+    owner.commit(OFFSET)
+    again = owner.announce()  # the commit has failed, and the record comes again
+    assert attempt(again) == min(found, 2) + 1
+    assert attempt(owner.commit(OFFSET + 1)) == 2
+
+
+def test_first_attempt_goes_through_ordinary_transactions_and_stays_announced() -> None:
+    """The record that ends the process may be in any of them."""
+    owner = Owner(left(0), replaces_dead=True)
+    assert attempt(owner.announce()) == 1
+    assert not owner.suspects.returned()
+
+
+def test_announcement_without_an_answer_may_be_stored_and_is_taken_back() -> None:
+    owner = Owner(left(3))
+    due = owner.suspects.unannounced(P)
+    owner.suspects.announce(due)
+    owner.suspects.announce(due, announced=False)  # the commit got no answer
+    assert owner.suspects.withdraw([P]) == {P}
+    assert attempt(owner.commit(OFFSET)) == 3
+
+
 @pytest.mark.parametrize("number", [1, 3])
 def test_owner_that_gets_lost_partitions_back_does_not_count_itself(number: int) -> None:
     owner = Owner(left(number))
