@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,13 +108,18 @@ def kinds(
     """
     from eos.prove.faults import WAYS_OF, Kind
 
-    words = [tuple(word.strip().partition("/")) for word in only.split(",")] if only else []
+    # Some ways have a comma in their names, but no kind comes behind it.
+    words = [
+        tuple(word.strip().partition("/"))
+        for word in re.split(r",(?=\s*\w+\s*(?:/|,|$))", only or "")
+        if word
+    ]
     names = [name for name, _, _ in words] or list(Kind)
     if unknown := sorted(set(names) - set(Kind)):
         raise ConfigError(f"--only {','.join(unknown)}: no such kind of fault. Fix: {', '.join(Kind)}")
     ways: dict[Kind, list[str]] = {}
     for name, slash, way in words:
-        if slash and way not in (known := WAYS_OF.get(Kind(name), ())):
+        if slash and way not in (known := [one for one in dict.fromkeys(WAYS_OF.get(Kind(name), ())) if one]):
             raise ConfigError(
                 f"--only {name}/{way}: {name} has no such way. Fix: {', '.join(known) or f'--only {name}'}"
             )

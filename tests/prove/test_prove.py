@@ -41,6 +41,8 @@ unfit = Job(name="unfit", inputs=["originals"], outputs=["copies"], transform=si
 NO_INPUT = """
 from eos import Job
 job = Job(name="copy", inputs=["originals"], outputs=["copies"], transform=lambda record: [])
+def without_seed():
+    yield b"value"
 """
 
 
@@ -95,6 +97,8 @@ def test_the_documents_job_stays_exactly_once_under_kills_and_late_and_lost_requ
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"faults that happened +2 \(", ended.stdout)
     assert re.search(r"exactly once +yes", ended.stdout)
+    (logs,) = re.findall(r"logs in (\S+)", ended.stderr)
+    assert not Path(logs).exists(), "nothing of it stays where all is well"
     (read, fed) = re.search(r"processed +([\d,]+) of ([\d,]+)", ended.stdout).groups()  # type: ignore[union-attr]
     assert read == fed != "0"
 
@@ -196,19 +200,17 @@ REFUSED = {
 }
 
 
-def misdeeds(ended: subprocess.CompletedProcess[str]) -> list[Path]:
+def misdeeds(jobs: Path) -> list[Path]:
     """What records have done beside their outputs, each the first time that it was seen."""
-    (logs,) = re.findall(r"logs in (\S+)", ended.stderr)
-    return list((Path(logs) / "misbehaved").iterdir())
+    return list((jobs / "proof" / "misbehaved").iterdir())
 
 
 def test_job_whose_code_misbehaves_stays_exactly_once(jobs: Path) -> None:
     """An abort of its process is the first thing that this seed's input does."""
-    ended = prove(
-        jobs, "eos.prove.misbehaving:job", "--seed", "5", "--rate", "800", "--faults", "1", "--only", "error"
-    )
+    arguments = ["--seed", "5", "--rate", "800", "--faults", "1", "--only", "error", "--report", "proof"]
+    ended = prove(jobs, "eos.prove.misbehaving:job", *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert misdeeds(ended)
+    assert misdeeds(jobs)
 
 
 @pytest.mark.slow
@@ -219,10 +221,10 @@ def test_job_whose_code_misbehaves_in_any_way_stays_exactly_once(jobs: Path, job
     owned = [] if mode == "group" else NAIVE[-4:]
     arguments = ["--seed", "12", "--minutes", "1", "--rate", "300", "--only", "kill,late,error,drop", *owned]
     arguments += ["--input", "eos.prove.misbehaving:with_poison", "--set", "poison.policy=dead-letter"]
-    arguments += ["--set", "ownership.max_poll_interval_ms=10000"]
+    arguments += ["--set", "ownership.max_poll_interval_ms=10000", "--report", "proof"]
     ended = prove(jobs, f"eos.prove.misbehaving:{job}", *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert len(misdeeds(ended)) >= 10
+    assert len(misdeeds(jobs)) >= 10
 
 
 @pytest.mark.slow
@@ -280,7 +282,9 @@ def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(jobs: 
         (["copying:job", "--only", "broker/quaked"], "--only broker/quaked"),
         (["copying:job", "--only", "kill/softly"], "--only kill/softly"),
         (["copying:job", "--faults", "1", "--minutes", "1"], "--faults and --minutes"),
-        (["silent:job"], "sample_input"),
+        (["silent:job"], "eos: the job has no input to be tried with"),
+        (["silent:job", "--input", "silent:job"], "--input silent:job: that is no function"),
+        (["silent:job", "--input", "silent:without_seed"], "--input silent:without_seed(4) raised TypeError"),
         (["copying:job", "--input", "copying:nothing"], "nothing"),
         (["copying:job", "--set", "ownership.mode=partition"], "ownership.mode"),
         (["copying:job", *NAIVE[-4:], "--only", "rebalance"], "--only rebalance"),
@@ -292,7 +296,7 @@ def test_what_cannot_be_tried_is_said_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(jobs)
     monkeypatch.syspath_prepend(jobs)
-    ended = eos("prove", *arguments)
+    ended = eos("prove", *arguments, "--seed", "4")
     assert ended.code == 2
     assert named in ended.err
     assert "Fix: " in ended.err
