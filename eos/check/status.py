@@ -21,6 +21,9 @@ from eos.retry import ask
 from eos.settings import Settings
 from eos.shards import shard_prefix
 
+# A job whose input comes commits several times a second; a slow transform is named in its log after 10 s.
+_LONG_AGO_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
@@ -62,6 +65,11 @@ class PartitionStatus:
     def age_s(self) -> float | None:
         """Seconds since the offset was committed, by the clocks of its owner and of this process."""
         return None if self.metadata is None else max(0.0, time.time() - self.metadata.at_s)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is input, and nothing of it was committed for so long that an owner hangs, or there is none."""
+        return bool(self.lag) and self.age_s is not None and self.age_s > _LONG_AGO_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,15 +90,23 @@ def _print(name: str, found: JobStatus) -> None:
         typer.echo(f"{host} last committed {listed(partitions, _MAX_LISTED)}")
     for leader, partitions in _grouped((one.leader or "no broker", one) for one in found.partitions):
         typer.echo(f"{leader} leads {listed(partitions, _MAX_LISTED)}")
-    for one in found.partitions:
-        for text in _troubles(one):
-            typer.echo(text)
+    for text in (*_waiting(found), *(text for one in found.partitions for text in _troubles(one))):
+        typer.echo(text)
     for transaction in found.transactions or ():
         if transaction.open_s is not None:
             open_s = transaction.open_s
             typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
     for text in found.unknown:
         typer.echo(text)
+
+
+def _waiting(found: JobStatus) -> Iterator[str]:
+    waiting = {one.partition: one.age_s for one in found.partitions if one.waits and one.age_s is not None}
+    if waiting:
+        yield (
+            f"{listed(waiting, _MAX_LISTED)}: input waits, and nothing was committed for {age(min(waiting.values()))}. The owner's "
+            "transform hangs or takes long (its log names the record after 10 s), or no owner runs"
+        )
 
 
 def _troubles(one: PartitionStatus) -> Iterator[str]:
@@ -160,6 +168,7 @@ def _plain(found: JobStatus) -> dict[str, Any]:
                 "end": one.end,
                 "held_back_by": one.held_back or None,
                 "age_s": one.age_s,
+                "waits": one.waits,
                 "mode": one.metadata and one.metadata.mode,
                 "app": one.metadata and one.metadata.app,
                 "shard": one.metadata and one.metadata.shard,

@@ -181,4 +181,4 @@ def test_instance_that_owns_no_partition_says_so_and_ends_only_if_it_is_to_catch
                 run.wait(1)
             run.stop()
     assert "owns no partition" in caplog.text
-    assert "ownership.instances is 3" in caplog.text
+    assert "there are 3 of them (ownership.instances x workers.count), its number is 2" in caplog.text

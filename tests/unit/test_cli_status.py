@@ -44,6 +44,22 @@ def test_input_that_is_gone_is_no_lag_and_is_said(capsys: pytest.CaptureFixture[
     assert replace(one, committed=620).gone == 0
 
 
+def test_input_that_waits_behind_an_old_commit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """As where a transform hangs: its owner is a member, and the lag alone looks like that of a busy job."""
+    busy = _partition(10, "refunds-0")
+    assert busy.metadata is not None
+    hangs = replace(
+        busy,
+        partition=Partition(TOPIC, 11),
+        metadata=replace(busy.metadata, at_s=int(time.time()) - 180),
+    )
+    idle = replace(hangs, partition=Partition(TOPIC, 12), committed=hangs.lso)
+    _print("refunds", JobStatus("refunds", (), (busy, hangs, idle), ()))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{TOPIC}[11]: input waits, and nothing was committed for 3 min" in said
+    assert [one.waits for one in (busy, hangs, idle)] == [False, True, False]
+
+
 def test_each_partition_has_one_line_of_eighty_columns_and_each_member_one_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
