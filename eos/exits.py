@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     POISON = 4  # a record cannot be processed: its coordinates are in the error
     UNAVAILABLE = 5  # the cluster did not answer in time, or held input back (a stalled partition, an open transaction): start later
     OFFSET_GAP = 6  # input was deleted before it was processed: a person decides
-    NOT_EXACTLY_ONCE = 7  # the verification found a difference, or no processed record to compare
+    NOT_EXACTLY_ONCE = 7  # the verification found a difference, or nothing to compare or to show
 
 
 # As ``extra`` of a log line: this error ends the process, or its parent.

@@ -21,7 +21,7 @@ _MEANS = {
     ExitCode.UNAVAILABLE: "the cluster did not answer in time, brought no records of a partition, or an open transaction "
     "held input back: start again later",
     ExitCode.OFFSET_GAP: "input was deleted before it was processed",
-    ExitCode.NOT_EXACTLY_ONCE: "the verification found a difference, or no record was processed",
+    ExitCode.NOT_EXACTLY_ONCE: "the verification found a difference, or had nothing to compare or to show",
 }
 
 

@@ -46,7 +46,7 @@ class Loop:
         named = str(uuid.uuid4()) if self.mistake == "random-id" else f"naive-{self.ordinal}"
         config = {
             "transactional.id": named,
-            "transaction.timeout.ms": 30_000,
+            "transaction.timeout.ms": int(os.environ.get("TIMEOUT_MS", "30000")),
             "partitioner": "murmur2_random",
         }
         producer = Producer({**self.servers, **config})

@@ -109,6 +109,19 @@ def test_a_plain_loop_that_is_wrong_does_not_pass(
 
 
 @pytest.mark.slow
+def test_a_loop_whose_id_is_drawn_at_each_start_does_not_pass_with_the_default_timeout_either(
+    tmp_path: Path,
+) -> None:
+    """What its predecessor has left open holds its successor back for a minute, and fences nobody."""
+    program = f"exec {sys.executable} {LOOPS.with_name('naive_loops.py')} random-id"
+    owned = ["--set", "ownership.mode=partition", "--set", "ownership.instances=2"]
+    faults = ["--seed", "1", "--faults", "4", "--only", "zombie", "--each"]
+    code, figures, said = prove(tmp_path, program, *faults, *owned, TIMEOUT_MS="60000")
+    assert code == 7, said
+    assert any("duplicated" in one for one in figures["against"]), figures["against"]
+
+
+@pytest.mark.slow
 def test_a_loop_in_java_has_every_fault_at_its_requests_and_passes(tmp_path: Path) -> None:
     """It connects by sockets of IPv6, and its transactions send no AddPartitionsToTxn."""
     if shutil.which("javac") is None:
