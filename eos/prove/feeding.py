@@ -22,8 +22,8 @@ Feed = Callable[[int], Iterable["bytes | tuple[bytes | None, bytes | None] | Out
 
 _FEED_S = 120.0
 _CHUNK = 200
-_CHUNK_S = 0.1  # a steady stream, not a burst and a rest: between two bursts a job would stand outside of its transactions
-_FEW = 10
+_FEW = 10  # at once: in the rest behind a burst a job would stand outside of its transactions
+_WRITTEN_IN = 0.8  # of a chunk's time
 _ROOM_S = 0.2  # until the job is looked at again that has enough to do
 _LINES = ".jsonl"
 _FIELDS = frozenset({"key", "value", "topic", "headers", "timestamp_ms"})
@@ -127,7 +127,6 @@ class Feeder:
         self._topics = sorted(job.inputs)
         self._source = iter(source)
         self._rate = rate
-        self._chunk = min(_CHUNK, max(_FEW, round(rate * _CHUNK_S)))
         self._over = threading.Event()
         self._taking = threading.Lock()
         self._writing = threading.Lock()
@@ -167,10 +166,10 @@ class Feeder:
                     self._over.wait(_ROOM_S)
                     continue
                 with self._writing:
-                    chunk = self.take(min(room, self._chunk))
+                    chunk = self.take(min(room, _CHUNK))
                     if not chunk:
                         return
-                    produce_plain(self._config, chunk, timeout_s=_FEED_S)
+                    produce_plain(self._config, self._spread(chunk), timeout_s=_FEED_S)
                 # What was missed while it was held, or while no broker answered, does not come in a burst.
                 next_at = max(next_at + len(chunk) / self._rate, time.monotonic())
                 self._over.wait(next_at - time.monotonic())
@@ -178,6 +177,14 @@ class Feeder:
             self._failed.append(f"the input could not be written: {error}")
         except Exception as error:  # noqa: BLE001 - of the user's generator
             self._failed.append(f"the input's generator raised {type(error).__name__}: {error}")
+
+    def _spread(self, records: Sequence[OutputRecord]) -> Iterator[OutputRecord]:
+        """In a steady stream."""
+        began = time.monotonic()
+        for number, one in enumerate(records):
+            if number % _FEW == 0:
+                self._over.wait(max(0.0, began + _WRITTEN_IN * number / self._rate - time.monotonic()))
+            yield one
 
     def _record(self, one: object) -> OutputRecord:
         topic = self._topics[self.records % len(self._topics)]
