@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from operator import length_hint
@@ -89,6 +89,7 @@ class TransactionalClient:
         self._refused_topic = ""  # of the first one …
         self._lacks_key = False  # … and whether it, or one that was refused with it, has no key
         self._stamped: set[str] = set()  # topics for which timestamps were given
+        self._refused_whole: EosError | None = None
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
         self._ending = False  # whether its commit has been called, with all records delivered
@@ -176,8 +177,12 @@ class TransactionalClient:
             )
             raise named from error.__cause__
 
-    def commit(self, timeout_s: float) -> None:
+    def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         """Flush and commit. After a RetriableError only commit may follow: it resumes the same commit.
+
+        Args:
+            timeout_s: seconds to wait.
+            last_look: called when all records are written and before the commit is sent; what it raises leaves this call.
 
         Raises:
             AbortableError: records count as delivered that may not be written; see `eos.kafka.implicit_acks`.
@@ -188,6 +193,9 @@ class TransactionalClient:
                 self._flush(deadline)
                 if taken := self._watch.implicit_ack:
                     raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
+                # What has failed already, the commit says.
+                if last_look is not None and not self._watch.failed and self._failed_delivery is None:
+                    last_look()
                 self._ending = True
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
@@ -224,13 +232,9 @@ class TransactionalClient:
             EosError: what the client says of a record, or the transaction has failed.
         """
         if (unfit := not_writable(timestamps_ms, partitions, headers)) is not None:
-            raise _naming(
-                topic,
-                RecordRefusedError(f"record {unfit[0]} of {len(values)}: {unfit[1]}"),
-                values,
-                keys,
-                unfit[0],
-            )
+            refusal = RecordRefusedError(f"record {unfit[0]} of {len(values)}: {unfit[1]}")
+            self._refused_whole = _naming(topic, refusal, values, keys, unfit[0])
+            raise self._refused_whole
         columns = _columns(values, keys, headers, timestamps_ms, partitions)
         self._note_written(topic, stamped=timestamps_ms is not None)
         defaults = (None, None, -1, None, None, 0, None)
@@ -242,32 +246,34 @@ class TransactionalClient:
             ]
             try:
                 deque(map(self._producer.produce, repeat(topic), *rest), maxlen=0)
-            except BufferError:
-                # The record that found no room has been taken from the iterators.
-                start = len(values) - length_hint(rest[0]) - 1
-                self._wait_for_room(deadline)
-            except KafkaException as error:
-                record = len(values) - length_hint(rest[0]) - 1
-                self._queued += record
-                failed = _naming(topic, self._classified(Call.PRODUCE, error), values, keys, record)
-                if len(values) > 1:  # of a batch a part is queued: it must not commit, even if this is caught
-                    self._failed_delivery = failed
-                raise failed from error
             except BaseException as error:
-                record = len(values) - length_hint(rest[0]) - 1
-                self._queued += record
-                refused = UsageError(
-                    f"{topic}: record {record} of {len(values)} cannot be written: {type(error).__name__}: {error}. "
-                    "Fix: bytes, str or None as value and key, (name, bytes) pairs as headers, whole numbers as timestamp "
-                    "and partition"
-                )
-                if len(values) > 1:
+                taken = len(values) - start - length_hint(rest[0])
+                if _of_a_signal_handler(error):  # which runs behind the call: what it has taken is queued
+                    self._queued += taken
+                    raise
+                # The record that was refused has been taken from the iterators.
+                start, record = start + taken - 1, start + taken - 1
+                self._queued += taken - 1
+                if isinstance(error, BufferError):
+                    self._wait_for_room(deadline)
+                    continue
+                if isinstance(error, KafkaException):
+                    refused = _naming(topic, self._classified(Call.PRODUCE, error), values, keys, record)
+                elif isinstance(error, (TypeError, ValueError, OverflowError)):
+                    refused = UsageError(
+                        f"{topic}: record {record} of {len(values)} cannot be written: {type(error).__name__}: {error}. "
+                        "Fix: bytes, str or None as value and key, (name, bytes) pairs as headers, whole numbers as timestamp "
+                        "and partition"
+                    )
+                else:
+                    raise
+                if len(values) > 1:  # of a batch a part is queued: it must not commit, even if this is caught
                     self._failed_delivery = refused
-                if isinstance(error, (TypeError, ValueError, OverflowError)):
-                    raise refused from error
-                raise
+                else:
+                    self._refused_whole = refused
+                raise refused from error
             else:
-                self._queued += len(values)
+                self._queued += len(values) - start
                 return
 
     def poll_now_and_then(self) -> None:
@@ -317,6 +323,10 @@ class TransactionalClient:
         if self._failed_delivery is not None:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
         return self._watch.reason or self._watch.implicit_ack or self._watch.deaf
+
+    def refused_whole(self, error: BaseException) -> bool:
+        """Whether this error is the last refusal of :meth:`produce` that has queued nothing: the transaction is as before."""
+        return error is self._refused_whole
 
     @property
     def forgets_offsets(self) -> bool:
@@ -502,6 +512,11 @@ class TransactionalClient:
 
 def _now() -> float:
     return time.clock_gettime(_CLOCK)
+
+
+def _of_a_signal_handler(error: BaseException) -> bool:
+    """Whether an exception comes from Python code below the frame that has caught it, and not from the client's call itself."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
 
 
 def _columns(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Self
@@ -13,13 +14,11 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import (
     ONE_OWNER,
-    AbortableError,
     EosError,
     FencedError,
     ReopenError,
     RetriableError,
     TransactionExpiredError,
-    UnavailableError,
     UnprovenFenceError,
     UsageError,
     reason_of,
@@ -41,7 +40,7 @@ from eos.events import (
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.expiry import StartedPartitions
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.topic_ids import TopicIds, refuse_recreated, stored_topic_ids
+from eos.group.topic_ids import refuse_recreated, stored_topic_ids
 from eos.kafka.config import producer_config
 from eos.kafka.group_offsets import Committed
 from eos.kafka.late_copies import FenceDoubt
@@ -50,6 +49,7 @@ from eos.listing import listed
 from eos.offsets import OffsetVector, Partition
 from eos.producer.forgotten import ForgottenOffsets
 from eos.producer.last_commit import Outcome, OwnedOffsets
+from eos.producer.topics_used import TopicsUsed
 from eos.producer.transaction import Transaction, TransactionState
 from eos.settings import Settings
 from eos.shards import Shard
@@ -58,13 +58,13 @@ from eos.shards import Shard
 _ABORT_DEADLINE_S = 15.0
 _IDENTITY_WAIT_S = 2.0
 _STATISTICS_INTERVAL_MS = 500
-_TOPIC_IDS_S = 5.0
 _MAX_EPOCH = 32_766  # the coordinator gives out a new producer id after it
 # How long a rival has to show a commit after a fence: a session commits the offsets it took over some 0.1 s after its init.
 _RIVAL_SHOWS_S = 3.0
 _LOOK_EVERY_S = 0.2
 _COMMITS_AGAIN = 3
 _MAX_NAMED = 3
+_ONE_THREAD = "Fix: leave its block first; in several threads a producer for each, with an ordinal of its own, or a lock around the block"
 _OTHER_CAUSES = (
     "a copy of an earlier init that arrived late, or from a coordinator whose clock runs ahead and which ended the "
     "transaction before its time"
@@ -116,12 +116,14 @@ class ShardProducer:
         self._listener = guarded(listener)
         metadata = metadata or OffsetMetadata(OwnershipMode(settings.ownership.mode), str(shard))
         self._metadata = replace(metadata, app=shard.app)
-        self._topic_ids = TopicIds(settings)
+        self.topics = TopicsUsed(settings)
         self._state = ProducerState.NEW
         self._why = ""
         self._fence: FencedError | None = None
         self._client: TransactionalClient | None = None
         self._open_transaction: Transaction | None = None
+        self._begun: Transaction | None = None  # the open one, if it has begun
+        self._one_thread = threading.RLock()  # makes a transaction, or lets it begin
         self._owned: dict[str, OwnedOffsets] = {}  # by group
         self._known_started = started_partitions
         self._started: dict[str, StartedPartitions] = {}  # by group
@@ -207,6 +209,10 @@ class ShardProducer:
                 has happened and the caller has not called :meth:`reopen` to learn it: its input would be processed twice.
             FencedError: another owner has the shard.
         """
+        with self._one_thread:
+            return self._transaction()
+
+    def _transaction(self) -> Transaction:
         self._require_usable()
         if self._state is ProducerState.NEW:
             self.open()
@@ -224,8 +230,22 @@ class ShardProducer:
                 "Fix: call reopen() after a CommitOutcomeUnknownError; it returns the outcome of the commit"
             )
         transaction = Transaction(self._require_client(), self)
+        self.topics.begin()
         self._open_transaction = transaction
         return transaction
+
+    def begins(self, transaction: Transaction) -> None:
+        """Called by the transaction, before its client begins.
+
+        Raises:
+            UsageError: another one was made meanwhile, as by another thread: both would write into one transaction.
+        """
+        with self._one_thread:
+            if self._open_transaction is not transaction:
+                raise UsageError(
+                    f"{self!r}: another transaction of it was made since this one. {_ONE_THREAD}"
+                )
+            self._begun = transaction
 
     def reopen(self) -> Outcome:
         """Close and open again under the same id, and show that no other owner came in between.
@@ -308,28 +328,24 @@ class ShardProducer:
 
         Raises:
             AbortableError: what the metadata needs could not be read.
-            OffsetGapError: a topic was deleted and created anew since these offsets were read.
+            OffsetGapError: a topic was deleted and created anew since the stored offsets were committed.
         """
         owned = self.owned_offsets(group_id)
-        # First: offsets that are read after it belong to the topic with this id, or the check at the next commit fails.
-        topic_ids = self._ids_of({partition.topic for partition in offsets})
+        # Offsets that say which topic they count in are compared at the last look, before the commit is sent. Of others the ids
+        # are asked first: offsets that are read after it belong to the topic with this id, or that look refuses them.
+        unnamed = {topic for topic, _ in offsets if not offsets.topic_ids.get(topic)}
+        asked = self.topics.ids_of(unnamed)
         if unknown := offsets.without(owned.stored(offsets)):
             self.take_over(group_id, unknown)
         # Offsets that say themselves which topic they count in replace what is stored, also where that counts in a deleted one.
-        stored_ids = {
-            (t, i) for t, i in stored_topic_ids(owned.stored(offsets)) if not offsets.topic_ids.get(t)
-        }
-        refuse_recreated({*offsets.topic_ids.items(), *stored_ids}, topic_ids)
+        stored_ids = stored_topic_ids(owned.stored(offsets))
+        refuse_recreated(((t, i) for t, i in stored_ids if t in unnamed), asked)
+        ids = {topic: asked.get(topic) or offsets.topic_ids.get(topic, "") for topic, _ in offsets}
+        self.topics.read(ids)
         started = self._started.setdefault(
             group_id, StartedPartitions(self._settings, group_id, self._known_started)
         )
-        return owned.sent(offsets, started.with_offsets_of(offsets), topic_ids)
-
-    def _ids_of(self, topics: Collection[str]) -> Mapping[str, str]:
-        try:
-            return self._topic_ids.of(topics, timeout_s=min(_TOPIC_IDS_S, self.timeout_s / 2))
-        except UnavailableError as error:
-            raise AbortableError(f"the ids of the input topics could not be read: {error}") from error
+        return owned.sent(offsets, started.with_offsets_of(offsets), ids)
 
     def ended(self, transaction: Transaction, *errors: BaseException) -> None:
         """A transaction has reached a final state. Called by the transaction; again, if an exception has left this call."""
@@ -520,8 +536,8 @@ class ShardProducer:
             raise FencedError(str(self._fence), code=self._fence.code) from self._fence
         if self._state is ProducerState.CLOSED:
             raise UsageError(f"{self!r}: it is closed")
-        if self._open_transaction is not None and self._open_transaction.state is not TransactionState.NEW:
-            raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest")
+        if self._open_transaction is not None and self._open_transaction is self._begun:
+            raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest. {_ONE_THREAD}")
 
     def _require_client(self) -> TransactionalClient:
         if self._client is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 from eos import retry
 from eos.calls import Call
@@ -18,11 +18,13 @@ from eos.errors import (
     RecordError,
     UnavailableError,
     UsageError,
+    reason_of,
 )
 from eos.headers import Header
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.producer import TransactionalClient
 from eos.offsets import OffsetVector, Partition
+from eos.producer.topics_used import TopicsUsed
 from eos.producer.uninterrupted import uninterrupted
 from eos.records import OutputBatch, OutputRecord, by_topic
 
@@ -52,6 +54,7 @@ _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
 }
 
 
+_Columns = tuple[str, Sequence[Any], Sequence[Any] | None, Mapping[str, Any]]
 _MESSAGE_KEYS = frozenset({"value", "key", "headers", "timestamp_ms", "partition"})
 
 
@@ -60,6 +63,15 @@ class TransactionOwner(Protocol):
 
     def offsets_sent(self, offsets: OffsetVector, group_id: str) -> Mapping[Partition, Committed]:
         """A commit with these offsets is about to be sent; returns them with the metadata to store."""
+        ...
+
+    def begins(self, transaction: Transaction) -> None:
+        """The transaction begins, unless another one is open."""
+        ...
+
+    @property
+    def topics(self) -> TopicsUsed:
+        """Whether the topics of the transaction stay the same."""
         ...
 
     def ended(self, transaction: Transaction, *errors: BaseException) -> None:
@@ -106,12 +118,17 @@ class Transaction:
     _group: GroupMetadata | None = None
     _begun_at = 0.0
     _raised: EosError | None = None
+    _left_by = (
+        ""  # which call was left by what, with records queued or not: what its caller made of it is unknown
+    )
+    _refused: EosError | None = None  # by the last look
     _errors: tuple[BaseException, ...] = ()  # that led to its end
     _end_noted = False  # by the owner
 
     def __init__(self, client: TransactionalClient, owner: TransactionOwner) -> None:
         self._client = client
         self._owner = owner
+        self._written: set[str] = set()  # topics
 
     @property
     def state(self) -> TransactionState:
@@ -147,7 +164,12 @@ class Transaction:
     # --- the block -------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self.begin()
+        try:
+            self.begin()
+        except BaseException as error:
+            if self._state is TransactionState.OPEN:  # a signal handler's, before the block
+                self.abort(error)
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
@@ -162,14 +184,16 @@ class Transaction:
         """Begin; local, no request is sent before the first record."""
         self._refuse_in_block("begin")
         self._require(TransactionState.NEW, "begin")
+        self._owner.begins(self)
         self._begun_at = time.monotonic()
         self._expires = Deadline(self._owner.timeout_s)
         try:
             self._client.begin()
+            self._move(TransactionState.OPEN)
         except BaseException as error:
-            self._end(TransactionState.UNRESOLVED, error)
+            if self._state is TransactionState.NEW:
+                self._end(TransactionState.UNRESOLVED, error)
             raise
-        self._move(TransactionState.OPEN)
 
     # --- filling ---------------------------------------------------------------------------------
 
@@ -199,15 +223,13 @@ class Transaction:
             AbortableError: the transaction has failed; leaving the block aborts it.
         """
         self._require_open("produce")
-        self._produce(
-            topic,
-            [value],
-            [key],
-            headers=[list(headers.items() if isinstance(headers, Mapping) else headers)] if headers else None,
-            timestamps_ms=None if timestamp_ms is None else [timestamp_ms],
-            partitions=None if partition is None else [partition],
-        )
-        self._poll()
+        columns = {
+            "headers": [_listed(headers)] if headers else None,
+            "timestamps_ms": None if timestamp_ms is None else [timestamp_ms],
+            "partitions": None if partition is None else [partition],
+        }
+        self._require_outputs([topic])
+        self._fill("produce", [(topic, [value], [key], columns)])
 
     def produce_batch(self, topic: str, batch: Sequence[Mapping[str, Any]] | OutputBatch) -> None:
         """Add many records of one topic, without an object for each.
@@ -225,38 +247,47 @@ class Transaction:
             batch = _as_columns(topic, batch)
         if batch.topic != topic:
             raise UsageError(f"produce_batch({topic!r}) was given a batch for {batch.topic!r}")
-        self._produce(
-            topic,
-            batch.values,
-            batch.keys,
-            headers=batch.headers and [list(headers) for headers in batch.headers],
-            timestamps_ms=batch.timestamps_ms,
-            partitions=batch.partitions,
-        )
-        self._poll()
+        self._require_outputs([topic])
+        self._fill("produce_batch", [_columns(batch)])
 
     def produce_records(self, records: Iterable[OutputRecord]) -> None:
         """Add records; per topic they keep their order."""
         self._require_open("produce_records")
-        for batch in by_topic(list(records)):
-            self.produce_batch(batch.topic, batch)
+        batches = by_topic(list(records))
+        self._require_outputs(batch.topic for batch in batches)
+        self._fill("produce_records", map(_columns, batches))
 
-    def _produce(self, topic: str, values: Sequence[Any], keys: Sequence[Any] | None, **others: Any) -> None:
-        if self.topics is not None and topic not in self.topics:
-            raise UsageError(f"{topic!r} is not one of the outputs: {', '.join(sorted(self.topics))}")
-        try:
-            self._client.produce(topic, values, keys, **others, deadline=self._expires)
-        except EosError as error:
-            self._raised = error
-            raise
-        self.records_out += len(values)
+    def _require_outputs(self, topics: Iterable[str]) -> None:
+        if (allowed := self.topics) is not None:
+            for topic in topics:
+                if topic not in allowed:
+                    raise UsageError(f"{topic!r} is not one of the outputs: {', '.join(sorted(allowed))}")
 
-    def _poll(self) -> None:
+    def _fill(self, call: str, batches: Iterable[_Columns]) -> None:
+        """Produce records of one call of the caller's. What is left in between by any exception must not commit.
+
+        The exception of a signal handler may come when a record is queued and the caller does not know; produced again, it would
+        be there twice. The same where a part of the records is queued, and another one refused.
+        """
+        queued = 0
         try:
+            for topic, values, keys, others in batches:
+                if topic not in self._written:
+                    self._owner.topics.write(topic)
+                    self._written.add(topic)
+                self._client.produce(topic, values, keys, **others, deadline=self._expires)
+                queued += len(values)
+                self.records_out += len(values)
             self._client.poll_now_and_then()
-        except EosError as error:
-            self._raised = error
-            raise
+        except BaseException as error:
+            if queued or not self._client.refused_whole(error):
+                self._left_by = self._left_by or f"{call}() was left by {reason_of(error)}"
+            if not isinstance(error, EosError):
+                raise
+            self._raised = self._owner.topics.explained(error)
+            if self._raised is error:
+                raise
+            raise self._raised from error
 
     def add_offsets(self, offsets: OffsetVector, group: GroupMetadata) -> None:
         """Add the input offsets, once and last: they are sent at the end, after every record.
@@ -271,6 +302,15 @@ class Transaction:
         """
         self._refuse_in_block("add_offsets")
         self._require_open("add_offsets")
+        try:
+            self._add_offsets(offsets, group)
+        except UsageError:
+            raise
+        except BaseException as error:
+            self._left_by = self._left_by or f"add_offsets() was left by {reason_of(error)}"
+            raise
+
+    def _add_offsets(self, offsets: OffsetVector, group: GroupMetadata) -> None:
         if not isinstance(offsets, OffsetVector) or not isinstance(group, GroupMetadata):
             raise UsageError(
                 f"add_offsets: got {type(offsets).__name__} and {type(group).__name__}. "
@@ -292,25 +332,19 @@ class Transaction:
         began = time.monotonic()
         try:
             self._client.poll()
+            self._require_whole()
             if self._offsets and self._group is not None:
                 stored = self._owner.offsets_sent(self._offsets, self._group.group_id)
                 self._send_offsets(stored, self._group)
-        except BaseException as error:
-            self.abort(error)
-            raise
+        except BaseException as error:  # noqa: BLE001 - raised again
+            self._abort_and_raise(error)
         self.commit_sent = True
         self._move(TransactionState.COMMITTING)
         try:
             self._resume_commit(self._owner.commit_timeout_s)
-        except (AbortableError, RecordError) as error:
-            self.abort(error)
-            if self.state is TransactionState.UNRESOLVED:
-                raise CommitOutcomeUnknownError(
-                    f"{error}. The abort that followed failed too, so the commit may have happened; a reopen reads the outcome",
-                    code=error.code,
-                ) from error
-            raise
         except EosError as error:
+            if isinstance(error, (AbortableError, RecordError)) or error is self._refused:
+                self._abort_and_raise(error)
             self._end(TransactionState.UNRESOLVED, error)
             raise
         except BaseException as error:
@@ -327,6 +361,20 @@ class Transaction:
             self._committed(began)
             raise
         self._committed(began)
+
+    def _abort_and_raise(self, error: BaseException) -> NoReturn:
+        """Abort a transaction whose commit cannot be sent, or was answered so, and raise why."""
+        explained = self._owner.topics.explained(error) if isinstance(error, EosError) else error
+        was_sent = self.commit_sent and error is not self._refused
+        self.abort(explained)
+        if was_sent and self._state is TransactionState.UNRESOLVED:
+            raise CommitOutcomeUnknownError(
+                f"{error}. The abort that followed failed too, so the commit may have happened; a reopen reads the outcome",
+                code=explained.code if isinstance(explained, EosError) else None,
+            ) from error
+        if explained is error:
+            raise error
+        raise explained from error
 
     def abort(self, reason: BaseException | None = None) -> None:
         """Abort. Errors of Kafka are not raised: the producer's next init ends what cannot be aborted in time.
@@ -368,13 +416,20 @@ class Transaction:
 
     def _resume_commit(self, seconds: float) -> None:
         try:
-            self._resume(Call.COMMIT, self._client.commit, seconds)
+            self._resume(Call.COMMIT, lambda slice_s: self._client.commit(slice_s, self._last_look), seconds)
         except UnavailableError as error:
             raise CommitOutcomeUnknownError(
                 f"{error}. The records and offsets of the transaction are visible together or not at all; which of "
                 "the two is read back after a reopen",
                 code=error.code,
             ) from error
+
+    def _last_look(self) -> None:
+        try:
+            self._owner.topics.last_look()
+        except EosError as error:
+            self._refused = error  # no commit was sent yet
+            raise
 
     def _resume(self, call: Call, function: Callable[[float], None], seconds: float) -> None:
         retry.resume(
@@ -401,6 +456,17 @@ class Transaction:
 
     def _require_open(self, what: str) -> None:
         self._require(TransactionState.OPEN, what)
+        if what != "commit":  # which aborts
+            self._require_whole()
+
+    def _require_whole(self) -> None:
+        if self._left_by:
+            self._client.check_deliveries()  # may say more
+            self._raised = AbortableError(
+                f"{self._left_by}. Whether its records are in the transaction is not known to the code that went on, so it is "
+                "aborted. Fix: let the exception end the block"
+            )
+            raise self._raised
 
     def _refuse_in_block(self, what: str) -> None:
         if self.in_block:
@@ -428,6 +494,19 @@ class VoidTransaction(Transaction):
 
     def _require_open(self, what: str) -> None:  # noqa: ARG002 - as in the class above
         raise self._reason
+
+
+def _listed(headers: Any) -> list[Header]:
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
+
+
+def _columns(batch: OutputBatch) -> _Columns:
+    columns: dict[str, Any] = {
+        "headers": batch.headers and [_listed(of_record) for of_record in batch.headers],
+        "timestamps_ms": batch.timestamps_ms,
+        "partitions": batch.partitions,
+    }
+    return batch.topic, batch.values, batch.keys, columns
 
 
 def _as_columns(topic: str, messages: Iterable[Mapping[str, Any]]) -> OutputBatch:

@@ -21,6 +21,8 @@ class TransactionalProducer:
     The app, the group (``settings.group``, else the app's name) and the ordinal make the transactional.id. Another process
     that opens the same id fences this producer, and aborts at once what it left open.
 
+    One block at a time: threads need a producer each, with an ordinal of its own, or a lock around the block.
+
     Args:
         settings: how to reach the cluster, and the transaction's limits.
         app: first part of the transactional.id; letters, digits, '_' and '-'.
@@ -67,7 +69,7 @@ class TransactionalProducer:
         ReopenError says so, and a new TransactionalProducer claims the id anew.
 
         Raises:
-            UsageError: the last transaction is still open, or the producer is closed.
+            UsageError: the last transaction is still open (in this thread or another one), or the producer is closed.
             FencedError: another owner has the transactional.id.
             ReopenError: nothing shows whether another owner came since; the producer is closed.
         """

@@ -320,7 +320,7 @@ def test_interrupt_while_the_commit_waits_is_answered_and_the_commit_is_not_torn
     assert client is not None
     commit, calls = client.commit, threading.Event()
 
-    def interrupted(timeout_s: float) -> None:
+    def interrupted(timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         if not calls.is_set():
             calls.set()
             raise KeyboardInterrupt
@@ -336,7 +336,7 @@ def test_interrupt_while_the_commit_waits_is_answered_and_the_commit_is_not_torn
 def test_second_interrupt_in_that_chance_leaves_it_to_the_reopen(
     producer: ShardProducer, bootstrap: str, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: float) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     client = producer._client

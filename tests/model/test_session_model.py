@@ -239,8 +239,13 @@ class FakeProducer:
             self._state = "fatal" if "the abort fails" in fault else "failed"
             raise (RebalancedError if fault == "rebalanced" else AbortableError)(f"send_offsets: {fault}")
 
-    def commit(self, timeout_s: float) -> None:
+    def refused_whole(self, error: BaseException) -> bool:
+        return False
+
+    def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         self._allowed("commit", "open")
+        if last_look is not None and not self._happened:
+            last_look()
         if self._happened:  # and is resumed after an interrupt
             self._happened = False
             self._state = "ready"

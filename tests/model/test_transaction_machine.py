@@ -182,9 +182,14 @@ class FakeClient:
         self._fence(Call.SEND_OFFSETS)
         self._failing(Call.SEND_OFFSETS, self._world.meet(Call.SEND_OFFSETS))
 
-    def commit(self, timeout_s: float) -> None:
+    def refused_whole(self, error: BaseException) -> bool:
+        return False
+
+    def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         self._allowed(Call.COMMIT, "open", "committing")
         self.check_deliveries()
+        if last_look is not None and self._state == "open":
+            last_look()
         self._fence(Call.COMMIT)
         self._state = "committing"
         fault = self._world.meet(Call.COMMIT, timeout_s)

@@ -1,0 +1,142 @@
+"""An output topic is deleted, and created anew, inside a transaction: the rest of it does not become visible."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos import AbortableError, ConfigError, Partition, Session, TransactionalProducer
+from eos.events import TransactionAborted
+from tests.faults.test_recreated_input import create_anew, delete
+from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
+from tests.support.observer import (
+    committed_offsets,
+    create_topics,
+    load,
+    read_committed,
+    read_uncommitted,
+    unique,
+)
+from tests.support.sessions import wait_delivered
+
+pytestmark = pytest.mark.broker
+
+HALF = 100
+SOON_GIVEN_UP = {"topic.metadata.propagation.max.ms": 1_000, "topic.metadata.refresh.interval.ms": 1_000}
+
+
+def test_block_whose_output_is_created_anew_is_aborted_and_made_again(bootstrap: str) -> None:
+    source, out, group = unique("in"), unique("out"), unique("own")
+    create_topics(bootstrap, {source: 1, out: 1})
+    load(bootstrap, source, HALF, "v")
+    told: list[object] = []
+    settings = settings_for(bootstrap, group=group, input__fetch_records=HALF)
+    with Session(settings, app="own", inputs=[source], outputs=[out], listener=told.append) as session:
+        outcomes: list[bool] = []
+        while session.committed_offsets.get(Partition(source, 0), 0) < HALF:
+            batch = session.fetch(HALF, 1.0)
+            with session.transaction(batch) as txn:
+                for number, record in enumerate(batch):
+                    if number == HALF // 2 and not outcomes:
+                        wait_delivered(session._producer._client)
+                        create_anew(bootstrap, out)
+                    txn.produce(out, record.value)
+            if batch:
+                outcomes.append(txn.committed)
+    assert outcomes == [False, True]
+    (aborted,) = [one.reason for one in told if isinstance(one, TransactionAborted)]
+    assert f"{out}: the output topic was deleted and created anew" in aborted
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"v%d" % n for n in range(HALF)]
+    assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == HALF
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["first transaction", "a later one"])
+def test_transaction_without_input_is_aborted_where_its_output_is_created_anew(
+    bootstrap: str, earlier: bool
+) -> None:
+    out, other = unique("out"), unique("other")
+    create_topics(bootstrap, {out: 1, other: 1})
+    with TransactionalProducer(settings_for(bootstrap), app=unique("only")) as producer:
+        if earlier:
+            with producer.transaction() as txn:
+                txn.produce(out, b"earlier")
+        with (
+            pytest.raises(
+                AbortableError, match=rf"^{out}: the output topic was deleted and created anew.*Fix: "
+            ),
+            producer.transaction() as txn,
+        ):
+            txn.produce(out, b"never")
+            txn.produce(other, b"never")
+            wait_delivered(producer._producer._client)
+            create_anew(bootstrap, out)
+            txn.produce(out, b"never")
+        with producer.transaction() as txn:
+            txn.produce(out, b"again")
+            txn.produce(other, b"again")
+        assert txn.committed
+    assert [record.value for record in read_committed(bootstrap, out, other)] == [b"again", b"again"]
+
+
+def test_output_that_is_deleted_for_good_ends_the_transaction_and_says_so(bootstrap: str) -> None:
+    out, other = unique("out"), unique("other")
+    create_topics(bootstrap, {out: 1, other: 1})
+    settings = settings_for(bootstrap, kafka__producer=SOON_GIVEN_UP)
+    with TransactionalProducer(settings, app=unique("only")) as producer:
+        with (
+            pytest.raises(ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "),
+            producer.transaction() as txn,
+        ):
+            txn.produce(other, b"never")
+            txn.produce(out, b"never")
+            wait_delivered(producer._producer._client)
+            delete(bootstrap, out)
+            txn.produce(out, b"never")
+        with producer.transaction() as txn:
+            txn.produce(other, b"next")
+    assert [record.value for record in read_committed(bootstrap, other)] == [b"next"]
+
+
+def test_output_deleted_behind_its_last_record_ends_the_transaction_too(bootstrap: str) -> None:
+    out, other = unique("out"), unique("other")
+    create_topics(bootstrap, {out: 1, other: 1})
+    with (
+        TransactionalProducer(settings_for(bootstrap), app=unique("only")) as producer,
+        pytest.raises(ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "),
+        producer.transaction() as txn,
+    ):
+        txn.produce(other, b"never")
+        txn.produce(out, b"never")
+        wait_delivered(producer._producer._client)
+        delete(bootstrap, out)
+    assert read_committed(bootstrap, other) == []
+
+
+def test_job_whose_output_is_created_anew_goes_on_with_the_torn_transaction_made_again(
+    bootstrap: str,
+) -> None:
+    """What the job had committed to the deleted topic is gone; each record of the new topic's transactions is there."""
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, HALF, "former")
+    settings = settings_for(
+        bootstrap, transaction__interval_ms=4_000, input__fetch_records=10, kafka__producer=SOON_GIVEN_UP
+    )
+    with in_thread(job, settings) as run:
+        run.wait_for_commits(HALF)
+        out = job.out
+        load(bootstrap, source, HALF, "first")
+        # A transaction is open, with records of it in the log.
+        while not any(
+            record.value and b"first" in record.value for record in read_uncommitted(bootstrap, out)
+        ):
+            pass
+        create_anew(bootstrap, out)
+        load(bootstrap, source, HALF, "second")
+        run.wait_for_commits(3 * HALF)
+        run.stop()
+        assert any(
+            f"{out}: the output topic was deleted" in one.reason
+            for one in run.told(TransactionAborted, count=1)
+        )
+    values = [record.value for record in read_committed(bootstrap, out)]
+    assert values == [b"out first%d" % n for n in range(HALF)] + [b"out second%d" % n for n in range(HALF)]
