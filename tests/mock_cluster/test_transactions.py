@@ -118,7 +118,7 @@ def test_record_that_fails_while_the_offsets_are_sent_aborts_the_transaction(
 ) -> None:
     """Between its two requests send_offsets finds the transaction failed, and answers _STATE."""
     shard = new_shard(on=slow_cluster)
-    shard.cluster.push_error_rtts(ONLY, PRODUCE, (E.INVALID_RECORD, 150))
+    shard.cluster.push_error_rtts(ONLY, PRODUCE, (E.MSG_SIZE_TOO_LARGE, 150))
     shard.cluster.push_error_rtts(ONLY, ADD_OFFSETS, (0, 500))
     with pytest.raises(RecordRefusedError):
         shard.run(offset=5)
