@@ -35,8 +35,9 @@ class Loop:
             }
         )
         given = {"transactional.id": f"loop-{os.environ['EOS_ORDINAL']}"}
-        if partitioner := os.environ.get("PARTITIONER"):
-            given["partitioner"] = partitioner
+        for option, name in (("partitioner", "PARTITIONER"), ("transaction.timeout.ms", "TIMEOUT_MS")):
+            if value := os.environ.get(name):
+                given[option] = value
         self.producer = Producer({**self.servers, **given})
         self.producer.init_transactions(CALL_S)
         self.consumer.subscribe([SOURCE], on_revoke=lambda *_: None)

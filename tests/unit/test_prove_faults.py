@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from eos.prove.faults import ERRORS, TRANSACTIONAL, Fault, Kind, faults
+from eos.prove.faults import BETWEEN, ERRORS, TRANSACTIONAL, Fault, Kind, faults
 from eos.prove.inputs import WAYS
 from eos.testing.proxy import ApiKey, Edge
 
@@ -42,6 +42,13 @@ def test_every_kind_way_and_request_comes() -> None:
         assert ways == ({"done", "not done"} if api in TRANSACTIONAL else {""})
     assert all(fault.error == 0 for fault in many if fault.kind is not Kind.ERROR)
     assert {fault.way for fault in many if fault.kind is Kind.INPUT} == set(WAYS)
+    zombies = [fault for fault in many if fault.kind is Kind.ZOMBIE]
+    assert {fault.api for fault in zombies if not fault.way} == set(TRANSACTIONAL)
+    between = [fault for fault in zombies if fault.way == BETWEEN]
+    assert {(fault.api, fault.edge) for fault in between} == {(ApiKey.END_TXN, Edge.REPLY)}
+    assert len(between) > len(zombies) / 2, (
+        "inside a transaction the coordinator ends what they would do wrong"
+    )
     assert min(Counter(fault.kind for fault in many).values()) > 200
 
 
