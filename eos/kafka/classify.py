@@ -112,7 +112,8 @@ _PERMANENT_IN_PRODUCE = {
     "the key's hash decides",
     KafkaError.TOPIC_EXCEPTION: "the topic name is not valid",
     KafkaError.INVALID_TIMESTAMP: "the broker takes no such timestamp",
-    KafkaError.INVALID_RECORD: "the broker refused the record, for its timestamp or for want of a key",
+    KafkaError.INVALID_RECORD: "the broker refused the record (in a compacted topic for want of a key; or by a schema of its "
+    "own)",
     KafkaError._INVALID_ARG: "the record is not valid",
 }
 

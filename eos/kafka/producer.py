@@ -87,7 +87,8 @@ class TransactionalClient:
         self._fatal: KafkaError | None = None
         self._failed_delivery: EosError | None = None
         self._refused_topic = ""  # of the first one …
-        self._lacks_key = False  # … and whether it, or one that was refused with it, has no key
+        self._lacks_key = False  # … whether it, or one that was refused with it, has no key, …
+        self._refused_together = 0  # … and how many those are
         self._stamped: set[str] = set()  # topics for which timestamps were given
         self._refused_whole: EosError | None = None
         self._written: set[str] = set()  # topics, in the open transaction
@@ -492,6 +493,7 @@ class TransactionalClient:
         if isinstance(failed, RecordRefusedError):
             failed.outputs = {fingerprint(topic, message.value(), message.key())}
             self._refused_topic, self._lacks_key = topic, message.key() is None
+            self._refused_together = 1
         self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
 
     def _note_written(self, topic: str, *, stamped: bool) -> None:
@@ -501,13 +503,20 @@ class TransactionalClient:
 
     def _with_the_cause(self, failed: EosError) -> EosError:
         topic = self._refused_topic
-        return with_the_cause(failed, topic, lacks_key=self._lacks_key, stamped=topic in self._stamped)
+        return with_the_cause(
+            failed,
+            topic,
+            lacks_key=self._lacks_key,
+            stamped=topic in self._stamped,
+            together=self._refused_together,
+        )
 
     def _note_same(self, known: EosError, error: KafkaError, message: Message) -> None:
         """A refused batch fails all of its records, with one error (measured with librdkafka 2.16)."""
         if isinstance(known, RecordRefusedError) and known.code == error.name():
             known.outputs |= {fingerprint(str(message.topic()), message.value(), message.key())}
             self._lacks_key = self._lacks_key or message.key() is None
+            self._refused_together += 1
 
 
 def _now() -> float:

@@ -10,7 +10,7 @@ from itertools import chain
 from eos.deadline import Deadline
 from eos.errors import AbortableError, EosError, RecordRefusedError
 from eos.kafka.admin import shared_admin
-from eos.kafka.refused_times import FOR_THEIR_TIME, wrong_clock
+from eos.kafka.refused_times import may_be_for_its_time, wrong_clock
 from eos.poison import PoisonFilter
 from eos.records import InputBatch, OutputRecord, fingerprint
 from eos.session.pipeline import PipelinedSession
@@ -91,8 +91,8 @@ class _Look:
         self._farthest_ms = 0.0  # from now, of a timestamp
         self._weigh: Callable[[OutputRecord], float] | None
         self._weigh, why = _CHOSEN.get(error.code or "", (None, "the first"))
-        together = len(error.outputs)
-        self._chosen = f", {why} of {together} refused together" if together > 1 else ""
+        self._together = len(error.outputs)
+        self._chosen = f", {why} of {self._together} refused together" if self._together > 1 else ""
         self._best = -1.0
         self.found = ""
 
@@ -102,7 +102,8 @@ class _Look:
 
     def clock_alone(self, settings: Settings) -> bool:
         """Whether the outputs were refused for their timestamps, and all of them have this machine's own time."""
-        if not self.topic or self._code not in FOR_THEIR_TIME or self._farthest_ms > _OWN_TIME_MS:
+        for_its_time = may_be_for_its_time(self._code, together=self._together)
+        if not self.topic or not for_its_time or self._farthest_ms > _OWN_TIME_MS:
             return False
         if self._code == "INVALID_TIMESTAMP" or not self._lacks_key:
             return True

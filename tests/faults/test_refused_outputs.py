@@ -123,7 +123,7 @@ def test_broker_that_refuses_the_clients_own_time_is_said_to_have_another_clock(
 ) -> None:
     source, out = unique("in"), unique("out")
     create_topics(bootstrap, {source: 1, out: 1})
-    produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0)])
+    produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=0) for n in range(4)])
     proxy.refuse(ApiKey.PRODUCE, code, times=10)
 
     def transform(record: InputRecord) -> list[OutputRecord]:

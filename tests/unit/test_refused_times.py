@@ -10,10 +10,10 @@ from eos.kafka.refused_times import with_the_cause
 both_codes = pytest.mark.parametrize("code", ["INVALID_TIMESTAMP", "INVALID_RECORD"])
 
 
-def cause(code: str, *, lacks_key: bool = False, stamped: bool = False) -> EosError:
+def cause(code: str, *, lacks_key: bool = False, stamped: bool = False, together: int = 2) -> EosError:
     error = RecordRefusedError("out: refused", code=code)
     error.outputs = {"a fingerprint"}
-    return with_the_cause(error, "out", lacks_key=lacks_key, stamped=stamped)
+    return with_the_cause(error, "out", lacks_key=lacks_key, stamped=stamped, together=together)
 
 
 @both_codes
@@ -44,5 +44,6 @@ def test_record_without_a_key_may_be_refused_for_that() -> None:
 
 def test_other_failures_stay_as_they_are() -> None:
     error = DeliveryError("out: timed out", code="_MSG_TIMED_OUT")
-    assert with_the_cause(error, "out", lacks_key=False, stamped=False) is error
+    assert with_the_cause(error, "out", lacks_key=False, stamped=False, together=2) is error
+    assert str(cause("INVALID_RECORD", together=1)) == "out: refused", "a single one has INVALID_TIMESTAMP"
     assert str(cause("MSG_SIZE_TOO_LARGE")) == "out: refused"
