@@ -133,8 +133,11 @@ class InputBatch:
 
     @cached_property
     def timestamps_ms(self) -> list[int | None]:
-        """Record timestamps in milliseconds since the epoch."""
-        return [time if kind else None for kind, time in [m.timestamp() for m in self._messages]]
+        """Record timestamps in milliseconds since the epoch; None where the record has none."""
+        # -1, whatever its kind, is Kafka's word for none.
+        return [
+            time if kind and time >= 0 else None for kind, time in [m.timestamp() for m in self._messages]
+        ]
 
     @cached_property
     def headers(self) -> list[Headers]:
@@ -305,6 +308,7 @@ class OutputRefusedError(UsageError):
         self.placed = placed
 
 
+_HEADER_TYPES = (str, bytes | str | None)
 _PLAIN_TYPES = frozenset({bytes, str, type(None)})
 
 
@@ -329,6 +333,43 @@ def require_bytes(topic: str, column: Sequence[object]) -> None:
             f"{topic}: a value or key is {', '.join(sorted(kind.__name__ for kind in others))}. Fix: bytes, str or None; "
             "bytes(…) of a buffer"
         )
+
+
+def require_fields(
+    topic: str,
+    timestamps_ms: Iterable[object] | None,
+    partitions: Iterable[object] | None,
+    headers: Iterable[Any] | None,
+) -> None:
+    """Refuse timestamps, partitions and headers of types that the client does not take.
+
+    Raises:
+        UsageError: naming the type.
+    """
+    for name, column in (("timestamp", timestamps_ms), ("partition", partitions)):
+        for number in column or ():
+            if number is not None and not hasattr(number, "__index__"):
+                raise OutputRefusedError(
+                    f"{topic}: a {name} is {type(number).__name__}. Fix: a whole number (int(…)) or None"
+                )
+    for of_record in headers or ():
+        for header in of_record or ():
+            if not (
+                isinstance(header, tuple | list)
+                and [isinstance(part, kind) for part, kind in zip(header, _HEADER_TYPES, strict=False)]
+                == [True, True]
+                and len(header) == len(_HEADER_TYPES)
+            ):
+                raise OutputRefusedError(
+                    f"{topic}: a header is {_shape(header)}. Fix: (name, value) pairs of str and bytes, str or None; of a "
+                    "mapping tuple(….items())"
+                )
+
+
+def _shape(header: object) -> str:
+    if isinstance(header, tuple | list):
+        return f"a {type(header).__name__} of ({', '.join(type(part).__name__ for part in header)})"
+    return type(header).__name__
 
 
 def fingerprint(topic: str, value: bytes | str | None, key: bytes | str | None) -> str:

@@ -20,6 +20,7 @@ from eos.records import (
     by_topic,
     not_writable,
     require_bytes,
+    require_fields,
 )
 
 Transform = Callable[[InputRecord], Iterable[OutputRecord]]
@@ -284,6 +285,8 @@ def _require_writable(
 
     Raises:
         ValueError: librdkafka would replace a timestamp, a partition or a header's name.
+        OutputRefusedError: one is of a type that it does not take.
     """
+    require_fields(topic, timestamps_ms, partitions, headers)
     if (unfit := not_writable(timestamps_ms, partitions, headers)) is not None:
         raise ValueError(f"output to {topic}: {unfit[1]}")

@@ -104,7 +104,8 @@ _CERTIFICATE_ALERTS = {
 _PERMANENT_IN_PRODUCE = {
     KafkaError.MSG_SIZE_TOO_LARGE: "the record, or the batch it was sent in, is larger than allowed. Fix: "
     "message.max.bytes in [kafka.producer] and max.message.bytes of the topic; batch.size in [kafka.producer] below "
-    "these, if the record itself is; or smaller records",
+    "these, if the record itself is; or smaller records. A dead letter is larger than its record, by up to 6,000 bytes of headers: "
+    "give its topic a larger max.message.bytes",
     KafkaError.RECORD_LIST_TOO_LARGE: "the records are larger than the topic's max.message.bytes",
     KafkaError._UNKNOWN_TOPIC: "the topic does not exist. Fix: create it; eos never creates topics",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist. Fix: create it; eos never creates topics",

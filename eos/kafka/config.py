@@ -38,6 +38,10 @@ QUICKLY: Mapping[str, str | int] = {
     # keeps both defaults: it lives long, and finds the brokers of a cluster whose addresses have all changed.
     "metadata.recovery.strategy": "none",
 }
+# A topic takes batches of up to 1,048,588 bytes by default (max.message.bytes), and Java's clients write such records;
+# librdkafka's own 1,000,000 would stop a copy of them. A dead letter has up to some 6,000 bytes of headers more than its record.
+# The topic's limit is what counts then. Batches of several records stay below batch.size.
+MAX_MESSAGE_BYTES = 1_048_588 + 10_000
 _LOG_LEVEL_INFO = 6  # REQTMOUT lines, which show a resend, are not written at 3
 # org.apache.kafka.common.requests.JoinGroupRequest: an instance id is checked like a topic name.
 _NO_INSTANCE_ID = re.compile(r"[^A-Za-z0-9._-]")
@@ -83,6 +87,7 @@ def producer_config(settings: Settings, transactional_id: str) -> dict[str, Any]
         # Room for a transaction's output and what follows it; a full queue is met by poll and retry.
         "queue.buffering.max.messages": max(_MAX_QUEUED_RECORDS, 2 * transaction.max_records),
         "retry.backoff.ms": _RETRY_BACKOFF_MS,
+        "message.max.bytes": MAX_MESSAGE_BYTES,
     }
     fixed = {
         "transactional.id": transactional_id,

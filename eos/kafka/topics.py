@@ -20,7 +20,7 @@ from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import DeliveryError, UnavailableError
 from eos.kafka.classify import classify_consumer, classify_delivery
-from eos.kafka.config import QUICKLY
+from eos.kafka.config import MAX_MESSAGE_BYTES, QUICKLY
 from eos.offsets import Partition
 from eos.records import OutputRecord
 
@@ -35,6 +35,7 @@ _PRODUCER_OPTIONS: Mapping[str, Any] = {
     "log_level": 0,  # what goes wrong is raised
     "enable.idempotence": True,  # neither lost nor doubled nor turned around by a retry …
     "max.in.flight.requests.per.connection": 1,  # … which it takes too: see eos.kafka.implicit_acks
+    "message.max.bytes": MAX_MESSAGE_BYTES,
     "partitioner": "murmur2_random",  # keys go where Java clients put them
     "sticky.partitioning.linger.ms": 0,  # records without a key are spread, not heaped on the partition of the moment
 }

@@ -127,7 +127,7 @@ def test_users_options_go_where_they_belong_and_win_over_defaults() -> None:
 
 @pytest.mark.parametrize("table", ["client", "producer", "consumer"])
 def test_options_that_the_guarantee_hangs_on_are_refused_by_name(table: str) -> None:
-    options = {*_FIXED, "error.cb", "stats.cb", "rebalance.cb"}
+    options = {*_FIXED, "statistics.interval.ms", "error.cb", "stats.cb", "rebalance.cb"}
     if table == "consumer":
         options.remove("socket.timeout.ms")
     with pytest.raises(ConfigError) as caught:
