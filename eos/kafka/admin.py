@@ -204,6 +204,22 @@ class Admin:
             if one.leader is not None and one.leader.id >= 0
         }
 
+    def in_sync(self, topics: Iterable[str], timeout_s: float) -> dict[Partition, tuple[int, int]]:
+        """How many replicas of each partition of those of these topics that exist are in sync, and how many there are.
+
+        Raises:
+            RetriableError: no answer in time.
+            ConfigError: access was refused.
+        """
+        futures, absent = self._ask_about(topics, timeout_s), {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        answers = self._connection.answers(futures, timeout_s, absent=absent, topic=str)
+        return {
+            Partition(name, one.id): (len(one.isr), len(one.replicas))
+            for name, described in answers.items()
+            if described is not None
+            for one in described.partitions
+        }
+
     def topic_configs(self, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
         """The configuration of those of these topics that exist and may be seen (ACL DescribeConfigs).
 

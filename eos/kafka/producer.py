@@ -400,7 +400,8 @@ class TransactionalClient:
             self.check_deliveries()
             if deadline.passed:
                 raise RetriableError(
-                    f"{Call.COMMIT}: {unwritten} records are not written yet", code="_TIMED_OUT"
+                    f"{Call.COMMIT}: {unwritten} records are not written yet, to {', '.join(sorted(self._written))}",
+                    code="_TIMED_OUT",
                 )
 
     def _classified(self, call: Call, error: KafkaException) -> EosError:

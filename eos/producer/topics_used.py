@@ -12,16 +12,23 @@ An output's id is asked for once; what the check of one transaction has read cou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from eos import retry
 from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import AbortableError, ConfigError, EosError, UnavailableError
 from eos.group.topic_ids import CALL_S, TopicIds, deleted, refuse_recreated
+from eos.kafka.admin import shared_admin
+from eos.listing import listed
 from eos.settings import Settings
 
 _ANSWER_S = 5.0
+_NOT_TAKEN = frozenset(
+    {"_MSG_TIMED_OUT", "_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}
+)
+_LEAST_IN_SYNC = "min.insync.replicas"
+_MAX_NAMED = 3
 # What librdkafka says of records for a topic that it does not find, or not with that partition.
 _NOT_FOUND = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
 
@@ -34,6 +41,7 @@ class TopicsUsed:
     """
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._ids = TopicIds(settings)
         self._timeout_s = min(_ANSWER_S, settings.transaction.timeout_s / 2)
         self._known: dict[str, str] = {}  # of outputs
@@ -97,7 +105,12 @@ class TopicsUsed:
         self._known |= {topic: ids[topic] for topic in self._written}
 
     def explained(self, error: EosError) -> EosError:
-        """Why records found no topic or no partition: their topic may be gone, or be another one. Else the error itself."""
+        """Why records found no topic or no partition: their topic may be gone, or be another one. Else the error itself.
+
+        One that says that records were not taken in time also says which partitions take none, if that is known.
+        """
+        if error.code in _NOT_TAKEN and (why := self._too_few_in_sync()):
+            error.args = (f"{error}. {why}", *error.args[1:])
         known = self._written & self._known.keys()
         if error.code not in _NOT_FOUND or not known:
             return error
@@ -107,6 +120,27 @@ class TopicsUsed:
             return error
         missing = known - ids.keys()
         return self._gone(missing) if missing else self._recreated(ids) or error
+
+    def _too_few_in_sync(self) -> str:
+        """Which partitions that were written to have fewer replicas in sync than their topic asks for."""
+        if not self._written:
+            return ""
+        admin = shared_admin(self._settings)
+        few: list[str] = []
+        with suppress(EosError):  # then the brokers are away, or may not be asked for a topic's configuration
+            wanted = admin.topic_configs(self._written, CALL_S)
+            for partition, (in_sync, replicas) in sorted(admin.in_sync(self._written, CALL_S).items()):
+                # Brokers since 4.0 ask for no more than there are.
+                least = min(int(wanted.get(partition.topic, {}).get(_LEAST_IN_SYNC, 1)), replicas)
+                if in_sync < least:
+                    few.append(
+                        f"{partition}: {in_sync} of {replicas} replicas in sync, and {_LEAST_IN_SYNC} is {least}"
+                    )
+        return (
+            f"{listed(few, _MAX_NAMED)}: it takes no record. Fix: bring back the brokers that are away"
+            if few
+            else ""
+        )
 
     # --- inside ------------------------------------------------------------------------------------
 

@@ -345,6 +345,7 @@ class Transaction:
         except EosError as error:
             if isinstance(error, (AbortableError, RecordError)) or error is self._refused:
                 self._abort_and_raise(error)
+            self._owner.topics.explained(error)
             self._end(TransactionState.UNRESOLVED, error)
             raise
         except BaseException as error:

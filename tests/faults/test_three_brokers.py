@@ -13,6 +13,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from eos import EosError, TransactionalProducer
 from eos.check.preflight import preflight
 from eos.check.transactions import TransactionsView
 from eos.deadline import Deadline
@@ -20,6 +21,7 @@ from eos.events import CallRetried, PartitionsRevoked
 from eos.local import QUICK_START, LocalKafka
 from eos.observe.worker_state import WorkerState
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
+from tests.support.observer import create_topics, read_committed, unique
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -177,3 +179,25 @@ def test_member_whose_coordinator_is_away_says_for_how_long_also_when_its_partit
         run.wait_for_commits(200)
         run.stop()
     assert job.check(three.bootstrap_servers).processed == 200
+
+
+def test_output_with_too_few_replicas_in_sync_is_named_with_the_cause(three: LocalKafka) -> None:
+    """The leader answers NOT_ENOUGH_REPLICAS, and librdkafka tries again without a word until the transaction's time is over."""
+    out, other = unique("out"), unique("other")
+    create_topics(three.bootstrap_servers, {out: 1}, rf=3, config={"min.insync.replicas": "3"})
+    create_topics(three.bootstrap_servers, {other: 1}, rf=3)
+    settings = settings_for(three.bootstrap_servers, transaction__timeout_ms=6_000)
+    with TransactionalProducer(settings, app=unique("few")) as producer:
+        with producer.transaction() as txn:
+            txn.produce(out, b"before")
+        coordinator = coordinator_of(three, producer.transactional_id)
+        away = next(n for n in (1, 2, 3) if n not in (coordinator, leader_of(three, out)))
+        three.stop_broker(away)
+        try:
+            says = rf"{out}\[0\]: 2 of 3 replicas in sync, and min\.insync\.replicas is 3.*Fix: bring back"
+            with pytest.raises(EosError, match=says), producer.transaction() as txn:
+                txn.produce(other, b"never")
+                txn.produce(out, b"never")
+        finally:
+            three.restart_broker(away)
+    assert [record.value for record in read_committed(three.bootstrap_servers, out, other)] == [b"before"]
