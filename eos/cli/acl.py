@@ -10,7 +10,7 @@ import typer
 
 from eos.cli.ending import complain
 from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
-from eos.cli.texts import command, print_table
+from eos.cli.texts import command, print_table, say
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def show(
     if form == "json":
         typer.echo(as_json(grants, whose))
     elif form == "kafka-acls":
-        typer.echo(as_commands(grants, whose))
+        say(as_commands(grants, whose), lines=True)
     else:
         _print(grants, whose)
     if whose == _UNKNOWN:
@@ -93,7 +93,7 @@ def _of_login(settings: Settings) -> str:
 
 
 def _print(grants: Sequence[Grant], principal: str) -> None:
-    typer.echo(f"{principal} is to be allowed, from any host:")
+    say(f"{principal} is to be allowed, from any host:")
     rows = [
         (
             grant.resource,

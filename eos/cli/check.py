@@ -18,7 +18,7 @@ from eos.cli.options import (
     load_settings,
     local_topics,
 )
-from eos.cli.texts import command
+from eos.cli.texts import command, say
 from eos.exits import ExitCode
 
 commands = typer.Typer()
@@ -51,5 +51,5 @@ def check(
         job, settings, timeout_s=PREFLIGHT_S, one_machine=local, create=local_topics(reference, local=local)
     )
     for warning in warnings:
-        typer.echo(warning)
-    typer.echo(f"{job.name}: the cluster fits" + (f", with {len(warnings)} warning(s)" if warnings else ""))
+        say(warning)
+    say(f"{job.name}: the cluster fits" + (f", with {len(warnings)} warning(s)" if warnings else ""))

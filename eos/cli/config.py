@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from eos.cli.options import Assignments, Config, load_settings
-from eos.cli.texts import command
+from eos.cli.texts import command, say
 from eos.exits import ExitCode
 
 _WIDTH = 80
@@ -37,7 +37,7 @@ def show(
 
     for name, value, source in _flat(load_settings(config, assignments).shown()):
         if not (changed and source == DEFAULT):
-            typer.echo(_beside(f"{name} = {_toml(value)}", f"# {source}"))
+            say(_beside(f"{name} = {_toml(value)}", f"# {source}"))
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
@@ -60,8 +60,11 @@ def describe(
         meant = f"eos config describe {near}" if near else "eos config describe, which shows all"
         raise ConfigError(f"no setting begins with {prefix!r}. Fix: {meant}")
     for one in described:
-        typer.echo(_beside(f"{one.name} = {_toml(one.default)}", one.variable))
-        typer.echo(textwrap.fill(one.description, _WIDTH, initial_indent="    ", subsequent_indent="    "))
+        say(_beside(f"{one.name} = {_toml(one.default)}", one.variable))
+        say(
+            textwrap.fill(one.description, _WIDTH, initial_indent="    ", subsequent_indent="    "),
+            lines=True,
+        )
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -10,17 +13,47 @@ import typer
 
 from eos.errors import EndedBySignal
 from eos.exits import ExitCode
+from eos.printable import printable_lines
 
 
 class Errors:
     """How errors are printed."""
 
     with_traceback = False  # set by --debug, or observe.log_level = debug
+    in_the_log = False  # set where the logs of this process are JSON
 
 
 def complain(message: str) -> None:
-    """One message on stderr. Plain text: a terminal's width must not cut what an operator searches for."""
-    print(f"eos: {message}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own output
+    """One message on stderr. Plain text: a terminal's width must not cut what an operator searches for.
+
+    Where this process's logs are JSON, it is a line of the log: whatever reads them reads this one too.
+    """
+    if Errors.in_the_log:
+        logging.getLogger("eos.cli").error("%s", message)
+        return
+    with suppress(OSError, ValueError):  # a stderr that is gone, or full, is no reason for another end
+        print(f"eos: {printable_lines(message, indent='  ')}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own output
+
+
+def answer_is_written() -> bool:
+    """Whether stdout has taken all that was printed. If not, what is left is dropped, so that Python does not try again."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_answer()  # its reader has seen enough
+    except OSError as error:
+        drop_answer()
+        complain(f"stdout takes no more: {error.strerror}. Fix: send it where there is room")
+        return False
+    return True
+
+
+def drop_answer() -> None:
+    """Send to nowhere what stdout does not take."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def end_with(code: ExitCode, message: str = "") -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from eos.cli.options import AsJson, Assignments, Config, Local, Yes, load_settings, reach
-from eos.cli.texts import command
+from eos.cli.texts import command, say
 from eos.cli.transactions import commands
 from eos.exits import ExitCode
 
@@ -72,15 +72,15 @@ def abort(
         typer.echo(json.dumps(told, indent=2))
         return
     last = datetime.fromtimestamp(producer.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    typer.echo(
+    say(
         f"{where}: a transaction hangs since offset {offset}; producer id {producer.producer_id}, epoch {producer.epoch}, "
         f"last record {last} UTC"
     )
-    typer.echo(
+    say(
         "no coordinator lists its producer"
         if known is None
         else f"transactional.id {known.transactional_id}: {known.state}, epoch {known.producer_epoch}"
     )
     if found.may_be_committed:
-        typer.echo(hanging.taken_away(found))
-    typer.echo("an abort marker was written" if yes else "nothing was written. To do it: --yes")
+        say(hanging.taken_away(found))
+    say("an abort marker was written" if yes else "nothing was written. To do it: --yes")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from eos.cli.options import AppDir
-from eos.cli.texts import command
+from eos.cli.texts import command, say
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -96,14 +96,20 @@ def init(
         raise ConfigError(
             f"{', '.join(there)}: there already. Fix: another name, or another folder (--app-dir)"
         )
-    app_dir.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
-        (app_dir / file).write_text(text.format(name=name, module=name))
-        typer.echo(file)
+        try:
+            app_dir.mkdir(parents=True, exist_ok=True)
+            (app_dir / file).write_text(text.format(name=name, module=name))
+        except OSError as error:
+            raise ConfigError(
+                f"{app_dir / file} cannot be written: {error.strerror}. Fix: a folder that this user may write to (--app-dir)"
+            ) from error
+        say(file)
     where = "" if app_dir == Path() else f" --app-dir {app_dir}"
-    typer.echo(
+    say(
         f"next: pytest {app_dir / f'test_{name}.py'}; or, on a broker of this machine:\n"
         f"  eos local start && eos local topics {name}:job{where} && eos local produce {name}-in hello\n"
         f"  eos run {name}:job{where} --config {app_dir / f'{name}.toml'} --local --start earliest --until-caught-up\n"
-        f"  eos show {name}-out --local"
+        f"  eos show {name}-out --local",
+        lines=True,
     )

@@ -10,7 +10,7 @@ import typer
 
 from eos.cli.ending import complain, end_with
 from eos.cli.options import AppDir, Directory, load_declaration, load_settings
-from eos.cli.texts import command, print_table
+from eos.cli.texts import command, print_table, say
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -50,7 +50,7 @@ def start(
         owned=False,
         progress=complain,
     )
-    typer.echo(cluster.start().bootstrap_servers)
+    say(cluster.start().bootstrap_servers)
 
 
 @command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
@@ -118,7 +118,7 @@ def topics(
         else:
             wanted.add(name)
     for name in create_topics(_attached(directory), dict.fromkeys(sorted(wanted), partitions)):
-        typer.echo(name)
+        say(name)
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
@@ -150,7 +150,7 @@ def produce(
         count = produce_plain(config, records)
     except DeliveryError as error:
         raise ConfigError(f"{error}. Fix: eos local topics {topic}, if there is no such topic") from error
-    typer.echo(f"{count} record(s)")
+    say(f"{count} record(s)")
 
 
 def _attached(directory: Path | None) -> LocalKafka:

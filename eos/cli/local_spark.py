@@ -9,7 +9,7 @@ import typer
 from eos.cli.ending import complain, end_with
 from eos.cli.local import directory_of, process_columns, require_running, stop_cluster
 from eos.cli.options import Directory
-from eos.cli.texts import command, print_table
+from eos.cli.texts import command, print_table, say
 from eos.exits import ExitCode
 
 commands = typer.Typer(
@@ -35,7 +35,7 @@ def start(
     from eos.local import LocalSpark
 
     cluster = LocalSpark(directory_of(directory), workers, owned=False, progress=complain)
-    typer.echo(cluster.start().master_url)
+    say(cluster.start().master_url)
 
 
 @command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
@@ -69,6 +69,6 @@ def status(directory: Directory = None) -> None:
     processes = cluster.processes
     rows = [(one.role, *process_columns(one.pid, one.log_path)) for one in processes]
     print_table(("part", "state", "process", "log"), rows)
-    typer.echo(f"master {cluster.master_url}, page {cluster.web_url}, executors {len(cluster.executors())}")
+    say(f"master {cluster.master_url}, page {cluster.web_url}, executors {len(cluster.executors())}")
     if any(one.pid is None for one in processes):
         end_with(ExitCode.UNAVAILABLE)

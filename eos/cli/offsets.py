@@ -23,7 +23,7 @@ from eos.cli.options import (
     load_settings,
     reach,
 )
-from eos.cli.texts import age, command, print_table
+from eos.cli.texts import age, command, print_table, say
 from eos.commands import suggested
 from eos.exits import ExitCode
 
@@ -71,7 +71,7 @@ def show(
         partitions = [_standing(one) for one in found]
         typer.echo(json.dumps({"group": target.group, "app": target.app, "partitions": partitions}, indent=2))
         return
-    typer.echo(f"{target.app}: group {target.group!r}")
+    say(f"{target.app}: group {target.group!r}")
     print_table(
         ("partition", "committed", "lag", "log begins", "ends", "committed by", "when"),
         [_row(one) for one in found],
@@ -223,7 +223,7 @@ def _move(
     if as_json:
         typer.echo(json.dumps(_plan(plan, written=yes), indent=2))
         return
-    typer.echo(f"{target.app}: group {plan.group!r}")
+    say(f"{target.app}: group {plan.group!r}")
     rows = [
         (
             str(one.partition),
@@ -236,19 +236,17 @@ def _move(
     ]
     print_table(("partition", "committed", "to", "difference", "log"), rows)
     for note in plan.notes:
-        typer.echo(note)
+        say(note)
     if yes:
-        typer.echo(f"committed in one transaction; fenced before: {', '.join(plan.fenced)}")
+        say(f"committed in one transaction; fenced before: {', '.join(plan.fenced)}")
         if plan.verify_from:
             # Of a job for Spark another one is verified, the loop's that makes the same.
             again = suggested("verify", *plan.verify_from, job=not target.by_spark)
-            typer.echo(
-                f"from here on: {again}{' (with the job that it is judged by)' if target.by_spark else ''}"
-            )
+            say(f"from here on: {again}{' (with the job that it is judged by)' if target.by_spark else ''}")
         return
     if plan.refused:
         complain(f"it would be refused now: {plan.refused}")
-    typer.echo("nothing was written. To do it: --yes")
+    say("nothing was written. To do it: --yes")
 
 
 def _difference(offsets: int | None) -> str:

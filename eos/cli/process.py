@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NoReturn
 
-from eos.cli.ending import Errors, complain, end_at_signal, leave
-from eos.errors import EosError
+from eos.cli.ending import Errors, answer_is_written, complain, end_at_signal, leave
+from eos.errors import EndedBySignal, EosError
 from eos.exits import ExitCode, exit_code_of
+from eos.printable import printable_lines
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO})
 _HELP = frozenset({"-h", "--help"})
 _INIT = 1  # the process id of a container's first process
 
@@ -28,26 +31,76 @@ def end_with_code(arguments: Sequence[str] | None = None) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    Errors.with_traceback = False
+    _open_standard_streams()
+    Errors.with_traceback = Errors.in_the_log = False
     _answer_sigterm_as_init()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _code_of(list(sys.argv[1:] if arguments is None else arguments))
+        if not answer_is_written() and code == ExitCode.DONE:
+            code = ExitCode.UNEXPECTED
+    except KeyboardInterrupt:  # also one that came while an error was printed
+        code = _INTERRUPTED
+    sys.exit(int(code))
+
+
+def _code_of(given: list[str]) -> int:
+    """Run the command line; what went wrong is printed."""
     try:
         with _worker_at_its_imports(given):
             from eos.cli.app import app
 
             app(given, prog_name="eos")
+    except SystemExit as ended:
+        if isinstance(ended, EndedBySignal) or not isinstance(ended.code, int):
+            raise
+        return ended.code
     except EosError as error:
         if Errors.with_traceback:
-            traceback.print_exc()
+            _print_traceback(error)
         complain(str(error))
         _leave(error)
-        sys.exit(int(exit_code_of(error)))
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-    except Exception as error:
+        return exit_code_of(error)
+    except OSError as error:
+        if not _is_of_stdout(error):
+            _leave(error)
+            _print_traceback(error)
+        return ExitCode.UNEXPECTED
+    except Exception as error:  # noqa: BLE001 - a bug, here or in the job's module
         _leave(error)
-        raise
-    sys.exit(int(ExitCode.DONE))
+        _print_traceback(error)
+        return ExitCode.UNEXPECTED
+    return ExitCode.DONE
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether stdout refused a line: the device is full, say. It is tried again, because other things are full, too."""
+    return error.filename is None and error.errno in _FULL and not answer_is_written()
+
+
+def _print_traceback(error: BaseException) -> None:
+    """As Python does, but what the error's text holds cannot drive the terminal."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(printable_lines("".join(traceback.format_exception(error))))
+        sys.stderr.flush()
+
+
+def _open_standard_streams() -> None:
+    """Let the streams that this process was started without lead to nowhere.
+
+    The next file that is opened would take a closed one's number, and with it whatever any library prints.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+" if number == 0 else "w"))  # noqa: SIM115, PTH123 - for the process's life
+            setattr(sys, f"__{name}__", getattr(sys, name))
 
 
 def _worker_at_its_imports(given: Sequence[str]) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ import typer
 
 from eos.cli.ending import complain, end_with
 from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
-from eos.cli.texts import command, print_table
+from eos.cli.texts import command, print_table, say
 from eos.cli.tried import (
     COPIED,
     SAMPLE_INPUT,
@@ -229,7 +229,7 @@ def prove(
             written.write_text(json.dumps(figures(proof), indent=1) + "\n")
         if report is not None:
             write_report(proof, report / "report.html")
-            typer.echo(f"report: {report / 'report.html'}")
+            say(f"report: {report / 'report.html'}")
         _end(proof, replay_line(proof))
 
 
@@ -258,7 +258,7 @@ def _end(proof: Proof, again: str) -> None:
     if proof.exactly_once:
         return
     for one in proof.verdict.against:
-        typer.echo(one)
+        say(one)
     end_with(ExitCode.NOT_EXACTLY_ONCE, f"{verdict_of(proof)}. Again: {again}")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import complain, end_with
+from eos.cli.ending import Errors, complain, end_with
 from eos.cli.options import (
     AdoptOffsets,
     AppDir,
@@ -105,7 +105,7 @@ def run(
         from eos.observe import configure_logs
         from eos.settings.binding import bind
 
-        configure_logs(settings.observe)
+        Errors.in_the_log = configure_logs(settings.observe)
         job = load_job(reference, app_dir)
         bind(job, settings)
         check_cluster(job, settings, local=local, reference=reference)

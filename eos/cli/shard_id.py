@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eos.cli.options import AppDir, Assignments, Config, Local, load_job, load_settings
-from eos.cli.texts import command
+from eos.cli.texts import command, say
 from eos.cli.transactions import meaning
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -54,7 +54,7 @@ def shard_id(
         raise ConfigError("shard-id needs a job, for example jobs.refunds:job, or --parse ID")
     settings = load_settings(config, assignments, local=local)
     for transactional_id in _ids(load_job(reference, app_dir), settings, ordinal, partition):
-        typer.echo(transactional_id)
+        say(transactional_id)
 
 
 def _ids(job: Job, settings: Settings, ordinal: int | None, partition: str | None) -> list[str]:
@@ -78,6 +78,6 @@ def _print_parsed(transactional_id: str) -> None:
     from eos.shards import parse_transactional_id
 
     shard = parse_transactional_id(transactional_id)
-    typer.echo(f"app    {shard.app}")
-    typer.echo(f"group  {shard.group}")
-    typer.echo(f"shard  {meaning(shard)}")
+    say(f"app    {shard.app}")
+    say(f"group  {shard.group}")
+    say(f"shard  {meaning(shard)}")

@@ -21,7 +21,7 @@ from eos.cli.options import (
     load_settings,
     reach,
 )
-from eos.cli.texts import command
+from eos.cli.texts import command, say
 from eos.commands import suggested
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -92,22 +92,20 @@ def skip(
         typer.echo(json.dumps(_plain(done, written=yes), indent=2))
         return
     where = f"{place[0]} offset {place[1]}"
-    typer.echo(f"{job.name}: group {done.group!r} stands at offset {done.committed} of {place[0]}")
+    say(f"{job.name}: group {done.group!r} stands at offset {done.committed} of {place[0]}")
     if done.in_front:
-        typer.echo(
-            f"{done.in_front:,} records in front of it are processed with it: {len(done.outputs):,} outputs"
-        )
+        say(f"{done.in_front:,} records in front of it are processed with it: {len(done.outputs):,} outputs")
     if done.letter is not None:
-        typer.echo(f"{where} becomes a dead letter in {done.letter.topic}")
+        say(f"{where} becomes a dead letter in {done.letter.topic}")
     else:
-        typer.echo(f"{where} is skipped without a trace; eos verify will report it")
-    typer.echo(f"the committed offset becomes {place[1] + 1}")
+        say(f"{where} is skipped without a trace; eos verify will report it")
+    say(f"the committed offset becomes {place[1] + 1}")
     if yes:
-        typer.echo(f"committed in one transaction; fenced before: {', '.join(done.fenced)}")
+        say(f"committed in one transaction; fenced before: {', '.join(done.fenced)}")
         return
     if done.refused:
         complain(f"it would be refused now: {done.refused}")
-    typer.echo(
+    say(
         "nothing was written. The record: "
         + suggested("show", place[0].topic, "--at", f"{place[0].number}@{place[1]}", "-n", "1")
         + ". To do it: --yes"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.ending import complain
+from eos.cli.ending import Errors, complain
 from eos.cli.options import (
     AdoptOffsets,
     AppDir,
@@ -22,7 +22,7 @@ from eos.cli.options import (
     pairs,
 )
 from eos.cli.spark_run import print_results, run_batch, run_every, run_stream, spark_session
-from eos.cli.texts import command, print_table
+from eos.cli.texts import command, print_table, say
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -107,7 +107,7 @@ def run(
     options = _options(start, adopt_offsets, max_records_per_partition)
     options["observe.log_level"] = "debug" if debug else None
     settings = load_settings(config, assignments, options, local=local, reference=reference, app_dir=app_dir)
-    configure_logs(settings.observe)
+    Errors.in_the_log = configure_logs(settings.observe)
     job = _load(reference, app_dir)
     log_start(librdkafka_version, job=job.name)
     from eos.settings.binding import own_settings
@@ -181,7 +181,7 @@ def plan(
     if explain:
         with spark_session(job.name, _MASTER, jars, {}) as spark:
             placement = interruptible(spark, lambda: explain_job(job, spark, settings))
-        typer.echo(f"rows: {placement}")
+        say(f"rows: {placement}")
 
 
 @command(commands, ExitCode.DONE, ExitCode.UNEXPECTED, ExitCode.CONFIGURATION)
@@ -197,7 +197,7 @@ def jars(
       spark-submit --jars "$(eos spark jars)" jobs/refunds_batch.py
     """
     settings = load_settings(None, options={"local.directory": directory})
-    typer.echo(",".join(map(str, _connector(settings))))
+    say(",".join(map(str, _connector(settings))))
 
 
 def _load(reference: str, app_dir: Path) -> SparkJob | StreamJob:

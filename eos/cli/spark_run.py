@@ -8,10 +8,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from eos.cli.ending import end_at_signal
-from eos.cli.texts import print_table
+from eos.cli.ending import Errors, end_at_signal
+from eos.cli.texts import print_table, say
 
 if TYPE_CHECKING:
     from eos.settings import Settings
@@ -36,7 +34,7 @@ def run_batch(job: SparkJob, spark: Any, settings: Settings, *, until_caught_up:
 
     with polled_bar(job.name, "tasks", lambda: tasks_done(spark)) if with_bar else nullcontext():
         if with_bar:  # to the bar's own stderr, which writes above it
-            configure_logs(quiet(settings).observe)
+            Errors.in_the_log = configure_logs(quiet(settings).observe)
         return interruptible(spark, work)
 
 
@@ -106,4 +104,4 @@ def print_results(results: Sequence[BatchResult]) -> None:
     ]
     print_table(head, rows, figures=True)
     if placements := [result.placement for result in results if result.placement is not None]:
-        typer.echo(f"rows: {placements[-1]}")
+        say(f"rows: {placements[-1]}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_declaration, load_settings
-from eos.cli.texts import age, command, print_table
+from eos.cli.texts import age, command, print_table, say
 from eos.cli.transactions import plain
 from eos.exits import ExitCode
 from eos.listing import listed
@@ -75,29 +75,29 @@ def status(
 
 
 def _print(name: str, found: JobStatus) -> None:
-    typer.echo(f"{name}: group {found.group!r}, {len(found.members)} member(s)")
+    say(f"{name}: group {found.group!r}, {len(found.members)} member(s)")
     print_table(
         ("partition", "committed", "lag", "held back", "by", "when"),
         [_row(name, one) for one in found.partitions],
     )
     for member in found.members:
-        typer.echo(f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}")
+        say(f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}")
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
-        typer.echo(f"no member reads {listed(unread, _MAX_LISTED)}")
+        say(f"no member reads {listed(unread, _MAX_LISTED)}")
     # Members say where they are; of the other owners only their commits do.
     alone = [one for one in found.partitions if one.member is None and one.metadata and one.metadata.host]
     for host, partitions in _grouped((one.metadata.host, one) for one in alone if one.metadata):
-        typer.echo(f"{host} last committed {listed(partitions, _MAX_LISTED)}")
+        say(f"{host} last committed {listed(partitions, _MAX_LISTED)}")
     for leader, partitions in _grouped((one.leader or "no broker", one) for one in found.partitions):
-        typer.echo(f"{leader} leads {listed(partitions, _MAX_LISTED)}")
+        say(f"{leader} leads {listed(partitions, _MAX_LISTED)}")
     for text in (*_waiting(found), *(text for one in found.partitions for text in _troubles(one))):
-        typer.echo(text)
+        say(text)
     for transaction in found.transactions or ():
         if transaction.open_s is not None:
             open_s = transaction.open_s
-            typer.echo(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
+            say(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
     for text in found.unknown:
-        typer.echo(text)
+        say(text)
 
 
 def _waiting(found: JobStatus) -> Iterator[str]:

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 import typer
 
 from eos.exits import ExitCode
+from eos.printable import printable, printable_lines
+
+_NARROW = 60  # characters; in less, the columns of a table are too narrow to read
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -81,13 +84,33 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
+    shown = [[printable(text) for text in row] for row in rows]
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.width < _NARROW:
+        _print_below_each_other(head, [*shown, *([list(foot)] if foot else [])])
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(head), show_footer=bool(foot))
     for number, name in enumerate(head):
         justify = "right" if figures and number else "left"
         table.add_column(name, foot[number] if foot else "", overflow="fold", justify=justify)  # type: ignore[arg-type]
-    for row in rows:
+    for row in shown:
         table.add_row(*row)
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    console.print(table)
+
+
+def _print_below_each_other(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """For a narrow terminal, where columns would be a few letters wide: each row's texts in lines of their own."""
+    for row in rows:
+        first, *others = zip(head, row, strict=True)
+        typer.echo(first[1] if others and not others[-1][0] else ": ".join(filter(None, first)))
+        for name, text in others:
+            if text:
+                typer.echo(f"  {name}: {text}" if name else f"  {text}")
+
+
+def say(text: str, *, lines: bool = False) -> None:
+    """Print a line on stdout, or several; what is not printable in it is escaped."""
+    typer.echo(printable_lines(text) if lines else printable(text))
 
 
 def age(seconds: float) -> str:

@@ -20,7 +20,7 @@ from eos.cli.options import (
     load_settings,
     reach,
 )
-from eos.cli.texts import age, command, print_table
+from eos.cli.texts import age, command, print_table, say
 from eos.commands import suggested
 from eos.errors import ConfigError, EosError
 from eos.exits import ExitCode
@@ -103,27 +103,25 @@ def explain(
     reach(settings)
     shard = _shard(transactional_id)
     if shard is None:
-        typer.echo("no id of eos: its program knows what it means")
+        say("no id of eos: its program knows what it means")
     else:
-        typer.echo(f"app {shard.app}, group {shard.group}: {meaning(shard)}")
+        say(f"app {shard.app}, group {shard.group}: {meaning(shard)}")
     described = _described(settings, transactional_id)
     if described is None:
-        typer.echo(
-            "no coordinator knows it: no producer has had it, or not since transactional.id.expiration.ms"
-        )
+        say("no coordinator knows it: no producer has had it, or not since transactional.id.expiration.ms")
         return
-    typer.echo(
+    say(
         f"{described.state}; producer id {described.producer_id}, epoch {described.producer_epoch}, timeout "
         f"{described.timeout_ms / 1000:g} s; coordinator: broker {described.coordinator}"
     )
     if described.is_open:
-        typer.echo(f"open for {_open_for(described)}, writes to {_listed(described)}")
+        say(f"open for {_open_for(described)}, writes to {_listed(described)}")
     members = _members(settings, shard)
     for member in members:
-        typer.echo(f"member of the group: {member}")
+        say(f"member of the group: {member}")
     if last := _last_commit(settings, shard):
-        typer.echo(last)
-    typer.echo(_advice(described, shard, has_members=bool(members)))
+        say(last)
+    say(_advice(described, shard, has_members=bool(members)))
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
@@ -168,12 +166,10 @@ def end(
     refused = "" if fence_owner else _refusal(settings, shard)
     if not yes:
         would = f"abort its transaction, open for {_open_for(before)}, which writes to {_listed(before)}"
-        typer.echo(
-            f"{transactional_id}: would fence it{f' and {would}' if before.is_open else '; none is open'}"
-        )
+        say(f"{transactional_id}: would fence it{f' and {would}' if before.is_open else '; none is open'}")
         if refused:
             complain(f"it would be refused now: {refused}")
-        typer.echo("nothing was done. To do it: --yes")
+        say("nothing was done. To do it: --yes")
         return
     if refused:
         raise ConfigError(refused)
@@ -183,7 +179,7 @@ def end(
     what = (
         f"its transaction, open for {_open_for(before)}, was aborted" if before.is_open else "none was open"
     )
-    typer.echo(f"{transactional_id}: fenced; {what}")
+    say(f"{transactional_id}: fenced; {what}")
 
 
 def meaning(shard: Shard) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from eos.cli.ending import end_with
 from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings, reach
-from eos.cli.texts import command, print_table
+from eos.cli.texts import command, print_table, say
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -106,7 +106,7 @@ def verify(
         )
     print_table(("", ""), report.rows())
     for example in report.examples:
-        typer.echo(str(example))
+        say(str(example))
     _end(report, complete=complete)
 
 

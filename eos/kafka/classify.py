@@ -193,7 +193,15 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
         return RebalancedError(text, code=error.name())
     if code == KafkaError._STATE:
         return UsageError(text, code=error.name())
-    if error.fatal() or code in (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION):
+    if code == KafkaError._BAD_COMPRESSION:
+        # zstd has no size in front: librdkafka grows its buffer up to this option, and then says so in a debug line only.
+        return ConfigError(
+            f"{text}: a batch cannot be decompressed; it may need more room than receive.message.max.bytes (100,000,000 if not "
+            "set). Fix: a larger receive.message.max.bytes in [kafka.consumer], up to 2147483647; if that does not help, the batch "
+            "is damaged",
+            code=error.name(),
+        )
+    if error.fatal() or code == KafkaError._BAD_MSG:
         # Records that cannot be read must not be passed over.
         return UnclassifiedError(text, code=error.name())
     # Whatever else a consumer reports is a broker that is away, moving or loading: librdkafka goes on by

@@ -426,6 +426,10 @@ def _placed(error: KafkaError, message: Message) -> KafkaError:
     return KafkaError(error.code(), f"{where}: {error.str()}", error.fatal(), error.retriable())
 
 
+# Nobody serves the statistics of a client that only asks.
+_OF_JOBS_CONSUMER = frozenset({"statistics.interval.ms"})
+
+
 def lone_reader(
     settings: Settings, group_id: str, *, stable: bool, options: Mapping[str, Any] | None = None
 ) -> ConsumerClient:
@@ -437,16 +441,21 @@ def lone_reader(
             coordinator.
         stable: read committed records only, and wait for transactions that are pending on the offsets: OffsetFetch asks so
             only under read_committed.
-        options: librdkafka's, for a reader of records.
+        options: librdkafka's, for a reader of records; those of ``[kafka.client]`` and ``[kafka.consumer]`` come before them.
     """
     return ConsumerClient(
         {
             **QUICKLY,
+            **(options or {}),
             **client_config(settings),
+            **{
+                name: value
+                for name, value in settings.kafka.consumer.items()
+                if name not in _OF_JOBS_CONSUMER
+            },
             "group.id": group_id,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
             "log_level": 0,  # what goes wrong is raised; a refused login would be logged twenty times a second
-            **(options or {}),
         }
     )

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from eos.observe.health import Health, Verdict
 from eos.observe.job_status import JobStatus
 from eos.observe.relay import Snapshot, unpacked
+from eos.printable import printable
 
 # One call of a turn may wait for the brokers until transaction.timeout.ms (60 s by default) without an event:
 # send_offsets is not cut into slices. An outage must not look like a loop that is stuck.
@@ -184,6 +185,7 @@ class Board(Collector):
                         family.name, Metric(family.name, family.documentation, family.type)
                     )
                     for sample in family.samples:
-                        metric.add_sample(sample.name, {"worker": name, **sample.labels}, sample.value)
+                        labels = {label: printable(value) for label, value in sample.labels.items()}
+                        metric.add_sample(sample.name, {"worker": name, **labels}, sample.value)
         yield restarts
         yield from merged.values()

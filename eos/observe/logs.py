@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from eos.observe.lean_structlog import structlog
 from eos.observe.quoting import Texts, shown_error, shown_traceback
 from eos.observe.termination import TerminationLog, note_termination
+from eos.printable import printable, printable_json, printable_lines
 from eos.settings.secrets import hidden
 from eos.settings.tables import ObserveSettings
 
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 _DISTRIBUTION = "eos-kafka"
 
 
-def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -> None:
+def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -> bool:
     """Set up the process's logs; each worker process does it anew. ``stream`` is stderr if not given.
 
     Lines of the standard library's logging come out in the same form: those of eos at the same level,
     other packages' from warning on.
+
+    Returns:
+        Whether the lines are JSON.
     """
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
@@ -48,6 +52,7 @@ def configure_logs(settings: ObserveSettings, *, stream: TextIO | None = None) -
     logging.getLogger("eos").setLevel(level)
     root = logging.getLogger()
     root.handlers[:] = [one for one in root.handlers if not isinstance(one, FromLogging)] + [FromLogging()]
+    return not human
 
 
 def log_start(librdkafka_version: Callable[[], str], **fields: object) -> None:
@@ -112,12 +117,15 @@ def _processors(*, human: bool, colors: bool) -> list[Processor]:
     console = structlog.dev.ConsoleRenderer(
         colors=colors, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
+    last: list[Processor] = [_printable, console]
+    if not human:
+        last = [_head_first, structlog.processors.JSONRenderer(ensure_ascii=False), _printable_json]
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
         _unquoted_traceback,
         _without_secrets,
-        *([console] if human else [_head_first, structlog.processors.JSONRenderer(ensure_ascii=False)]),
+        *last,
     ]
 
 
@@ -135,6 +143,26 @@ def _unquoted_traceback(_logger: WrappedLogger, _method: str, fields: EventDict)
 
 def _without_secrets(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
     return {name: hidden(str(name), value) for name, value in fields.items()}
+
+
+def _printable(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    """For a terminal. The further lines of a text are indented: none of them looks like a line of the log."""
+    shown = {printable(str(name)): _on_a_terminal(value) for name, value in fields.items()}
+    if "exception" in fields:
+        shown["exception"] = printable_lines(str(fields["exception"]), indent="    ")
+    return shown
+
+
+def _on_a_terminal(value: object) -> object:
+    if isinstance(value, str):
+        return printable_lines(value, indent="    ")
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return printable(str(value))
+
+
+def _printable_json(_logger: WrappedLogger, _method: str, line: Any) -> str:
+    return printable_json(line)
 
 
 def _head_first(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from eos import errors
 from eos.errors import EosError, ProcessDiedError, ProcessLimitError, TransformError
+from eos.printable import printable
 from eos.raised_at import raised_at
 
 NOT_SHOWN = "(not shown: it may quote the record)"
@@ -70,7 +71,7 @@ def shown_error(error: BaseException, *, texts: bool | None = None) -> str:
         cause = error.__cause__
         raised = f" {type(cause).__name__}{raised_at(cause)}" if cause else ""
         text = (
-            f": {cause}"
+            f": {printable(str(cause))}"
             if texts
             else " (its text may quote the record, so it is not shown: observe.record_errors)"
         )
@@ -78,7 +79,9 @@ def shown_error(error: BaseException, *, texts: bool | None = None) -> str:
             f"{name}: {error.topic}[{error.partition}] offset {error.offset}: the transform raised{raised}{text}. "
             "Fix: the transform, or poison.policy = 'dead-letter' or 'skip'"
         )
-    return f"{name}: {error}" if isinstance(error, EosError) or texts else name
+    if isinstance(error, EosError):
+        return f"{name}: {error}"
+    return f"{name}: {printable(str(error))}" if texts else name
 
 
 def shown_traceback(error: BaseException) -> str:

@@ -24,6 +24,7 @@ from eos.observe import page
 from eos.observe.board import Board
 from eos.observe.health import Verdict
 from eos.observe.lean_structlog import structlog
+from eos.printable import printable_values
 from eos.settings.tables import ObserveSettings
 
 REQUEST_DEADLINE_S = 10.0
@@ -225,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(HTTPStatus.SERVICE_UNAVAILABLE, {"ok": False, "missing": verdict.missing})
 
     def _json(self, status: HTTPStatus, body: object) -> None:
-        self._answer(status, "application/json", json.dumps(body).encode() + b"\n")
+        self._answer(status, "application/json", json.dumps(printable_values(body)).encode() + b"\n")
 
     def _answer(
         self, status: HTTPStatus, content_type: str, body: bytes, headers: Mapping[str, str] | None = None

@@ -7,6 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from eos.printable import printable_lines
 from eos.settings.secrets import hidden
 from eos.settings.tables import ObserveSettings
 
@@ -24,7 +25,7 @@ def note_termination(text: str) -> None:
 
     What comes first stays: a worker's error is the cause of its parent's.
     """
-    line = f"{hidden('text', text)}\n".encode()
+    line = f"{printable_lines(str(hidden('text', text)), indent='  ')}\n".encode()
     with suppress(OSError):  # an error must not end in another one
         file = os.open(TerminationLog.path or "", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
         try:

@@ -18,10 +18,14 @@ _MAX_SECRET_BYTES = 65_536  # a key chain in PEM fits; a log file given by mista
 
 _SENSITIVE = re.compile(
     r"password|passwd|passphrase|secret|token|jaas|credential|pem\b|keystore[._]key\b|user\.?info|private|"
-    r"(api|access|encryption|signing)[._-]?key|oauthbearer[._]config|assertion",
+    r"(api|access|account|encryption|signing|shared)[._-]?key|oauthbearer[._]config|assertion|"
+    r"(?<![a-z])pwd(?![a-z])|(?<![a-z])(pass|auth|authorization|cookie|sas|dsn|signature)(?![a-z])|bearer|"
+    r"conn(ection)?[._-]?(str(ing)?|ur[il])(?![a-z])",
     re.IGNORECASE,
 )
 _NAMES_A_FILE = re.compile(r"(file|location|path|dir)$", re.IGNORECASE)
+# What a URL's query or a connection string assigns to such a name: ?token=…, Password=…;
+_ASSIGNED = re.compile(r"(?P<name>[\w.-]+)=(?P<value>[^&;\s]+)")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -46,8 +50,16 @@ def hidden(name: str, value: object) -> object:
         case Path():
             return str(value)
         case str():
-            return _USERINFO.sub(f"{HIDDEN}@", value)
+            return (
+                _ASSIGNED.sub(_without_value, _USERINFO.sub(f"{HIDDEN}@", value))
+                if "=" in value or "@" in value
+                else value
+            )
     return value
+
+
+def _without_value(found: re.Match[str]) -> str:
+    return f"{found['name']}={HIDDEN}" if is_sensitive(found["name"]) else found[0]
 
 
 def revealed(secret: SecretStr | None) -> Any:

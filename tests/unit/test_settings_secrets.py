@@ -72,6 +72,24 @@ def test_passed_through_secrets_are_hidden_and_others_are_not() -> None:
     assert shown["job"]["db"]["password"] == (HIDDEN, "override")
 
 
+def test_a_secret_under_a_short_name_or_inside_an_address_is_hidden_and_what_only_sounds_so_is_not() -> None:
+    own = {
+        **dict.fromkeys(
+            ("pwd", "db_pwd", "auth", "dsn", "connection_string", "conn_str", "cookie", "bearer"), CANARY
+        ),
+        "url": f"https://host/path?page=2&token={CANARY}",
+        "odbc": f"Server=db;Pwd={CANARY};Encrypt=yes",
+        "author": "me",
+        "authority": "ca",
+        "bypass": "no",
+    }
+    settings = settings_of(job=own)
+    assert CANARY not in everything_printable(settings)
+    shown = settings.shown()["job"]
+    assert [shown[name].value for name in ("author", "authority", "bypass")] == ["me", "ca", "no"]
+    assert shown["url"].value == f"https://host/path?page=2&token={HIDDEN}"
+
+
 @pytest.mark.parametrize(
     "environ",
     [
