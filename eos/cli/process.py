@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NoReturn
 
-from eos.cli.ending import Errors, answer_is_written, complain, end_at_signal, leave
+from eos.cli.ending import Errors, answer_is_written, complain, drop_answer, end_at_signal, leave
 from eos.errors import EndedBySignal, EosError
 from eos.exits import ExitCode, exit_code_of
 from eos.printable import printable_lines
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO})
+_PRINTERS = frozenset({"click", "rich", "typer"})  # they write to stdout
 _HELP = frozenset({"-h", "--help"})
 _INIT = 1  # the process id of a container's first process
 
@@ -73,8 +74,14 @@ def _code_of(given: list[str]) -> int:
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether stdout refused a line: the device is full, say. It is tried again, because other things are full, too."""
-    return error.filename is None and error.errno in _FULL and not answer_is_written()
+    """Whether stdout refused a line (the device is full, say), which is then said in a line on stderr."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    printing = str(innermost.f_globals.get("__name__", "")).partition(".")[0] in _PRINTERS
+    if not (printing and error.errno in _FULL):
+        return False
+    drop_answer()
+    complain(f"stdout takes no more: {error.strerror}. Fix: send it where there is room")
+    return True
 
 
 def _print_traceback(error: BaseException) -> None:
