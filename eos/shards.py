@@ -204,9 +204,11 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
-def ledger_group(group: str, shard: int) -> str:
+def ledger_group(app: str, group: str, shard: int) -> str:
     """The consumer group in which a streaming sink keeps which batches of an output shard are written.
 
-    Access rules: Read on groups with the prefix ``<group>.ledger.``.
+    ``<group>.ledger.<shard>``, where the group has the app's name, which it has by default; else
+    ``<group>.<app>.ledger.<shard>``: two sinks of one group do not fence each other, so neither may find the other's ledger. An
+    app holds no dots, so no two sinks have the same. Access rules: Read on groups with the prefix up to the shard.
     """
-    return f"{group}.ledger.{shard}"
+    return f"{group if group == app else f'{group}.{app}'}.ledger.{shard}"

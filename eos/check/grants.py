@@ -110,7 +110,7 @@ def _to_run(job: Declared, group: str, shape: Shape) -> Iterator[Grant]:
         else:
             yield Grant("Topic", topic, False, ("Write", "Describe"), "output")
     if shape is Shape.STREAM:
-        ledgers = ledger_group(group, 0).removesuffix("0")
+        ledgers = ledger_group(job.name, group, 0).removesuffix("0")
         yield Grant("Group", ledgers, True, ("Read", "Describe"), "the ledger: which batches are written")
     else:
         yield Grant("Group", group, False, ("Read", "Describe"), "input offsets")

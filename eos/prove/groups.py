@@ -16,13 +16,13 @@ _CALL_S = 3.0
 
 def group_of(trial: Trial, job: Job, settings: Settings) -> str:
     """The job's group."""
-    return settings.group_for(job.name if trial.spark is None else trial.spark.name)
+    return settings.group_for(_app(trial, job))
 
 
 def offsets_group(trial: Trial, job: Job, settings: Settings) -> str:
     """The group whose committed offsets are those of the input. A query's are the marks of its ledger's first shard."""
     group = group_of(trial, job, settings)
-    return ledger_group(group, 0) if _is_stream(trial) else group
+    return ledger_group(_app(trial, job), group, 0) if _is_stream(trial) else group
 
 
 def groups_of(trial: Trial, job: Job, settings: Settings) -> Mapping[str, frozenset[str]]:
@@ -31,8 +31,11 @@ def groups_of(trial: Trial, job: Job, settings: Settings) -> Mapping[str, frozen
     if not _is_stream(trial):
         return {offsets_group(trial, job, settings): inputs}
     group, entries = group_of(trial, job, settings), frozenset(job.written_topics)
-    others = {ledger_group(group, shard): entries for shard in range(1, settings.spark.sink_shards)}
-    return {ledger_group(group, 0): inputs | entries, **others}
+    others = {
+        ledger_group(_app(trial, job), group, shard): entries
+        for shard in range(1, settings.spark.sink_shards)
+    }
+    return {ledger_group(_app(trial, job), group, 0): inputs | entries, **others}
 
 
 def ledger_of(trial: Trial, job: Job, settings: Settings) -> Callable[[], int]:
@@ -47,7 +50,7 @@ def ledger_of(trial: Trial, job: Job, settings: Settings) -> Callable[[], int]:
     places = [Partition(topic, 0) for topic in job.written_topics]
 
     def entry(shard: int) -> int:
-        with fresh_reader(settings, ledger_group(group, shard), stable=True) as reader:
+        with fresh_reader(settings, ledger_group(_app(trial, job), group, shard), stable=True) as reader:
             stored = committed_offsets(reader, places, timeout_s=_CALL_S)
         return max((one.offset for one in stored.values()), default=0)
 
@@ -56,6 +59,10 @@ def ledger_of(trial: Trial, job: Job, settings: Settings) -> Callable[[], int]:
         return sum(one < max(entries) for one in entries)
 
     return behind
+
+
+def _app(trial: Trial, job: Job) -> str:
+    return job.name if trial.spark is None else trial.spark.name
 
 
 def _is_stream(trial: Trial) -> bool:

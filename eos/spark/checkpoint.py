@@ -44,6 +44,19 @@ class Checkpoint:
             there = system.listStatus(path) if system.exists(path) else ()
             return any(status.getPath().getName().isdigit() for status in there)
 
+    def names(self) -> list[str]:
+        """The names of what is in the directory. Raises as `has_batches` does."""
+        system, path = self._at(".")
+        with self._reached():
+            there = system.listStatus(path) if system.exists(path) else ()
+            return sorted(str(status.getPath().getName()) for status in there)
+
+    def delete(self, name: str) -> None:
+        """Remove a file, if there is one. Raises as `has_batches` does."""
+        system, path = self._at(name)
+        with self._reached():
+            system.delete(path, False)
+
     def text(self, name: str) -> str | None:
         """What is in a file; None if there is none. Raises as `has_batches` does."""
         system, path = self._at(name)

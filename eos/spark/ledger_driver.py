@@ -63,6 +63,14 @@ class LedgerDriver:
             "another driver at work under this name with another number? Fix: stop one of them"
         ) from problem
 
+    def is_adopted(self, batch: int, query: str) -> bool:
+        """Whether a person has said, for this batch of this query, to pass over a refusal."""
+        return self._adopt == BatchPlan(query, batch, self._shards).token
+
+    def committed_before(self) -> str:
+        """What says that this sink has committed before, although nothing else is left of it; "" if nothing does."""
+        return self.store.committed_before(range(self._shards))
+
     def require_written(self, plan: BatchPlan) -> None:
         """Look from outside whether every shard's entry says that the batch is written; else a LedgerChangedError."""
         entries = self.store.entries(self.store.read(range(plan.shards)))

@@ -51,6 +51,7 @@ class LedgerEntry:
         owner: who committed it; no two entries have the same.
         marks: on shard 0 alone, how many input partitions have a mark beside it (`eos.spark.stream_input`).
         at_s: when, in seconds since 1970 by the owner's clock.
+        app: the sink that committed it; "" if the metadata does not say.
     """
 
     next_batch: int
@@ -61,6 +62,7 @@ class LedgerEntry:
     owner: str = ""
     marks: int = field(default=0, compare=False)
     at_s: int = field(default=0, compare=False)
+    app: str = field(default="", compare=False)
 
     def is_said_by(self, other: LedgerEntry | None) -> bool:
         """Whether the other one says the same of batches and shards, committed by any owner."""
@@ -83,6 +85,7 @@ class LedgerEntry:
             of_owner.owner,
             marks=int(match[8] or 0),
             at_s=of_owner.at_s,
+            app=of_owner.app,
         )
 
 

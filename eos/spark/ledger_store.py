@@ -1,6 +1,6 @@
 """The ledger in Kafka: read entries, and write one under its shard's fence.
 
-Access rules that it needs beside those of the outputs: Read on groups with the prefix ``<group>.ledger.``, and Read on
+Access rules that it needs beside those of the outputs: Read on groups with the prefix of `ledger_group`, and Read on
 the topic that the entries stand on (TxnOffsetCommit asks for it).
 """
 
@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from eos.errors import ConfigError
+from eos.check.transactions import TransactionsView
+from eos.errors import ConfigError, EosError
 from eos.group.committed import committed_offsets, fresh_reader, partitions_of
 from eos.kafka.consumer import ConsumerClient
 from eos.kafka.group_offsets import Committed
@@ -25,6 +26,8 @@ from eos.spark.shard_offsets import commit_offsets
 
 T = TypeVar("T")
 
+_COMMITTED = "CompleteCommit"
+_VIEW_S = 10.0
 _AT_ONCE = 8  # each needs a client with threads of its own
 
 
@@ -71,7 +74,7 @@ class LedgerStore:
 
     def group_of(self, number: int) -> str:
         """The group whose offset is the entry of a shard."""
-        return ledger_group(self.group, number)
+        return ledger_group(self.app, self.group, number)
 
     def offsets(self, entry: LedgerEntry) -> OffsetVector:
         """What to commit for an entry, beside its metadata."""
@@ -119,6 +122,11 @@ class LedgerStore:
                     f"{self}: shard {shard} holds the offset {committed.offset} with {committed.metadata or 'no metadata'!r}, "
                     "which no sink has written. Fix: another group or name for this sink, or delete that group"
                 )
+            if entry.app not in ("", self.app):
+                raise ConfigError(
+                    f"{self}: shard {shard} holds the entry of the sink {entry.app!r}, and this one is {self.app!r}. Two sinks with "
+                    "one ledger do not fence each other. Fix: another group or name for this sink, or delete that group"
+                )
             found[shard] = entry
         return found
 
@@ -138,6 +146,25 @@ class LedgerStore:
         with self.reader(0, stable=True) as reader:
             wanted = partitions or partitions_of(reader, self.inputs, timeout_s=self.settings.open_timeout_s)
             return self.stored(reader, wanted)
+
+    def committed_before(self, shards: Iterable[int]) -> str:
+        """Which of these shards has committed last, by its coordinator; "" if none has, or if that cannot be asked.
+
+        A coordinator knows a transactional.id for 7 days (transactional.id.expiration.ms).
+        """
+        try:
+            with TransactionsView(self.settings, timeout_s=_VIEW_S) as view:
+                known = view.describe(self.shard(number).transactional_id for number in shards)
+        except EosError:
+            return ""
+        return next(
+            (
+                f"the last transaction of {name} is committed"
+                for name, one in sorted(known.items())
+                if one.state == _COMMITTED
+            ),
+            "",
+        )
 
     def replace(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -12,12 +12,14 @@ from pyspark.sql import DataFrame
 from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
 from eos.events import LedgerRefreshed, Listener, ignore_event
 from eos.job import checked_topics
-from eos.offsets import OffsetVector
+from eos.kafka.group_offsets import Committed
+from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
+from eos.spark.begun import BegunNote
 from eos.spark.checkpoint import RunningQuery, running_query
 from eos.spark.executor_check import require_fit_executor
 from eos.spark.failures import InputGoneError
-from eos.spark.ledger import BatchPlan
+from eos.spark.ledger import BatchPlan, LedgerError
 from eos.spark.ledger_driver import LedgerDriver
 from eos.spark.ledger_entry import LedgerEntry
 from eos.spark.ledger_store import LedgerStore
@@ -27,7 +29,7 @@ from eos.spark.progress import Stopwatch, progress_of
 from eos.spark.report import ShardResult
 from eos.spark.session import warn_of_session
 from eos.spark.steps import step
-from eos.spark.stream_input import checked_input, planned_offsets
+from eos.spark.stream_input import checked_input, planned_offsets, refuse_gap, running_input
 from eos.spark.stream_write import write_batch
 
 log = logging.getLogger("eos.spark")
@@ -107,7 +109,8 @@ class ExactlyOnceSink:
     """Writes batches of one streaming query; made by `exactly_once_sink`.
 
     Attributes:
-        failure: what the last batch that failed failed of. Spark keeps only its text.
+        failure: what the last call failed of; None if it ended well. Spark keeps only its text, and nothing of it where a
+            foreachBatch function catches it.
         lastProgress: the last batch that this sink has written, in the form of Spark's StreamingQueryProgress; None before
             the first one. Its keys: ``id`` and ``runId`` of the query, ``name`` of the sink, ``timestamp`` (ISO 8601, UTC)
             when the batch came to the sink, ``batchId``, ``durationMs`` (milliseconds of the steps ``ledger``, ``input``,
@@ -129,6 +132,7 @@ class ExactlyOnceSink:
         self._last: LedgerEntry | None = None  # what this sink's last batch left
         # the run and the batch of its last call that ended well
         self._finished: tuple[str, int] | None = None
+        self._noted = ""  # the query in whose checkpoint this sink is the only one of its topics
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch, or what is left of it.
@@ -154,6 +158,7 @@ class ExactlyOnceSink:
                 self._require_first_call(query, batch)
                 self._last = self._run(frame, batch, query).after
                 self._finished = (query.run, batch)
+                self.failure = None
                 self._keep()
         except EosError as error:
             self.failure = error
@@ -181,8 +186,8 @@ class ExactlyOnceSink:
             raise UsageError(
                 f"this is the second call of this sink for batch {batch}: the rows of the first one are written, and none "
                 "of this one. Fix: one call with all rows (a.unionByName(b)), whose column 'topic' says where each goes; "
-                "or for each part a sink with a name of its own. The second way also writes what this batch lacks, because "
-                "a sink under a new name has not written it yet"
+                "or for each part a sink with a name and topics of its own. The second way also writes what this batch lacks, "
+                "because a sink under a new name has not written it yet"
             )
 
     def _run(self, frame: DataFrame, batch: int, query: RunningQuery) -> BatchPlan:
@@ -234,30 +239,52 @@ class ExactlyOnceSink:
         topics = self._store.inputs
         if not topics:
             return OffsetVector()
-        ends = planned_offsets(query.checkpoint, plan.batch, topics)
+        running = running_input(query, plan.batch, topics)
         marked_with = plan.batch if 0 in plan.done else plan.batch - 1
         is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
+        marked_at = running.ends if 0 in plan.done else running.starts
+
+        def read_marks() -> Mapping[Partition, Committed]:
+            if not is_checked:
+                return {}
+            marks = self._store.marks(running.ends)
+            refuse_gap(query.checkpoint, marked_with, marks, marked_at)
+            return marks
+
         return checked_input(
             self._store.settings,
             self._store.group_of(0),
-            ends,
-            lambda: self._store.marks(ends) if is_checked else {},
+            running.ends,
+            read_marks,
             planned_offsets(query.checkpoint, marked_with, topics) if is_checked else (),
         )
 
     def _begun(self, batch: int, query: RunningQuery) -> BatchPlan:
-        """The plan of a batch; of the first one, noted in the checkpoint before anything is written.
+        """The plan of a batch; a sink's first one in this checkpoint is noted there before anything is written.
 
-        The ledger alone cannot tell a first batch that was never begun from one whose entries are forgotten. That Spark
-        has planned the batch does not tell either: it does so before each call, and the call may have failed at once.
+        That Spark has planned a batch does not tell whether it was begun: Spark plans before each call, and the call may
+        have failed at once.
         """
-        if batch:
+        if batch and self._noted == query.id:
             return self._ledger.plan(batch, query.id)
-        name = f"eos-ledger-{self._store.prefix}begun"
-        if (begun := query.checkpoint.text(name)) is not None:
-            return self._ledger.plan(batch, query.id, begun=f"{query.checkpoint}/{name}: {begun}")
-        plan = self._ledger.plan(batch, query.id)
-        query.checkpoint.write(name, str(self._store))
+        note = BegunNote(query.checkpoint, self._store.prefix, self._outputs)
+        begun, beside = note.text(), note.rivals()
+        if beside and not self._ledger.is_adopted(batch, query.id):
+            raise _rivals(note, beside, BatchPlan(query.id, batch, 1))
+        if batch:
+            plan = self._ledger.plan(batch, query.id)
+        elif begun is not None:
+            plan = self._ledger.plan(batch, query.id, begun=f"{note}: {begun}")
+        else:
+            plan = self._ledger.plan(batch, query.id, begun=self._ledger.committed_before())
+        if begun is None or beside or not note.has_outputs(begun):
+            note.write(str(self._store), beside)
+            others = note.rivals()  # of another driver, which has looked when this one did
+            if others and begun is None:
+                note.delete()
+            if others:
+                raise _rivals(note, others, plan)
+        self._noted = query.id
         return plan
 
     def _keep(self) -> None:
@@ -277,6 +304,19 @@ class ExactlyOnceSink:
             if isinstance(error, FencedError):
                 return  # another driver goes on
         self._keep()
+
+
+def _rivals(note: BegunNote, rivals: Mapping[str, frozenset[str]], plan: BatchPlan) -> LedgerError:
+    named = "; ".join(
+        f"the sink {prefix.partition('.')[0]!r} writes to {', '.join(sorted(topics))}"
+        for prefix, topics in sorted(rivals.items())
+    )
+    return LedgerError(
+        f"{note}: in this query's checkpoint {named} too. Under two names every row of a batch would be written there twice. Fix: "
+        "the name that the sink had (it was renamed, or a second driver runs it under another name); or one sink for all rows of "
+        "a batch. If both are wanted, each for rows of its own, or the other name is given up for good and everything before "
+        f"batch {plan.batch} is written under it, pass once: adopt={plan.token!r}"
+    )
 
 
 def _way_out(plan: BatchPlan) -> str:

@@ -10,7 +10,8 @@ entry also says how many there are: marks that are gone are as telling as marks 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from eos.errors import OffsetGapError, UsageError
 from eos.group.committed import refuse_truncated
@@ -19,10 +20,81 @@ from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
-from eos.spark.checkpoint import Checkpoint
+from eos.spark.checkpoint import Checkpoint, RunningQuery
 from eos.spark.input_logs import InputLogs
+from eos.spark.jvm_plans import items, kind_of
+from eos.spark.ledger import LedgerChangedError, LedgerError
 
 _HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
+_READS = "StreamingDataSourceV2ScanRelation"  # of a source with records in this batch; else an empty relation stands there
+
+
+class RunningInput(NamedTuple):
+    """Where the batch that runs begins and ends in its input."""
+
+    starts: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+
+
+def running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> RunningInput:
+    """Where the batch that runs begins and ends, by the plan that Spark runs.
+
+    Its file in the checkpoint need not say the same: Spark writes it as "look, then rename", which is no step of its own on
+    an object store, so of two drivers that plan a batch the later one's file may stay.
+
+    Raises:
+        LedgerChangedError: the file says other ends.
+        UsageError: the query does not read one of the topics.
+        ConfigError: the checkpoint cannot be reached.
+    """
+    planned = planned_offsets(query.checkpoint, batch, topics)
+    starts: dict[Partition, int] = {}
+    ends: dict[Partition, int] = {}
+    for node in _nodes(query.execution.logical()):
+        if kind_of(node) == _READS:
+            for found, offset in ((starts, node.startOffset()), (ends, node.endOffset())):
+                if offset.isDefined():
+                    _add(found, json.loads(offset.get().json()), topics)
+    if other := sorted(p for p, end in ends.items() if planned.get(p) != end):
+        first = other[0]
+        raise LedgerChangedError(
+            f"batch {batch} ends at {first} offset {ends[first]} here, and {query.checkpoint}/offsets/{batch} says "
+            f"{planned.get(first)}: another driver works with this checkpoint, and has planned the batch too. Nothing of it was "
+            "written here. Fix: stop one of the two, and start the other one again"
+        )
+    return RunningInput(planned | starts, planned | ends)
+
+
+def refuse_gap(
+    checkpoint: Checkpoint,
+    batch: int,
+    marks: Mapping[Partition, Committed],
+    expected: Mapping[Partition, int],
+) -> None:
+    """Refuse to go on where the last batch that is written did not end: what lies between would never be processed, or twice.
+
+    Args:
+        checkpoint: the query's.
+        batch: the last one that is written.
+        marks: where it ended, as it was committed with it.
+        expected: where it ended, as the batch that runs takes it.
+
+    Raises:
+        LedgerError: says where, and how the checkpoint is put right.
+    """
+    if other := sorted(p for p, mark in marks.items() if p in expected and mark.offset != expected[p]):
+        first = other[0]
+        ends: dict[str, dict[str, int]] = {}
+        for partition in sorted({*marks, *expected}):
+            end = marks[partition].offset if partition in marks else expected[partition]
+            ends.setdefault(partition.topic, {})[str(partition.number)] = end
+        raise LedgerError(
+            f"batch {batch} was written up to {first} offset {marks[first].offset}, and this query takes it for written up to "
+            f"{expected[first]}: what lies between would be {'skipped' if marks[first].offset < expected[first] else 'repeated'}. Two "
+            f"drivers have planned the batch in this checkpoint, or a file of it was restored. Fix: with every driver stopped, put "
+            f"{checkpoint}/offsets/{batch} right, whose last lines are to say {json.dumps(ends)}, and remove the files of later "
+            "batches there: see 'Two drivers of one query' in docs/RUNBOOK.md"
+        )
 
 
 def planned_offsets(checkpoint: Checkpoint, batch: int, topics: Sequence[str]) -> dict[Partition, int]:
@@ -34,12 +106,10 @@ def planned_offsets(checkpoint: Checkpoint, batch: int, topics: Sequence[str]) -
     """
     found: dict[Partition, int] = {}
     for line in (checkpoint.text(f"offsets/{batch}") or "").splitlines()[_HEAD_LINES:]:
-        source = json.loads(line) if line.startswith("{") else {}
-        for topic in topics:
-            ends = source.get(topic)
-            for number, end in ends.items() if isinstance(ends, dict) else ():
-                partition = Partition(topic, int(number))  # read twice in one query: the further one
-                found[partition] = max(end, found.get(partition, 0))
+        # In format 2 the name of the source stands before its offsets; "-" is a source without any.
+        _, brace, offsets = line.partition("{")
+        if brace:
+            _add(found, json.loads(brace + offsets), topics)
     if unread := set(topics) - {partition.topic for partition in found}:
         raise UsageError(
             f"the sink's inputs name {', '.join(sorted(unread))}, of which batch {batch} reads nothing: "
@@ -47,6 +117,21 @@ def planned_offsets(checkpoint: Checkpoint, batch: int, topics: Sequence[str]) -
             "cluster that it writes to"
         )
     return found
+
+
+def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Sequence[str]) -> None:
+    """Add a source's offsets; of a partition that two sources of a query read, the further one."""
+    for topic in topics:
+        of_topic = offsets.get(topic)
+        for number, offset in of_topic.items() if isinstance(of_topic, dict) else ():
+            partition = Partition(topic, int(number))
+            found[partition] = max(offset, found.get(partition, 0))
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in items(plan.children()):
+        yield from _nodes(child)
 
 
 def checked_input(

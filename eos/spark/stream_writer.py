@@ -27,7 +27,8 @@ class StreamRun:
         """Wait until the query ends: when it has caught up, was stopped, or failed.
 
         Raises:
-            EosError: what it failed of.
+            EosError: what it failed of; also what the sink refused where a function for foreachBatch has caught that: Spark then
+                counts the batch as done.
         """
         try:
             self.query.awaitTermination()
@@ -38,6 +39,8 @@ class StreamRun:
                 raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
             first = str(error).strip().splitlines()[0]
             raise UnclassifiedError(f"the query failed: {first}. Spark's log has the whole of it") from error
+        if self.sink.failure is not None:
+            raise self.sink.failure
 
 
 class StreamWriter:

@@ -77,7 +77,7 @@ def test_second_call_for_a_batch_is_refused_and_a_sink_of_its_own_writes_what_it
     assert isinstance(sink.failure, UsageError)
     assert (fan_out.written(first), fan_out.written(second)) == (fan_out.all(), Counter())
 
-    ours = fan_out.of(first, second)
+    ours = fan_out.of(first)
     theirs = fan_out.of(second, name=unique("own"))
 
     def both(frame: DataFrame, batch: int) -> None:

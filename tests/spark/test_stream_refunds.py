@@ -82,7 +82,7 @@ def test_stream_writes_the_loops_records(
     report = verify(
         refunds.job,
         settled(),
-        group=ledger_group(job.name, 0),
+        group=ledger_group(job.name, job.name, 0),
         input_from={p: end for p, end in begins.items() if p.topic == refunds.SETTLEMENTS},
         output_from={p: end for p, end in begins.items() if p.topic != refunds.SETTLEMENTS},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from eos.errors import UsageError
 from eos.spark.source import read_stream
-from eos.spark.stream_writer import StreamWriter, write_stream
+from eos.spark.stream_writer import StreamRun, StreamWriter, write_stream
 from tests.support.observer import read_committed
 from tests.support.stream_copy import SHARDS, Copy
 
@@ -78,3 +79,23 @@ def test_a_query_in_real_time_mode_writes_nothing(copy: Copy) -> None:
     assert sink.lastProgress is None
     assert read_committed(copy.bootstrap, copy.output) == []
     assert copy.next_batches() == [None] * SHARDS
+
+
+def test_a_refusal_that_a_foreach_batch_function_catches_is_raised_by_wait(copy: Copy) -> None:
+    """Spark counts the batch as done, and would end as if all were written."""
+    sink = copy.sink()
+
+    def swallowing(frame: DataFrame, batch: int) -> None:
+        with suppress(UsageError):
+            sink(frame.selectExpr("value AS wrong"), batch)
+
+    query = (
+        records(copy)
+        .writeStream.foreachBatch(swallowing)
+        .option("checkpointLocation", str(copy.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(UsageError):
+        StreamRun(query, sink).wait()
+    assert read_committed(copy.bootstrap, copy.output) == []

@@ -59,7 +59,7 @@ def test_the_prefix_covers_every_shard_of_the_job_and_no_neighbour() -> None:
 
 def test_a_stream_owns_its_ledger_and_not_the_group() -> None:
     found = allowed(grants(shape=Shape.STREAM))
-    assert ("Group", "g.1.ledger.", True, "Read") in found
+    assert ("Group", "g.1.copy.ledger.", True, "Read") in found
     assert ("Topic", "out.b", False, "Read") in found  # the first output: the ledger's offsets stand on it
     assert ("Topic", "out.a", False, "Read") not in found
     assert not any(name == "g.1" for _, name, _, _ in found)

@@ -250,8 +250,9 @@ def test_content_is_the_same_in_any_order() -> None:
     assert one == Content().plus(2, 5).plus(1, (1 << 63) - 1).plus(1, -(1 << 63))
 
 
-def test_groups_begin_with_the_sinks_group() -> None:
-    assert ledger_group("refunds", 3) == "refunds.ledger.3"
+def test_groups_begin_with_the_sinks_group_and_no_two_sinks_have_the_same() -> None:
+    assert ledger_group("refunds", "refunds", 3) == "refunds.ledger.3"
+    assert ledger_group("audit", "refunds", 3) == "refunds.audit.ledger.3"
 
 
 # --- drivers against each other -----------------------------------------------------------------------

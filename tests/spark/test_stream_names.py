@@ -1,0 +1,164 @@
+"""Sinks of one query, or of one group, under several names: each has a ledger of its own, and no topic is written twice."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eos.spark.checkpoint import Checkpoint, RunningQuery
+from eos.spark.ledger import LedgerError
+from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from tests.support.observer import committed_offsets, create_topics, read_committed, unique
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+SHARDS = 2
+
+
+@dataclass
+class Query:
+    """A query's checkpoint, and sinks that are called as foreachBatch calls them."""
+
+    spark: SparkSession
+    settings: Settings
+    bootstrap: str
+    checkpoint: Path
+    now: list[RunningQuery]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    first: str = field(default_factory=lambda: unique("first"))
+    second: str = field(default_factory=lambda: unique("second"))
+
+    def __post_init__(self) -> None:
+        self.checkpoint.mkdir(exist_ok=True)
+        create_topics(self.bootstrap, {self.first: 1, self.second: 1})
+
+    def sink(self, name: str, *outputs: str, adopt: str | None = None) -> ExactlyOnceSink:
+        return exactly_once_sink(
+            self.settings, name=name, outputs=outputs, inputs=[], shards=SHARDS, adopt=adopt
+        )
+
+    def write(self, sink: ExactlyOnceSink, batch: int, topic: str) -> None:
+        self.now[:] = [
+            RunningQuery(self.id, str(uuid.uuid4()), Checkpoint(self.spark, str(self.checkpoint)), None)
+        ]
+        rows = [(topic, b"b%d v%d" % (batch, n)) for n in range(20)]
+        sink(self.spark.createDataFrame(rows, "topic string, value binary"), batch)
+
+    def expect(self, topic: str, *batches: int) -> None:
+        wanted = Counter(b"b%d v%d" % (batch, n) for batch in batches for n in range(20))
+        assert Counter(r.value for r in read_committed(self.bootstrap, topic)) == wanted
+
+    def token(self, batch: int) -> str:
+        return f"{self.id}:{batch}"
+
+    def next_batch(self, group: str, topic: str) -> int | None:
+        return committed_offsets(self.bootstrap, group, [(topic, 0)])[topic, 0][0]
+
+
+@pytest.fixture
+def query(
+    spark: SparkSession,
+    settled: Callable[..., Settings],
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Query:
+    now: list[RunningQuery] = []
+    monkeypatch.setattr("eos.spark.stream.running_query", lambda _: now[0])
+    monkeypatch.setattr("eos.spark.stream.require_running_batch", lambda *_: None)  # no query runs one here
+    settings = settled(group=unique("group"))
+    return Query(spark, settings, bootstrap, tmp_path / "checkpoint", now)
+
+
+def test_a_fan_out_by_two_sinks_in_one_group_keeps_two_ledgers(query: Query) -> None:
+    loud, quiet = query.sink("loud", query.first), query.sink("quiet", query.second)
+    for batch in (0, 1):
+        query.write(loud, batch, query.first)
+        query.write(quiet, batch, query.second)
+    # as after a restart
+    query.write(query.sink("loud", query.first), 2, query.first)
+    query.write(query.sink("quiet", query.second), 2, query.second)
+    query.expect(query.first, 0, 1, 2)
+    query.expect(query.second, 0, 1, 2)
+    group = query.settings.group
+    for name, topic in (("loud", query.first), ("quiet", query.second)):
+        assert query.next_batch(f"{group}.{name}.ledger.0", topic) == 3
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_second_name_for_the_same_query_and_topic_is_refused_and_writes_nothing(
+    query: Query, batch: int
+) -> None:
+    """Its ledger is empty, so each row would be written a second time; and no fence stands between two names."""
+    before = query.sink("before", query.first)
+    for number in range(batch + 1):
+        query.write(before, number, query.first)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=rf"the sink 'before' writes to {query.first} too"):
+            query.write(query.sink("after", query.second, query.first), batch, query.first)
+    query.expect(query.first, *range(batch + 1))
+    query.write(before, batch + 1, query.first)
+    query.write(query.sink("before", query.first), batch + 2, query.first)
+    query.expect(query.first, *range(batch + 3))
+
+
+def test_of_two_names_that_begin_at_once_at_most_one_writes(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look before either has noted that it begins."""
+    from eos.spark.begun import BegunNote
+
+    rivals, looked = BegunNote.rivals, []
+
+    def first_none(note: BegunNote) -> object:
+        looked.append(note.name)
+        if len(looked) == 1:
+            query.write(query.sink("other", query.first), 0, query.first)
+            return {}
+        return rivals(note)
+
+    monkeypatch.setattr(BegunNote, "rivals", first_none)
+    with pytest.raises(LedgerError, match="the sink 'other' writes to"):
+        query.write(query.sink("one", query.first), 0, query.first)
+    query.expect(query.first, 0)
+    query.write(query.sink("other", query.first), 1, query.first)
+    query.expect(query.first, 0, 1)
+
+
+def test_a_sink_that_was_renamed_for_good_goes_on_once_a_person_has_said_so(query: Query) -> None:
+    query.write(query.sink("before", query.first), 0, query.first)
+    adopting = query.sink("after", query.first, adopt=query.token(1))
+    query.write(adopting, 1, query.first)
+    query.write(adopting, 2, query.first)
+    query.write(query.sink("after", query.first), 3, query.first)  # without it from then on
+    query.expect(query.first, 0, 1, 2, 3)
+    with pytest.raises(LedgerError, match="jumps"):
+        query.write(query.sink("before", query.first), 4, query.first)
+    query.expect(query.first, 0, 1, 2, 3)
+
+
+def test_a_first_batch_whose_ledger_and_note_are_both_lost_is_not_written_again(query: Query) -> None:
+    query.write(query.sink("only", query.first), 0, query.first)
+    for note in query.checkpoint.glob("*begun"):
+        note.unlink()
+    for note in query.checkpoint.glob(".*begun.crc"):
+        note.unlink()
+    admin = AdminClient({"bootstrap.servers": query.bootstrap})
+    groups = [f"{query.settings.group}.only.ledger.{shard}" for shard in range(SHARDS)]
+    for done in admin.delete_consumer_groups(groups).values():
+        done.result(20)
+    with pytest.raises(LedgerError, match=r"was begun before .*only.* is committed"):
+        query.write(query.sink("only", query.first), 0, query.first)
+    query.expect(query.first, 0)
