@@ -81,6 +81,11 @@ def skipped(letter: InputRecord) -> tuple[Partition, int] | None:
     return _place_if(letter, _SKIPPED)
 
 
+def lettered(letter: InputRecord) -> tuple[Partition, int] | None:
+    """The place of a dead letter's input record; None of a record that `dead_letter` has not made."""
+    return _place_if(letter, "")
+
+
 def _place_if(letter: InputRecord, reason_begins: str) -> tuple[Partition, int] | None:
     origin = None if any_unreadable([letter.headers]) else origin_of(letter.headers)
     if origin is None or not origin.reason.startswith(reason_begins):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import end_with
+from eos.cli.ending import complain, end_with
 from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings, reach
 from eos.cli.texts import command, print_table, say
+from eos.deadline import Deadline
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from eos.verifier.report import VerificationReport
 
 _DEADLINE_S = 3600.0
+_SAID_EVERY_S = 10.0  # where no terminal shows a bar
 _STAGES = {"input": "reading input", "output": "reading output", "compare": "comparing"}
 commands = typer.Typer()
 
@@ -52,6 +55,13 @@ def verify(
             help="An output topic's partitions before it was given more; may be repeated.",
         ),
     ] = None,
+    partitioner: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="By which the outputs were written; librdkafka's own default is consistent_random.",
+        ),
+    ] = "murmur2_random",
     order: Annotated[
         bool | None,
         typer.Option(help="Compare the order. If not given: unless Spark has committed the offsets."),
@@ -93,15 +103,26 @@ def verify(
     from eos.cli.progress import bars
     from eos.verifier import verify as verifying  # only now: it takes longest to load
 
+    said = Deadline(_SAID_EVERY_S)
+
     with bars() as update:
+
+        def show(stage: str, done: int, total: int) -> None:
+            nonlocal said
+            update(_STAGES[stage], done, total)
+            if said.passed and not sys.stderr.isatty():
+                complain(f"{_STAGES[stage]}: {done:,} of {total:,}")
+                said = Deadline(_SAID_EVERY_S)
+
         report = verifying.verify(
             job,
             settings,
             timeout_s=timeout_s,
-            on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
+            on_progress=show,
             input_from=begins[0],
             output_from=begins[1],
             grown_from=grown,
+            partitioner=partitioner,
             order=order,
         )
     print_table(("", ""), report.rows())

@@ -18,6 +18,7 @@ def assert_exactly_once(
     records: int | None = None,
     timeout_s: float = _DEADLINE_S,
     order: bool | None = None,
+    partitioner: str = "murmur2_random",
 ) -> VerificationReport:
     """Fail unless, for each input partition, committed offset = c ⇔ the output is exactly f(input[0:c]).
 
@@ -34,6 +35,7 @@ def assert_exactly_once(
         timeout_s: seconds for settling and reading.
         order: False where the job orders its outputs itself (a batch function that returns several batches for one
             topic); see ``eos.verify``.
+        partitioner: by which the outputs were written; see ``eos.verify``.
 
     Returns:
         What was compared.
@@ -45,7 +47,7 @@ def assert_exactly_once(
     """
     __tracebackhide__ = True  # pytest shows the test's line
     settings = where.settings(job) if isinstance(where, KafkaCluster) else where
-    report = verify(job, settings, timeout_s=timeout_s, order=order)
+    report = verify(job, settings, timeout_s=timeout_s, order=order, partitioner=partitioner)
     if report.differs:
         raise AssertionError(f"job {job.name!r} is not exactly-once:\n{_text(report)}")
     if records is None and not report.records:

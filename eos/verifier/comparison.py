@@ -28,7 +28,7 @@ from eos.records import InputRecord, OutputRecord
 from eos.verifier import tables
 from eos.verifier.identities import Identities
 from eos.verifier.ordering import Break, Ordering, Step
-from eos.verifier.placement import Placement
+from eos.verifier.placement import OWN, Placement
 from eos.verifier.report import Compared, Difference, Example, OutputCount
 
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class Comparison:
             LogAppendTime): timestamps are not compared there.
         dead_letters: see `Identities`.
         grown_from: see `Placement`.
+        partitioner: see `Placement`.
         order: whether the order is compared.
         directory: for the scratch database, instead of the one of temporary files (TMPDIR).
     """
@@ -60,10 +61,11 @@ class Comparison:
         broker_timestamps: Collection[str] = (),
         dead_letters: str | None = None,
         grown_from: Mapping[str, int] | None = None,
+        partitioner: str = OWN,
         order: bool = True,
         directory: Path | None = None,
     ) -> None:
-        self._placement = Placement(partitions, grown_from or {})
+        self._placement = Placement(partitions, grown_from or {}, partitioner)
         self._identities = Identities(broker_timestamps, dead_letters)
         self._order = order
         # Topics, input partitions and output partitions stand in the tables by number.

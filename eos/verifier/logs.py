@@ -27,6 +27,7 @@ _SETTLE_STEP_S = 0.1
 _CALL_SLICE_S = 5.0
 _PREFETCH_KIB = 16_384  # of librdkafka's queue, so that memory stays bounded with records of any size
 _FETCH_WAIT_MS = 20  # an empty fetch shows the end of a log; brokers wait 500 ms with it by default
+_SHOWN_EVERY_S = 0.5
 _NAMED = 5  # partitions in an error text
 _OPTIONS: Mapping[str, Any] = {
     "auto.offset.reset": "error",
@@ -123,6 +124,7 @@ class LogReader:
         unread = {partition: one for partition, one in ranges.items() if one.start < one.end}
         reached = {partition: one.start for partition, one in unread.items()}
         begun, total = sum(reached.values()), sum(one.end - one.start for one in unread.values())
+        shown = Deadline(_SHOWN_EVERY_S)
         self._consumer.incremental_assign(OffsetVector(reached))
         while unread:
             if self._deadline.passed:
@@ -133,6 +135,14 @@ class LogReader:
                 end = ranges[partition].end
                 if reached[partition] < end and record.offset < end:
                     yield record
+                    # Whoever takes the record may have been at it for long: of a fetch of 10,000, no more than one is taken then.
+                    if self._deadline.passed:
+                        raise UnavailableError(
+                            f"not read to the end before the deadline: {partition} stands at offset {record.offset}"
+                        )
+                    if shown.passed:
+                        on_read(sum(reached.values()) - begun, total)
+                        shown = Deadline(_SHOWN_EVERY_S)
                     reached[partition] = end if first_only else next_offset(record.offset)
                 else:
                     reached[partition] = end

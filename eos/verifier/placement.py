@@ -7,8 +7,9 @@ without a key may be in any partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from zlib import crc32
 
 from eos.errors import UsageError
 from eos.records import OutputRecord
@@ -36,9 +37,17 @@ def murmur2(key: bytes) -> int:
     return h ^ h >> 15
 
 
-def partition_of(key: bytes, partitions: int) -> int:
+# librdkafka's names. An empty key has no place of its own with its default.
+PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {
+    "murmur2_random": lambda key, partitions: (murmur2(key) & _POSITIVE) % partitions,
+    "consistent_random": lambda key, partitions: crc32(key) % partitions,
+}
+OWN = "murmur2_random"
+
+
+def partition_of(key: bytes, partitions: int, partitioner: str = OWN) -> int:
     """The partition of a key in a topic of so many partitions."""
-    return (murmur2(key) & _POSITIVE) % partitions
+    return PARTITIONERS[partitioner](key, partitions)
 
 
 class Placement:
@@ -48,12 +57,20 @@ class Placement:
         partitions: of each output topic, how many it has now.
         grown_from: of topics that were given more partitions after their first records: how many they had before.
             Kafka moves no record then, so a key is right where any count from there to the present one puts it.
+        partitioner: by which the outputs were written; eos writes with murmur2_random, as Java does.
 
     Raises:
-        UsageError: ``grown_from`` names no output topic, or more partitions than it has.
+        UsageError: there is no such partitioner, or ``grown_from`` names no output topic, or more partitions than it has.
     """
 
-    def __init__(self, partitions: Mapping[str, int], grown_from: Mapping[str, int]) -> None:
+    def __init__(
+        self, partitions: Mapping[str, int], grown_from: Mapping[str, int], partitioner: str = OWN
+    ) -> None:
+        if partitioner not in PARTITIONERS:
+            raise UsageError(
+                f"partitioner {partitioner!r} is not known. Fix: one of {', '.join(PARTITIONERS)}"
+            )
+        self._partitioner = partitioner
         for topic, count in grown_from.items():
             if topic not in partitions:
                 raise UsageError(f"grown_from names {topic!r}, which is no output topic of the job")
@@ -66,12 +83,14 @@ class Placement:
         }
         # Per topic with misplaced records, the smaller counts that explain every record seen there.
         self._explained: dict[str, set[int]] = {}
+        # Likewise, the other partitioners.
+        self._fitting: dict[str, set[str]] = {}
 
     def wanted(self, output: OutputRecord) -> int | None:
         """The one partition that an output belongs in; None if there are several."""
         if output.partition is not None:
             return output.partition
-        if (key := as_bytes(output.key)) is None:
+        if self._is_anywhere(key := as_bytes(output.key)) or key is None:
             return None
         places = self._places(output.topic, key)
         return next(iter(places)) if len(places) == 1 else None
@@ -81,7 +100,7 @@ class Placement:
 
         In other topics, and for outputs that name their partition, `wanted` gives the one place.
         """
-        if key is None:
+        if key is None or self._is_anywhere(key):
             return False
         places = self._places(topic, key)
         if partition not in places:
@@ -89,7 +108,18 @@ class Placement:
         return len(places) > 1 and partition not in places
 
     def explanation(self, topic: str) -> str:
-        """Whether the topic's misplaced records are where they were put when it had fewer partitions."""
+        """Whether the topic's misplaced records are where another partitioner, or fewer partitions, had put them."""
+        if fitting := self._fitting.get(topic):
+            other = min(fitting)
+            what = (
+                "librdkafka's default partitioner"
+                if other == "consistent_random"
+                else "Java's and eos's partitioner"
+            )
+            return (
+                f". All misplaced records of this topic are where {what} ({other}) puts them. Fix, if their writer uses it: "
+                f"partitioner (--partitioner {other}); or let it write with {self._partitioner}, so that equal keys meet"
+            )
         if not (counts := self._explained.get(topic)):
             return ""
         count = max(counts)
@@ -100,7 +130,13 @@ class Placement:
 
     def _explain(self, topic: str, key: bytes, partition: int) -> None:
         counts = self._explained.setdefault(topic, set(range(1, self._counts[topic].start)))
-        counts -= {count for count in counts if partition_of(key, count) != partition}
+        counts -= {count for count in counts if partition_of(key, count, self._partitioner) != partition}
+        fitting = self._fitting.setdefault(topic, set(PARTITIONERS) - {self._partitioner})
+        now = self._counts[topic][-1]
+        fitting -= {one for one in fitting if partition_of(key, now, one) != partition}
+
+    def _is_anywhere(self, key: bytes | None) -> bool:
+        return key is None or (not key and self._partitioner == "consistent_random")
 
     def _places(self, topic: str, key: bytes) -> set[int]:
-        return {partition_of(key, count) for count in self._counts[topic]}
+        return {partition_of(key, count, self._partitioner) for count in self._counts[topic]}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from eos.check.held_back import held_back
-from eos.deadletter import died_with, skipped
+from eos.deadletter import died_with, lettered, skipped
 from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
@@ -20,6 +20,7 @@ from eos.settings.binding import bind
 from eos.transform import BoundTransform, refuse_limit
 from eos.verifier.comparison import Comparison
 from eos.verifier.logs import LogReader, Range
+from eos.verifier.placement import OWN
 from eos.verifier.report import Compared, Difference, Example, InputCount, VerificationReport
 from eos.verifier.state import TopicsState, input_ranges, output_ranges, problems, read_state
 
@@ -40,6 +41,7 @@ def verify(
     input_from: Mapping[Partition, int] | None = None,
     output_from: Mapping[Partition, int] | None = None,
     grown_from: Mapping[str, int] | None = None,
+    partitioner: str = OWN,
     order: bool | None = None,
     archive: Mapping[Partition, Sequence[InputRecord]] | None = None,
 ) -> VerificationReport:
@@ -69,6 +71,8 @@ def verify(
         output_from: per output partition, its end before the group began, if it was not empty.
         grown_from: of output topics that were given more partitions after their first records: how many they had
             before. Without it, each key belongs where the present count puts it.
+        partitioner: by which the outputs were written: "murmur2_random", as eos and Java do, or "consistent_random", which is
+            librdkafka's default.
         order: whether to compare the order of the outputs; None: unless Spark has committed the offsets, because a
             shuffle keeps no order. A batch function that returns several batches for one topic orders them itself.
         archive: read_committed records in front of ``input_from`` that were kept before they were deleted, each partition
@@ -106,6 +110,7 @@ def verify(
             },
             dead_letters=job.dead_letters,
             grown_from=grown_from or {},
+            partitioner=partitioner,
             order=not why_not,
         ) as comparison:
             if job.dead_letters:
@@ -199,12 +204,18 @@ class _Applied:
         self.examples: list[Example] = []
         self._died_with: set[tuple[Partition, int]] = set()  # by their dead letters
         self._skipped: set[tuple[Partition, int]] = set()
+        self._lettered: set[tuple[Partition, int]] = (
+            set()
+        )  # by letters of a time when the policy was another one
+        self._by_letter = 0
 
     def trust(self, letters: Iterable[InputRecord]) -> None:
         """Take from these dead letters which records are not to be transformed."""
         for letter in letters:
-            if self._policy == "dead-letter" and (place := died_with(letter)):
+            if place := died_with(letter):  # under any policy: the job may have run under another one before
                 self._died_with.add(place)
+            if self._policy != "dead-letter" and (place := lettered(letter)):
+                self._lettered.add(place)
             if place := skipped(letter):  # under any policy: a person did it
                 self._skipped.add(place)
 
@@ -216,6 +227,11 @@ class _Applied:
         ):
             if places:
                 yield f"{len(places):,} records were not transformed here: their dead letters say that {why}"
+        if self._by_letter:
+            yield (
+                f"{self._by_letter:,} records fail here, and have a dead letter: it was written while poison.policy was "
+                f"'dead-letter', which is {self._policy!r} now"
+            )
 
     def to(self, record: InputRecord) -> list[OutputRecord]:
         if self._died_with or self._skipped:
@@ -229,7 +245,10 @@ class _Applied:
             raise
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             refuse_limit(error, InputBatch.of([record]).place)
-            if self._policy == "dead-letter":
+            place = (Partition(record.topic, record.partition), record.offset)
+            if place in self._lettered:
+                self._by_letter += 1
+            if self._policy == "dead-letter" or place in self._lettered:
                 return [self._transform.dead_letter(record, error)]
             if self._policy != "skip":
                 self.failed += 1

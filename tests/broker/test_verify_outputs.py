@@ -232,10 +232,39 @@ def test_a_dead_letter_that_is_not_there_is_lost(house: House) -> None:
 
 def test_the_policy_stop_makes_poison_below_the_offset_a_failure(house: House) -> None:
     records = house.load(8)
-    house.process(records)
+    kept = [out for one in records for out in house.outputs(one) if out.topic != house.job.dead_letters]
+    house.commit(kept, {0: 4, 1: 4})
     report = house.verified(policy="stop")
-    assert kinds(report) == {Difference.FAILED: 1, Difference.UNEXPECTED: 1}
+    assert kinds(report) == {Difference.FAILED: 1}
     assert "ValueError" in str(report.examples[-1])
+
+
+def test_a_dead_letter_of_the_job_is_right_after_the_policy_was_set_back_to_stop(house: House) -> None:
+    house.process(house.load(8))
+    report = house.verified(policy="stop")
+    assert kinds(report) == {}
+    assert any("1 records fail here, and have a dead letter" in note for note in report.notes)
+
+
+def test_a_slow_transform_does_not_outlast_the_deadline(house: House) -> None:
+    house.process(house.load(50))
+
+    def slow(record: InputRecord) -> Iterator[OutputRecord]:
+        time.sleep(0.5)
+        yield OutputRecord(house.job.outputs[0], record.value)
+
+    job = Job(name="house", inputs=house.job.inputs, outputs=house.job.outputs, transform=slow)
+    seen: set[tuple[int, int]] = set()
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match="before the deadline"):
+        verify(
+            job,
+            house.settings(),
+            timeout_s=4,
+            on_progress=lambda _stage, done, total: seen.add((done, total)),
+        )
+    assert time.monotonic() - began < 10
+    assert len(seen) > 2
 
 
 def test_the_policy_skip_expects_nothing_for_poison(house: House) -> None:
