@@ -18,6 +18,7 @@ from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
+from eos.kafka.idle import IDLE_CLIENTS
 
 T = TypeVar("T")
 
@@ -73,6 +74,11 @@ class AdminConnection:
         self._options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
         self._replacing = threading.Lock()
         self.client = self._new_client()
+        IDLE_CLIENTS.add(self)
+
+    def serve_idle(self) -> None:
+        """Serve what went wrong while nothing was asked: its callback is C's, so that any thread may."""
+        self.client.poll(0)
 
     def _new_client(self) -> AdminClient:
         _close_dropped()

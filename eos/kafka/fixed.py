@@ -77,7 +77,7 @@ _FIXED: dict[str, tuple[str, str]] = {
     "isolation.level": ("input must be read_committed: an aborted record is not there", ""),
     "auto.offset.reset": ("a position that is gone from the log is an error, never a silent jump", "input.start, for a group without offsets"),
     "enable.partition.eof": ("eos learns from it that the input is caught up", ""),
-    "statistics.interval.ms": ("eos reads the producer's epoch and the consumer's connections from the statistics, which nobody else gets", "an event listener"),
+    "statistics.interval.ms": ("eos reads from the statistics which brokers a consumer is connected to; nobody else gets them, and a producer has none", "an event listener"),
     # callbacks that end in neither .cb nor .callback
     "on.delivery": (_CALLBACKS, "an event listener"),
     "on.commit": (_CALLBACKS, "an event listener"),

@@ -25,6 +25,7 @@ transaction that has outlived its timeout, by the coordinator's own clock, which
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -35,11 +36,13 @@ from eos.kafka.api_versions import ApiVersions
 from eos.kafka.implicit_acks import IMPLICIT_ACK, ImplicitAcks
 
 _SIGNS = {"REQTMOUT", "FAIL"}
-_INIT_FAILED = "GETPID"
+_PRODUCER_ID = "GETPID"
 _VERSION = "APIVERSION"
 _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's own
+# Each producer id and epoch that the instance gets, at its init and where it raises the epoch by itself (rd_kafka_idemp_pid_update).
+_ACQUIRED = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}", re.ASCII)
 _FAILED = "TXNERR"
-_LOOKED_FOR = {*_SIGNS, _INIT_FAILED, _VERSION, _FAILED, IMPLICIT_ACK}
+_LOOKED_FOR = {*_SIGNS, _PRODUCER_ID, _VERSION, _FAILED, IMPLICIT_ACK}
 _REMEMBERED_CALLS = 31
 # Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
 # a missed resend may cost a record, but the log lines above are the reliable sign; so the bound is generous.
@@ -62,6 +65,7 @@ class ResendWatch:
         self._reason = ""
         self._heard = False
         self._init_sent_again = ""
+        self._identity: tuple[int, int] | None = None
         self._failed = False
         self._versions = ApiVersions()
         self._implicit_acks = ImplicitAcks()
@@ -81,6 +85,11 @@ class ResendWatch:
     def init_sent_again(self) -> str:
         """The sign that init was sent more than once, so that a copy of it may arrive late; "" if there is none."""
         return self._init_sent_again
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """The producer id and the epoch that the instance got last; None if none has come."""
+        return self._identity
 
     @property
     def implicit_ack(self) -> str:
@@ -116,14 +125,20 @@ class ResendWatch:
         text = str(args[-1])
         if facility in _SIGNS and not self._reason:
             self._reason = f"{facility}: {text}"
-        if facility == _INIT_FAILED and _NO_ANSWER in text:
-            self._init_sent_again = f"{facility}: {text}"
+        if facility == _PRODUCER_ID:
+            self._read_producer_id(text)
         if facility == _VERSION:
             self._versions.log(level, template, *args)
         if facility == _FAILED:
             self._failed = True
         if facility == IMPLICIT_ACK:
             self._implicit_acks.log(text)
+
+    def _read_producer_id(self, text: str) -> None:
+        if _NO_ANSWER in text:
+            self._init_sent_again = f"{_PRODUCER_ID}: {text}"
+        if acquired := _ACQUIRED.search(text):
+            self._identity = int(acquired[1]), int(acquired[2])
 
     def took(self, call: Call, seconds: float) -> None:
         """A transactional call came back, with or without an error."""

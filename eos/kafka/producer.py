@@ -7,7 +7,6 @@ a resend cannot be excluded.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -27,6 +26,7 @@ from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
 from eos.kafka.group_offsets import Committed, GroupMetadata
+from eos.kafka.idle import IDLE_CLIENTS
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
 from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import epoch_or_none
@@ -97,8 +97,9 @@ class TransactionalClient:
         self._poll_at = 0.0
         self._begun_at: float | None = None
         self._ended_at = 0.0
-        self._aborted_at = 0.0  # time.monotonic(), the clock of librdkafka's statistics
-        self._identity: ProducerIdentity | None = None
+        # Held by the owner while no transaction is open, and by the thread that serves then: what a call of the owner looks for
+        # has been read when the call returns.
+        self._serving = threading.RLock()
         self._pid = os.getpid()
         self._closed = False
         options = {
@@ -106,7 +107,6 @@ class TransactionalClient:
             **config,
             "logger": self._watch,
             "error_cb": self._on_error,
-            "stats_cb": self._on_statistics,
             "on_delivery": self._on_failed_delivery,
             # Without it each delivered record would call into Python.
             "delivery.report.only.error": True,
@@ -119,6 +119,7 @@ class TransactionalClient:
             self._producer = Producer(options)
         except KafkaException as error:
             raise refused_options("producer", error) from error
+        IDLE_CLIENTS.add(self)
 
     # --- the transactional calls -------------------------------------------------------------------
 
@@ -131,7 +132,8 @@ class TransactionalClient:
         slice_s = _FIRST_LOOK_S
         while True:
             try:
-                self._call(Call.INIT, "init_transactions", max(0.001, min(slice_s, deadline.left_s)))
+                with self._serving:
+                    self._call(Call.INIT, "init_transactions", max(0.001, min(slice_s, deadline.left_s)))
             except RetriableError as error:
                 if not deadline.passed:
                     slice_s *= 2
@@ -150,16 +152,17 @@ class TransactionalClient:
             raise UsageError("the producer of this transaction was closed")
         if settling_s := self.settling_s:
             time.sleep(settling_s)
-        self._drain()
-        # What broke while no transaction was open had no request of one in flight.
-        self._watch.forget()
-        self._failed_delivery = None
-        self._written.clear()
-        self._stamped.clear()
-        self._queued = 0
-        self._ending = False
-        self._call(Call.BEGIN, "begin_transaction")
-        self._begun_at = _now()
+        with self._serving:
+            self._drain()
+            # What broke while no transaction was open had no request of one in flight.
+            self._watch.forget()
+            self._failed_delivery = None
+            self._written.clear()
+            self._stamped.clear()
+            self._queued = 0
+            self._ending = False
+            self._call(Call.BEGIN, "begin_transaction")
+            self._begun_at = _now()
 
     def send_offsets(
         self, offsets: Mapping[Partition, Committed], group: GroupMetadata, timeout_s: float
@@ -207,7 +210,6 @@ class TransactionalClient:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
         self._call(Call.ABORT, "abort_transaction", timeout_s)
-        self._identity, self._aborted_at = None, time.monotonic()
         self._begun_at, self._ended_at = None, _now()
 
     # --- producing ---------------------------------------------------------------------------------
@@ -335,29 +337,39 @@ class TransactionalClient:
         return self._watch.newest.get("EndTxn", 0) < _END_TXN_OF_4_0
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
-        """The producer id and epoch, from librdkafka's statistics; None if none came within ``timeout_s``.
-
-        None from before the last abort, in which librdkafka may have raised the epoch by itself.
-        """
+        """The producer id and epoch, also where librdkafka has raised it by itself; None if they did not come in ``timeout_s``."""
         deadline = Deadline(timeout_s)
-        while self._identity is None and not deadline.passed:
-            self._serve(0.02)
-        return self._identity
+        with self._serving:
+            while (found := self._watch.identity) is None and not deadline.passed:
+                self._serve(0.02)
+        return None if found is None else ProducerIdentity(*found)
+
+    def serve_idle(self) -> None:
+        """Serve what waits while no transaction is open; nothing if another thread uses the instance."""
+        if not self._serving.acquire(blocking=False):
+            return
+        try:
+            if self._begun_at is None and not self._closed:
+                self._drain()
+        finally:
+            self._serving.release()
 
     def close(self) -> None:
         """Let go of the instance without waiting for records; an open transaction is the caller's to abort."""
         if self._closed:
             return
         end_if_forked(self._pid)
-        self._closed = True
-        with suppress(KafkaException):
-            self._producer.purge()
-        self._drain()
+        IDLE_CLIENTS.remove(self)
+        with self._serving:
+            self._closed = True
+            with suppress(KafkaException):
+                self._producer.purge()
+            self._drain()
+            instance = [self._producer]
+            del self._producer
         # Not close(): since 2.16 it calls abort_transaction itself and warns where that is refused, as after a
         # fence. Dropping the last reference destroys the instance; its callbacks are cut off by then. In another thread: in the
         # main one the destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
-        instance = [self._producer]
-        del self._producer
         destroying = threading.Thread(target=instance.clear, name="eos-producer-close")
         try:
             destroying.start()
@@ -473,13 +485,6 @@ class TransactionalClient:
         self._refused = self._refused or refused_connection(Call.INIT, error)
         if error.fatal() and self._fatal is None:
             self._fatal = error
-
-    def _on_statistics(self, text: str) -> None:
-        with suppress(ValueError, KeyError, TypeError):
-            statistics = json.loads(text)
-            state = statistics["eos"]
-            if state["producer_id"] >= 0 and statistics["ts"] / 1e6 > self._aborted_at:
-                self._identity = ProducerIdentity(state["producer_id"], state["producer_epoch"])
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

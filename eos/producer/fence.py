@@ -10,20 +10,19 @@ from eos.kafka.producer import ProducerIdentity, TransactionalClient
 from eos.settings import Settings
 
 _IDENTITY_S = 5.0
-_STATISTICS_INTERVAL_MS = 100  # they say the epoch
 
 
 def fence(settings: Settings, transactional_id: str) -> ProducerIdentity | None:
     """Initialise a transactional.id and go away again.
 
     Returns:
-        What the coordinator gave, from librdkafka's statistics; None if these did not come in time.
+        What the coordinator gave; None if librdkafka did not say.
 
     Raises:
         UnavailableError: the coordinator did not answer in ``open_timeout_s`` of the settings.
         EosError: what it answered.
     """
-    config = producer_config(settings, transactional_id) | {"statistics.interval.ms": _STATISTICS_INTERVAL_MS}
+    config = producer_config(settings, transactional_id)
     client = TransactionalClient(config, transaction_timeout_s=settings.transaction.timeout_s)
     try:
         retry.resume(Call.INIT, client.init, deadline=Deadline(settings.open_timeout_s))

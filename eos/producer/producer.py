@@ -57,7 +57,6 @@ from eos.shards import Shard
 # An abort needs one round trip; what is not aborted by then is ended by the next init, or by the timeout.
 _ABORT_DEADLINE_S = 15.0
 _IDENTITY_WAIT_S = 2.0
-_STATISTICS_INTERVAL_MS = 500
 _MAX_EPOCH = 32_766  # the coordinator gives out a new producer id after it
 # How long a rival has to show a commit after a fence: a session commits the offsets it took over some 0.1 s after its init.
 _RIVAL_SHOWS_S = 3.0
@@ -388,7 +387,6 @@ class ShardProducer:
     def _init(self, reason: str) -> None:
         began = time.monotonic()
         config = producer_config(self._settings, self.transactional_id)
-        config.setdefault("statistics.interval.ms", _STATISTICS_INTERVAL_MS)
         client = TransactionalClient(config, transaction_timeout_s=self.timeout_s, doubt=self._doubt)
         on_retry = (
             None if self._listener is ignore_event else self.on_retry

@@ -81,6 +81,5 @@ def mock_settings(cluster: MockCluster, *, group: str, transaction: Mapping[str,
         cluster.bootstrap_servers,
         group=group,
         kafka__client={"reconnect.backoff.ms": 10, "retry.backoff.ms": 10},
-        kafka__producer={"statistics.interval.ms": 50},
         transaction={"timeout_ms": 5000, **transaction},
     )
