@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 from eos.deadline import Deadline
 from eos.kafka.idle import IdleClients
