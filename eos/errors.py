@@ -166,7 +166,13 @@ class FatalError(EosError):
 
 
 class UnavailableError(FatalError):
-    """The cluster gave no usable answer until the call's deadline. Nothing is lost; a later start goes on."""
+    """The cluster gave no usable answer until the call's deadline. Nothing is lost; a later start goes on.
+
+    Attributes:
+        unanswered: whether it is a question that could be asked again; else a limit has passed that ends the job.
+    """
+
+    unanswered = False
 
 
 class ProcessLimitError(FatalError):

@@ -177,10 +177,12 @@ def resume(
     except tenacity.RetryError as error:
         last = error.last_attempt.exception()
         code = getattr(last, "code", None)
-        raise UnavailableError(
+        unavailable = UnavailableError(
             f"{call}: no usable answer in {time.monotonic() - began:.1f} s; the last one: {last}{_coordinator(call, code)}",
             code=code,
-        ) from last
+        )
+        unavailable.unanswered = True
+        raise unavailable from last
     notice.answered(call)
     return answer
 

@@ -257,7 +257,7 @@ class PipelinedSession(Session):
 
     def recover(self, error: EosError) -> None:
         """As of every session; the commit in flight is waited for, and what is staged is dropped."""
-        if error.action is not Action.STOP:
+        if error.action is not Action.STOP or self._outage.goes_on(error):
             self._join_quietly()
             self._drop()
         super().recover(error)

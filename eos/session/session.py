@@ -44,10 +44,12 @@ from eos.session.catch_up import CatchUp
 from eos.session.consumer import ShardConsumer
 from eos.session.due_offsets import DueOffsets
 from eos.session.handed_out import FetchedBatch
+from eos.session.outage import Outage
 from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard
 
 _REJOIN_PAUSE_S = 0.2
+_OUTAGE_PAUSE_S = 1.0  # behind a question that was asked for longer
 _WAIT_S = 0.2  # how late a stop is noticed without input
 # Within this time of joining, a member without partitions may just not have got them yet. Later the group's offsets alone say
 # whether all is processed: it may be a member too many.
@@ -123,6 +125,7 @@ class Session:
         self._attempts = Attempts(
             lambda call, attempt, error: self._listener(CallRetried(self._name, call, attempt, str(error)))
         )
+        self._outage = Outage(settings.input.offline_timeout_s)
         self._is_open = False
         self._opened_at = 0.0
         self._pid = os.getpid()
@@ -283,6 +286,12 @@ class Session:
             self.recover(error)
         except EosError as another:
             error = another
+        if self._outage.goes_on(error):
+            self._listener(CallRetried(self._name, Call.BEGIN, 1, str(error)))
+            self._stop.wait(_OUTAGE_PAUSE_S)
+            # A member that does not poll is dropped from its group. A rewind is due, so this brings no records.
+            self._consumer.fetch(1, 0.0)
+            return
         self._stop.wait(self._attempts.failed(error))
 
     def recover(self, error: EosError) -> None:
@@ -293,12 +302,15 @@ class Session:
             RebalancedError: a partition is assigned to another member; the next fetch calls back. Continue with that fetch.
             EosError: the error itself, where nothing can be gone on from.
         """
-        if error.action is Action.STOP:
+        goes_on = self._outage.goes_on(error)
+        if error.action is Action.STOP and not goes_on:
             raise error
         self._abort(error)
         # In the next fetch, which also raises if the assignment is gone. Before the reopen, which may detect that too:
         # nothing is committed again before that fetch.
         self._consumer.rewind_later()
+        if goes_on:
+            raise error
         self._reopen_if_over()
         self._unsettled = None
 
@@ -499,11 +511,14 @@ class Session:
         self._due_offsets.done(offsets)
         self._consumer.advanced(offsets)
         self._attempts.succeeded()
+        self._outage.over()
 
     def _reopen_if_over(self) -> None:
         if self._producer.state is ProducerState.OVER:
             pending = self._owned.pending
-            if self._producer.reopen() is Outcome.COMMITTED and pending is not None:
+            outcome = self._producer.reopen()
+            self._outage.over()
+            if outcome is Outcome.COMMITTED and pending is not None:
                 self._note_committed(pending)
 
     def _abort(self, reason: BaseException) -> None:

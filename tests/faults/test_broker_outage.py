@@ -152,6 +152,28 @@ def test_loop_of_ones_own_survives_a_broker_that_is_paused_inside_its_blocks(own
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_a_broker_that_stands_still_for_longer_than_an_opening_may_take_ends_no_running_job(
+    own: LocalKafka, *, own_loop: bool
+) -> None:
+    """The commit expires, and its outcome is read back after a reopen: both are asked for input.offline_timeout_ms."""
+    job = fault_job(own.bootstrap_servers, pause_ms=1, own_loop=own_loop)
+    job.load(own.bootstrap_servers, 4_000, "a")
+    settings = settings_for(own.bootstrap_servers, transaction__timeout_ms=5_000)
+    with in_thread(job, settings) as run:
+        run.wait_for_commits(500, 20)
+        own.pause_broker(BROKER)
+        try:
+            time.sleep(settings.transaction.timeout_s + settings.open_timeout_s + 20)
+        finally:
+            own.resume_broker(BROKER)
+        job.load(own.bootstrap_servers, 1_000, "b")
+        run.wait_for_commits(5_000, 90)
+        run.stop()
+    assert job.check(own.bootstrap_servers).processed == 5_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
 def test_idle_job_outlives_an_outage_and_reads_what_comes_after(own: LocalKafka, *, own_loop: bool) -> None:
     job = fault_job(own.bootstrap_servers, own_loop=own_loop)
     job.load(own.bootstrap_servers, 100, "a")

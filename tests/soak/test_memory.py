@@ -1,4 +1,4 @@
-"""Soak: the memory of a worker is flat, idle and busy, and bounded. ``EOS_SOAK_SHARE`` shortens it, 0.1 to a tenth of the time.
+"""Soak: the memory of a worker is flat, idle and busy, and bounded. ``SOAK_SHARE`` shortens it, 0.1 to a tenth of the time.
 
 Question: is there anything that grows with time alone, a queue that nobody serves for one?
 """
@@ -23,7 +23,7 @@ from tests.support.processes import Child, running_module
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 IDLE_S, BUSY_S = 600.0, 1_800.0
-SHARE = float(os.environ.get("EOS_SOAK_SHARE", "1"))
+SHARE = float(os.environ.get("SOAK_SHARE", "1"))
 WARM_UP = 0.2  # of the time: connections, metadata, allocators
 GROWTH_MB, MOST_MB = 5.0, 100.0
 IDLE_PARTITIONS = 200
