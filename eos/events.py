@@ -266,18 +266,23 @@ class ListenerError(RuntimeError):
     """A listener has raised an error of eos, which would be taken for that of the call that it heard of: a commit, say."""
 
 
-def guarded(listener: Listener) -> Listener:
-    """The listener, with a ListenerError in the place of an error of eos that it raises."""
-    if listener is ignore_event:
-        return listener
+class _Guarded:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
 
-    def send(event: Event) -> None:
+    def __call__(self, event: Event, /) -> None:
         try:
-            listener(event)
+            self._listener(event)
         except EosError as error:
             raise ListenerError(f"a listener raised at {event}: {error}. Fix: it must not raise") from error
 
-    return send
+
+def guarded(listener: Listener) -> Listener:
+    """The listener, with a ListenerError in the place of an error of eos that it raises.
+
+    Every way in that takes a listener of the user's passes it through here, once: what is below calls it as it is.
+    """
+    return listener if listener is ignore_event or isinstance(listener, _Guarded) else _Guarded(listener)
 
 
 def send_to_all(*listeners: Listener) -> Listener:

@@ -13,7 +13,7 @@ from eos import retry
 from eos.calls import Call
 from eos.deadline import Deadline
 from eos.errors import ConfigError, RetriableError
-from eos.events import Listener, ignore_event
+from eos.events import Listener, guarded, ignore_event
 from eos.job import Job
 from eos.kafka.admin import Admin, shared_admin
 from eos.offsets import Partition
@@ -181,7 +181,7 @@ def run(
         UnavailableError: the cluster did not answer in time.
         EosError: what else ended it; ``eos.ExitCode`` has the meaning of each for a process.
     """
-    stop = stop or threading.Event()
+    stop, listener = stop or threading.Event(), guarded(listener)
     transform = bind(job, settings)
     # An unreachable cluster or a missing topic is an error before an owner is fenced, and before a transaction is open. The
     # sessions ask by the same client, which is connected then.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from eos.events import LagMeasured, Listener, ignore_event
+from eos.events import LagMeasured, Listener, guarded, ignore_event
 from eos.offsets import Partition
 from eos.records import InputBatch
 from eos.session.consumer import ShardConsumer
@@ -49,7 +49,7 @@ class ReadCommittedConsumer:
             group=group,
             partitions=partitions,
             ordinal=settings.ownership.ordinal,
-            listener=listener,
+            listener=guarded(listener),
         )
 
     def __enter__(self) -> Self:

@@ -159,25 +159,30 @@ class Session:
             if self.until_caught_up:
                 only = [self.shard.partition] if isinstance(self.shard, PartitionShard) else None
                 self._catch_up = CatchUp(self._settings, self.shard.group, self._inputs, only)
+            self._is_open = True
+            self._opened_at = time.monotonic()
+            self._listener(SessionOpened(self._name, self._opened_at - began))
         except BaseException:
+            self._is_open = False
             self._consumer.close()
             self._producer.close()
             raise
-        self._is_open = True
-        self._opened_at = time.monotonic()
-        self._listener(SessionOpened(self._name, time.monotonic() - began))
 
     def close(self, reason: str = "") -> None:
         """End what is open, and leave. An open transaction is aborted."""
         self._is_open = False
         try:
+            if self._transaction is not None:
+                self._transaction.in_block = False  # whose end finds it aborted
             self._abort(AbortTransaction("the session was closed"))
             if self._catch_up is not None:
                 self._catch_up.close()
-            self._consumer.close()
         finally:
-            self._producer.close()
-            self._listener(SessionClosed(self._name, reason))
+            try:
+                self._consumer.close()
+            finally:
+                self._producer.close()
+                self._listener(SessionClosed(self._name, reason))
 
     def stop(self) -> None:
         """End the iteration after the block that runs now. A signal handler may call this, and any thread."""
@@ -258,14 +263,12 @@ class Session:
             finally:
                 end_if_forked(self._pid)
                 transaction.in_block = False
+            self._require_open_still()
             if failure is None:
                 failure = self._commit(transaction, batch)
         except BaseException as error:
-            self._abort(error)
-            if self._unsettled is None:
-                self._consumer.rewind_later()  # the begin was left: nothing is to be settled, and the batch is read again
-            with suppress(EosError):  # then it stays unsettled, and the next fetch raises it
-                self._settle()
+            if self._is_open:  # else it was closed inside the block, which has aborted it
+                self._leave(error)
             if isinstance(error, AbortTransaction):
                 return
             with self._naming_rivals():
@@ -499,6 +502,20 @@ class Session:
         if transaction.state is not TransactionState.COMMITTED:
             self._consumer.rewind_later()
         self._unsettled = None
+
+    def _require_open_still(self) -> None:
+        if not self._is_open:
+            raise UsageError(
+                "the session was closed inside a transaction block: nothing of the block was committed"
+            )
+
+    def _leave(self, error: BaseException) -> None:
+        """An exception has left a block."""
+        self._abort(error)
+        if self._unsettled is None:
+            self._consumer.rewind_later()  # the begin was left: nothing is to be settled, and the batch is read again
+        with suppress(EosError):  # then it stays unsettled, and the next fetch raises it
+            self._settle()
 
     def _commit_only(self, offsets: OffsetVector) -> None:
         self._unsettled = transaction = self._producer.transaction()

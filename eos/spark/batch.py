@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 
 from eos.errors import EosError, FencedError, OffsetGapError, UsageError
-from eos.events import Listener, ProducerOpened, ignore_event
+from eos.events import Listener, ProducerOpened, guarded, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.job import check_topics
 from eos.kafka.admin import Mark
@@ -99,7 +99,7 @@ class ExactlyOnceBatch:
         self._spark = spark
         self._settings = settings
         self._name = name
-        self._listener = listener
+        self._listener = guarded(listener)
 
     def plan(self, commit: Commit = "partition") -> InputPlan:
         """What a run reads now, for :meth:`run`; offsets that are new or old are committed where they stand.

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
-from eos.events import LedgerRefreshed, Listener, ignore_event
+from eos.events import LedgerRefreshed, Listener, guarded, ignore_event
 from eos.job import checked_topics
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
@@ -101,6 +101,7 @@ def exactly_once_sink(
             "seen. Fix: inputs=[…], the topics that it reads on this cluster; [] if there are none",
             name,
         )
+    listener = guarded(listener)
     ledger = LedgerDriver(store, outputs, count, adopt, listener)
     return ExactlyOnceSink(ledger, outputs, listener)
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from eos import AbortableError, EosError, ReopenError, RetriableError
-from eos.events import Event, ListenerError, TransactionCommitted
+from eos import AbortableError, EosError, FencedError, ReopenError, RetriableError, run
+from eos.events import (
+    Event,
+    LagMeasured,
+    ListenerError,
+    LoopTurned,
+    PartitionsAssigned,
+    RecordDeadLettered,
+    SessionOpened,
+    ShardsOwned,
+    TransactionCommitted,
+)
 from tests.support.jobs_for_faults import Running, fault_job, run_to_end, settings_for
 
 pytestmark = pytest.mark.broker
@@ -32,3 +42,21 @@ def test_error_of_a_listener_is_not_taken_for_that_of_the_commit(
         running.wait(30)
     run_to_end(job, settings_for(bootstrap))
     assert job.check(bootstrap).processed == 50
+
+
+@pytest.mark.parametrize(
+    "heard", [LoopTurned, LagMeasured, RecordDeadLettered, ShardsOwned, SessionOpened, PartitionsAssigned]
+)
+def test_error_of_a_listener_is_never_taken_for_the_jobs_own(bootstrap: str, heard: type[Event]) -> None:
+    """A FencedError of a producer that the listener has would end the job with 3."""
+    job = fault_job(bootstrap, partitions=1)
+    job.load(bootstrap, 20, "v", [0])
+    job.load(bootstrap, 1, "poison", [0])
+
+    def raising(event: Event) -> None:
+        if isinstance(event, heard):
+            raise FencedError("the listener's own")
+
+    settings = settings_for(bootstrap, poison__policy="dead-letter")
+    with pytest.raises(ListenerError, match="the listener's own"):
+        run(job.job(), settings, until_caught_up=True, listener=raising)
