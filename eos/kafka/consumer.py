@@ -441,18 +441,19 @@ def lone_reader(
             coordinator.
         stable: read committed records only, and wait for transactions that are pending on the offsets: OffsetFetch asks so
             only under read_committed.
-        options: librdkafka's, for a reader of records; those of ``[kafka.client]`` and ``[kafka.consumer]`` come before them.
+        options: librdkafka's, for a reader of records; they hold over those of ``[kafka.client]`` and ``[kafka.consumer]``.
     """
     return ConsumerClient(
         {
             **QUICKLY,
-            **(options or {}),
             **client_config(settings),
             **{
                 name: value
                 for name, value in settings.kafka.consumer.items()
                 if name not in _OF_JOBS_CONSUMER
             },
+            # Last: a probe that waited for fetch.wait.max.ms of a job's consumer would hold up its start.
+            **(options or {}),
             "group.id": group_id,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",

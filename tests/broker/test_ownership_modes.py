@@ -158,8 +158,9 @@ def test_partition_mode_refuses_a_group_that_had_members_and_goes_on_in_a_copy_o
 
     group = unique("copy")
     fix = str(refused.value).partition("instance runs: eos ")[2].replace("NEW", group)
+    fix = fix.replace("MODULE:NAME", "JOB")
     operated = Operated(eos, tmp_path, bootstrap, job, PARTITION)
-    copied = operated(*fix.split())
+    copied = operated(*fix.split(), "--yes")  # as it stands, it only shows what it would do
     assert copied.code == ExitCode.DONE, copied.err
     run_to_end(job, settings.model_copy(update={"group": group}))
     assert (

@@ -19,7 +19,7 @@ from google.protobuf import (  # type: ignore[import-untyped] # protobuf ships n
     message_factory,
 )
 
-from eos import InputRecord, Job, OutputRecord
+from eos import InputRecord, Job, OutputRecord, UnclassifiedError
 from tests.support.documents import blocks
 
 PAGE = blocks("docs/SERIALIZERS.md")
@@ -141,6 +141,7 @@ def test_a_schema_that_is_not_registered_ends_the_start_and_is_not_registered_by
     mark: str, registry: SchemaRegistryClient, refund_message: Any
 ) -> None:
     job = page_block(mark)["job"]
-    with pytest.raises(SchemaRegistryError):
+    with pytest.raises(UnclassifiedError, match="Schema Not Found") as raised:
         job.bound(job.settings(schema_registry_url="mock://docs"))
+    assert isinstance(raised.value.__cause__, SchemaRegistryError)
     assert registry.get_subjects() == []

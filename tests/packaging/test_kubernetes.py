@@ -71,7 +71,7 @@ def _environment_of(dockerfile: str) -> dict[str, str]:
 def _settings(name: str, tmp_path: Path) -> Settings:
     """The settings of the pod: its ConfigMap and its variables, with secrets in the place of the mounted ones."""
     for file in ("password", "ca.crt"):
-        (tmp_path / file).write_text("anything")
+        (tmp_path / file).write_text("-----BEGIN anything")
     ((file_name, text),) = _one("ConfigMap", name)["data"].items()
     config = tmp_path / file_name
     config.write_text(text.replace(_SECRETS, str(tmp_path)))

@@ -31,7 +31,7 @@ def test_plaintext() -> None:
 
 def test_scram_over_tls(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
-    authority.write_text("")
+    authority.write_text("-----BEGIN CERTIFICATE-----")
     options = client_options(
         settings(
             security_protocol="SASL_SSL",
@@ -55,7 +55,7 @@ def test_scram_over_tls(tmp_path: Path) -> None:
 def test_mutual_tls(tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key")}
     for path in files.values():
-        path.write_text("")
+        path.write_text("-----BEGIN x-----")
     options = client_options(
         settings(
             security_protocol="SSL",
@@ -100,9 +100,10 @@ def test_oauthbearer_hands_over_who_gets_the_tokens_with_their_extensions() -> N
 # kafka-python leaves the socket of a refused connection to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_that_is_away_is_unavailable_and_leaves_no_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     server = f"127.0.0.1:{free_port()}"
     with pytest.raises(UnavailableError, match=server):
         TransactionsView(settings(bootstrap_servers=server), timeout_s=0.5)
-    assert threading.active_count() == before
+    # The thread that serves idle clients is the process's, and may be of another test's client.
+    assert {one.name for one in set(threading.enumerate()) - before} <= {"eos-idle"}
     gc.collect()  # here and now, where the warning is expected

@@ -117,7 +117,7 @@ def test_a_stuck_worker_is_what_a_reader_sees_first(
     assert "Worker 0 is stuck: its transform has been at settlements[3] offset 1234570 for" in verdict
     assert "/app/jobs/fx.py:112 in rate_of" in verdict
     assert re.search(r"0 stuck \d+ 0", tables)
-    assert re.search(r"settlements\[3\] 0 1234567 [\d.]+ s ago 4,321 0", tables)
+    assert re.search(r"settlements\[3\] 4,321 0 0 1234567 [\d.]+ s ago", tables)
     assert re.search(r"settlements\[3\] 99 ValueError dead-lettered", tables)
     assert "the value of a record" not in shown.markup
     assert shown.markup.count("<figure") == 4

@@ -154,6 +154,7 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated(eos: Eos, cana
 def test_secrets_of_other_kinds_are_hidden_in_what_is_shown(
     eos: Eos, canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What a file of a certificate begins with: -----BEGIN CERTIFICATE-----
     files = {"EOS_KAFKA__SSL_CERTIFICATE_FILE": __file__, "EOS_KAFKA__SSL_KEY_FILE": __file__}
     for name, value in {
         **dict.fromkeys(_OTHERS, canary),

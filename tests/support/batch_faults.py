@@ -105,9 +105,9 @@ class DyingWriting(Writing):
 
         commit = TransactionalClient.commit
 
-        def dying(client: TransactionalClient, timeout_s: float) -> None:
+        def dying(client: TransactionalClient, timeout_s: float, last_look: Any = None) -> None:
             if self.when == "after":
-                commit(client, timeout_s)
+                commit(client, timeout_s, last_look)
             _die()  # "before": the records are delivered or not, the offsets are sent
 
         if self.when:

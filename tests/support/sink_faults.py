@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from pyspark import TaskContext, cloudpickle
 
@@ -85,9 +86,9 @@ def _arm(accident: Accident) -> None:
     """The next commit of this worker process happens, and then the accident."""
     commit = TransactionalClient.commit
 
-    def committed(client: TransactionalClient, timeout_s: float) -> None:
+    def committed(client: TransactionalClient, timeout_s: float, last_look: Any = None) -> None:
         TransactionalClient.commit = commit  # type: ignore[method-assign] # as it was
-        commit(client, timeout_s)
+        commit(client, timeout_s, last_look)
         if accident is Accident.DIES_AFTER_COMMIT:
             os._exit(1)
         raise CommitOutcomeUnknownError("an accident: no answer")
