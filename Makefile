@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow release-check prove bench bench-peers check lint types arch wheel images up down lock audit licences clean
+.PHONY: help venv demo test test-slow mutants release-check prove bench bench-peers check lint types arch wheel images up down lock audit licences clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,10 @@ test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they sta
 
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
 	@$(REAPED) $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+# One at a time on each core: a mutation that a broker or Spark is needed for starts it anew.
+mutants: $(INSTALLED) ## break the rules of the guarantee one by one: each must turn a named test red (15 minutes; docs/MUTANTS.md; NAMES="no-member …")
+	@$(REAPED) $(BIN)/python -m tests.mutants $(NAMES)
 
 release-check: check test test-slow demo ## all that must be green before a release (an hour)
 

@@ -403,6 +403,10 @@ class PipelinedSession(Session):
             self._abort(error)
             # An abort that fails too leaves the commit unsettled, whatever its error was called: it may have happened.
             self._reopen_if_over()
+        except BaseException as error:
+            # A signal handler's, in front of the commit: left open, the transaction would hold what others process.
+            self._abort(error)
+            raise
         finally:
             self._suspects.forget(partitions)
             self._poison_row.forget(partitions)

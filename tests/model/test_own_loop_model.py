@@ -14,7 +14,7 @@ from eos.offsets import Partition
 from eos.records import InputBatch
 from eos.session.handed_out import _MAX_REFUSALS
 from eos.session.session import Session
-from tests.model.test_session_model import SETTINGS, SOME, SessionMachine, World
+from tests.model.test_session_model import EVICTED, SETTINGS, SOME, SessionMachine, World
 
 
 class _Stop:
@@ -92,6 +92,13 @@ class OwnLoopMachine(SessionMachine):
     # What only a pipeline has.
     produce = commit_soon = join = helper_runs = client_resends = None  # type: ignore[assignment]
     commit_passed_markers = renew_offsets_if_due = None  # type: ignore[assignment]
+    partitions_are_revoked_with_a_transaction_open = None  # type: ignore[assignment]
+
+    @precondition(lambda self: not self.over)
+    @rule(count=st.integers(1, 9), says=EVICTED)
+    def member_is_evicted_with_a_transaction_open(self, count: int, says: str) -> None:
+        """And does not know it yet when the block ends."""
+        self._try(lambda: self._fetch(count, lambda: self._lose(says)))
 
     @precondition(lambda self: not self.over)
     @rule(count=st.integers(1, 9), quietly=st.booleans())

@@ -79,6 +79,11 @@ class World:
     faults: dict[Call, deque[str]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     clients: int = 0
+    # Until its marker is written, which comes behind the coordinator's answer (measured: up to 100 ms), a commit's offsets are
+    # pending: who does not wait for stable ones reads those before it.
+    before: Committed | None = None
+    pending_until_s: float = 0.0
+    happened: bool = False  # whether the commit of the last transaction that was begun did
     before_init: Callable[[], None] | None = None
 
     @property
@@ -95,7 +100,7 @@ class World:
     def commit(self, records: list[int], offsets: Mapping[Partition, Committed]) -> None:
         self.visible += records
         if offsets:
-            self.stored = offsets[INPUT]
+            self.before, self.stored = self.stored, offsets[INPUT]
 
     def meet(self, call: Call, timeout_s: float = 0.0) -> str:
         """The fault that a call meets, if any; no answer costs it its timeout."""
@@ -154,6 +159,7 @@ class FakeClient:
             self._violated(f"a transaction begins on an instance that is not fit for it: {unfit}")
         self._state = "open"
         self._records, self._offsets = [], {}
+        self._world.happened = False
 
     def produce(
         self, topic: str, values: Sequence[Any], keys: Sequence[Any] | None = None, **others: Any
@@ -193,6 +199,7 @@ class FakeClient:
         self._fence(Call.COMMIT)
         self._state = "committing"
         fault = self._world.meet(Call.COMMIT, timeout_s)
+        self._world.happened = fault in ("", "unknown, happened")
         if fault.startswith("unknown"):
             self._state = "fatal"
             if fault == "unknown, happened":
@@ -260,10 +267,11 @@ class FakeClient:
 
 
 class FakeReader:
-    """ConsumerClient on the world, as far as a reopen asks it."""
+    """ConsumerClient on the world, as far as a reopen or a takeover asks it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, stable: bool = True) -> None:
         self._world = world
+        self._stable = stable
 
     def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
         fault = self._world.meet(Call.COMMITTED, timeout_s)
@@ -272,6 +280,11 @@ class FakeReader:
         if fault:
             raise RetriableError("no answer", code="_TIMED_OUT")
         stored = self._world.stored
+        if self._world.now_s < self._world.pending_until_s:
+            if self._stable:
+                self._world.now_s += timeout_s
+                raise RetriableError("a transaction is pending on the offsets", code="_TIMED_OUT")
+            stored = self._world.before
         return {} if stored is None or INPUT not in set(partitions) else {INPUT: stored}
 
     def close(self) -> None:
@@ -286,7 +299,9 @@ class ShardMachine(RuleBasedStateMachine):
         self.world = World()
         patch = self.patch = pytest.MonkeyPatch()
         patch.setattr("eos.producer.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
-        patch.setattr("eos.group.committed.lone_reader", lambda *_, **__: FakeReader(self.world))
+        patch.setattr(
+            "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
+        )
         patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
         for module in (
             "eos.producer.producer",
@@ -325,20 +340,30 @@ class ShardMachine(RuleBasedStateMachine):
             self.block is None and self.producer.state in (ProducerState.FENCED, ProducerState.CLOSED)
         )
     )
-    @rule()
-    def next_owner_takes_over(self) -> None:
+    @rule(marker_is_late=st.booleans())
+    def next_owner_takes_over(self, marker_is_late: bool = False) -> None:
         with pytest.raises((FencedError, UsageError)):
             self.producer.transaction()
         self.producer.close()
+        if marker_is_late:
+            self.world.pending_until_s = self.world.now_s + 0.1
         self._new_owner()
+
+    @precondition(lambda self: self.block is None and self.producer.state is ProducerState.READY)
+    @rule(marker_is_late=st.booleans())
+    def owner_closes_and_the_next_one_takes_over(self, marker_is_late: bool) -> None:
+        self.producer.close()
+        self.next_owner_takes_over(marker_is_late)
 
     def _new_owner(self) -> None:
         self.world.faults.clear()
         self.world.before_init = None
         self.producer = ShardProducer(SETTINGS, SHARD, started_partitions={INPUT.topic: 1})
         self.producer.open()
-        self.producer.owned_offsets("g").taken_over({INPUT: self.world.stored})
+        self.producer.take_over("g", [INPUT])
         self._rewound()
+        found = self.producer.owned_offsets("g").stored([INPUT])[INPUT]
+        self.position = 0 if found is None else found.offset  # as an owner does, which knows nothing else
 
     def _rewound(self) -> None:
         self.position = self.world.committed
@@ -350,7 +375,7 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(coming=faults(Call.INIT, Call.COMMITTED))
     def begin(self, coming: Mapping[Call, list[str]]) -> None:
         self.world.will_meet(coming)
-        was = self.producer.state
+        was, was_in_doubt = self.producer.state, self.in_doubt
         clients = self.world.clients
         try:
             block = self.producer.transaction()
@@ -361,6 +386,7 @@ class ShardMachine(RuleBasedStateMachine):
                 assert self.producer.state is ProducerState.FENCED
             if isinstance(error, UsageError):  # an unanswered commit that has happened is never passed over
                 assert self.in_doubt
+                assert self.world.happened
                 assert self.world.committed >= self.position
                 with pytest.raises(UsageError, match="has happened"):  # … nor when it is asked for again
                     self.producer.transaction()
@@ -373,6 +399,7 @@ class ShardMachine(RuleBasedStateMachine):
         assert (self.world.clients > clients) == (was is not ProducerState.READY)
         if self.world.clients > self.clients:
             self._rewound()
+        assert not was_in_doubt or not self.world.happened, "a commit that has happened counts as aborted"
         assert not self.in_doubt
         assert block.__enter__() is block
         assert block.state is TransactionState.OPEN
@@ -612,6 +639,24 @@ def test_unanswered_commit_is_settled_by_what_is_stored(
     machine.produce(1, False, {})
     machine.commit({})
     assert machine.world.committed == machine.position
+
+
+def test_next_owner_waits_for_the_marker_of_the_last_commit(machine: ShardMachine) -> None:
+    """The coordinator answers before it has written the marker: unstable offsets are those before, and make duplicates."""
+    machine.owner_closes_and_the_next_one_takes_over(marker_is_late=True)
+    assert machine.position == 2
+    machine.begin({})
+    machine.produce(1, False, {})
+    machine.commit({})
+    assert machine.world.committed == 3
+
+
+def test_commit_of_unchanged_offsets_that_has_happened_is_reported_as_such(machine: ShardMachine) -> None:
+    machine.begin({})
+    machine.commit({Call.COMMIT: ["unknown, happened"]})
+    assert machine.in_doubt
+    with pytest.raises(UsageError, match="has happened"):
+        machine.producer.transaction()
 
 
 def test_signal_in_a_commit_sees_the_commit_through(machine: ShardMachine) -> None:

@@ -281,3 +281,26 @@ def test_own_entry_in_a_ledger_is_no_rivals_and_never_goes_back() -> None:
     mine.ended(Outcome.COMMITTED)
     with pytest.raises(UsageError, match="behind 7"):
         mine.sent(OffsetVector({P0: 6}), HAD)
+
+
+def test_commit_of_unchanged_offsets_is_told_from_none() -> None:
+    """Its output would be made again: a transaction may carry records and no new offset."""
+    mine, store = after([OffsetVector({P0: 5})])
+    mine.sent(OffsetVector({P0: 5}), HAD)
+    assert mine.compare(store) is Outcome.ABORTED
+    write(store, OffsetVector({P0: 5}), mine)
+    assert mine.compare(store) is Outcome.COMMITTED
+
+
+def test_commit_says_what_the_next_owner_goes_on_counting_from() -> None:
+    """How many records in a row were poison, and how far the search for a deadly one is."""
+    mine = owner()
+    mine.taken_over({P0: None, P1: None})
+    mine.in_a_row = 7
+    mine.attempt_at = lambda partition, _offset: 3 if partition == P0 else 0
+    sent = mine.sent(OffsetVector({P0: 5, P1: 5}), HAD, {"in": "id"})
+    said = {p: OffsetMetadata.parse(committed.metadata) for p, committed in sent.items()}
+    assert {p: (one.in_a_row, one.attempt, one.topic) for p, one in said.items() if one is not None} == {
+        P0: (7, 3, "id"),
+        P1: (7, 0, "id"),
+    }

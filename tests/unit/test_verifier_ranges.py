@@ -29,3 +29,8 @@ def test_the_output_before_the_group_cannot_end_behind_its_end() -> None:
     assert output_ranges(state(500), {OUT: 500}) == {OUT: Range(500, 500)}
     with pytest.raises(UsageError, match="ends at 500"):
         output_ranges(state(500), {OUT: 501})
+
+
+def test_what_is_processed_ends_at_the_committed_offset_and_the_output_at_its_settled_end() -> None:
+    assert input_ranges(state(500), {}) == {SOURCE: Range(0, 500)}
+    assert output_ranges(state(500), {}) == {OUT: Range(0, 500)}
