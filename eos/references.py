@@ -17,13 +17,16 @@ T = TypeVar("T")
 
 
 @contextmanager
-def code_of_the_job(what: str, *, otherwise: str = "") -> Iterator[None]:
+def code_of_the_job(
+    what: str, *, otherwise: str = "", passing: type[EosError] | tuple[type[EosError], ...] = ()
+) -> Iterator[None]:
     """A call of the job's own code outside of records: a class of eos that it raises says nothing of this process.
 
     A FencedError would end it as if another owner held its shard.
 
     Raises:
-        UsageError: the code raised a class of eos, which is the cause. A ConfigError and a UsageError leave as they are.
+        UsageError: the code raised a class of eos, which is the cause. A ConfigError, a UsageError and one of ``passing`` leave
+            as they are.
         UnclassifiedError: with ``otherwise``, it raised anything else: names the line, and ``otherwise`` is the fix.
     """
     try:
@@ -31,6 +34,8 @@ def code_of_the_job(what: str, *, otherwise: str = "") -> Iterator[None]:
     except (ConfigError, UsageError):
         raise
     except EosError as error:
+        if isinstance(error, passing):
+            raise
         raise UsageError(
             f"{what} raised {type(error).__name__}: {error}. It is the job's own code that raised it, not eos for this "
             "process. Fix: what that code calls"

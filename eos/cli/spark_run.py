@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from eos.spark.batch import BatchResult
     from eos.spark.job import SparkJob
     from eos.spark.stream_job import StreamJob
+
+_FILE_SYSTEM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def run_batch(job: SparkJob, spark: Any, settings: Settings, *, until_caught_up: bool) -> list[BatchResult]:
@@ -63,7 +66,7 @@ def run_stream(
             job,
             spark,
             settings,
-            checkpoint=str(Path(checkpoint).absolute()) if "://" not in checkpoint else checkpoint,
+            checkpoint=location_of(checkpoint),
             available_now=until_caught_up,
             listener=LogListener(),
         )
@@ -71,6 +74,15 @@ def run_stream(
         run.sink.refresh()
 
     interruptible(spark, work)
+
+
+def location_of(checkpoint: str) -> str:
+    """A checkpoint's place for Spark: what names its file system as it is, and any other path from this directory on.
+
+    Hadoop takes what stands before the first colon for a file system, with two slashes behind it, one or none: hdfs:/x, file:/x.
+    A directory with a colon in its name is given as ./NAME.
+    """
+    return checkpoint if _FILE_SYSTEM.match(checkpoint) else str(Path(checkpoint).absolute())
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 
-from eos.errors import EosError, FencedError, OffsetGapError, UsageError
+from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, RecordRefusedError, UsageError
 from eos.events import Listener, ProducerOpened, guarded, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.job import check_topics
@@ -20,8 +20,8 @@ from eos.spark.again import again
 from eos.spark.declared import FrameTransform
 from eos.spark.done_ranges import DoneRanges
 from eos.spark.executor_check import require_fit_executor
-from eos.spark.failures import from_spark, input_gone
-from eos.spark.input_logs import InputLogs
+from eos.spark.failures import OF_SPARK, from_spark, input_gone
+from eos.spark.input_logs import InputLogs, blamed
 from eos.spark.origin import as_input, require_own_input
 from eos.spark.output import OutputColumns, require_once
 from eos.spark.placing import Placement, place, placement_of
@@ -108,6 +108,7 @@ class ExactlyOnceBatch:
         `eos.spark.planning.plan_input` for what it raises.
         """
         # Before the group gets its first offsets.
+        InputLogs(self._settings).partitions(*self._outputs)
         require_fit_executor(self._spark, self._settings, self._outputs, self._name)
         return plan_input(
             self._settings, self._inputs, app=self._name, commit=commit, listener=self._listener
@@ -127,7 +128,11 @@ class ExactlyOnceBatch:
         if not plan.ranges:
             at = InputLogs(self._settings).at(Mark.LAST_STABLE, plan.partitions)
             plan = replace(plan, ranges=tuple(OffsetRange(p, at[p], at[p]) for p in plan.partitions))
-        return placement_of(*self._frame(transform, plan), plan, self._settings)
+        frame, source, columns = self._frame(transform, plan)
+        try:
+            return placement_of(frame, source, columns, plan, self._settings)
+        except OF_SPARK as error:
+            raise self._explained(error, plan) from error
 
     def run(
         self, transform: FrameTransform, *, commit: Commit = "partition", plan: InputPlan | None = None
@@ -159,6 +164,7 @@ class ExactlyOnceBatch:
         plan.refuse_other(self._name, self._settings.group_for(self._name), self._inputs, commit)
         if not plan.ranges:
             return BatchResult(plan, (), time.monotonic() - began)
+        InputLogs(self._settings).partitions(*self._outputs)
         require_fit_executor(self._spark, self._settings, self._outputs, self._name)
         refuse_gone(self._settings, plan)
         done = DoneRanges.of(self._settings, plan)
@@ -166,7 +172,10 @@ class ExactlyOnceBatch:
         for number, one in reports:
             if one.open_seconds:
                 self._listener(ProducerOpened(done.shard(number).transactional_id, one.open_seconds))
-        results = results_of(reports, done, self._listener)
+        try:
+            results = results_of(reports, done, self._listener)
+        except RecordRefusedError as error:
+            raise blamed(self._settings, self._outputs, error) from error
         self._require_committed(plan)
         return BatchResult(plan, tuple(results), time.monotonic() - began, placement)
 
@@ -277,8 +286,8 @@ class ExactlyOnceBatch:
             )
         try:
             refuse_gone(self._settings, plan)
-        except OffsetGapError as gap:
-            return gap
+        except (OffsetGapError, ConfigError) as gone:
+            return gone
         except EosError as unknown:
             explained.add_note(f"whether the input is still in the log could not be asked: {unknown}")
         return explained

@@ -120,12 +120,9 @@ def running_query(frame: DataFrame) -> RunningQuery:
         UsageError: it is not called by foreachBatch, or in another thread.
     """
     session = frame.sparkSession
-    try:
-        name = session.sparkContext.getLocalProperty(_QUERY_ID)
-        jvm: Any = session._jvm  # noqa: SLF001 - the batch's session knows no queries, only the state that it shares does
-        running = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - see above
-    except Exception as error:
-        raise UsageError("exactly_once_sink works in a classic session, not through Spark Connect") from error
+    name = session.sparkContext.getLocalProperty(_QUERY_ID)
+    jvm: Any = session._jvm  # noqa: SLF001 - the batch's session knows no queries, only the state that it shares does
+    running = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - see above
     query = running.get(jvm.java.util.UUID.fromString(name)) if name else None
     if query is None:
         raise UsageError(

@@ -9,10 +9,12 @@ from typing import Generic, Self, TypeVar
 from pydantic import BaseModel
 from pyspark.sql import DataFrame
 
-from eos.errors import UsageError
+from eos.errors import UnavailableError, UsageError
 from eos.job import Job, check_topics
+from eos.raised_at import raised_at
 from eos.references import code_of_the_job
 from eos.settings import Settings
+from eos.spark.failures import OF_SPARK, from_spark
 from eos.spark.transform import records_transform
 
 FrameTransform = Callable[[DataFrame], DataFrame]
@@ -78,11 +80,17 @@ class Declared(Generic[Run]):
         """The job's output for a frame.
 
         Raises:
-            UsageError: the code raised a class of eos, or returned no DataFrame.
+            UsageError: the code raised a class of eos, asks Spark for what it refuses, or returned no DataFrame.
+            UnavailableError: the cluster did not answer what the code asks of it: of a snapshot, say.
         """
-        with code_of_the_job(f"{self}: its transform"):
-            transform = self.transform_factory(run) if self.transform_factory else self.transform
-            found = transform(frame) if transform else None
+        try:
+            with code_of_the_job(f"{self}: its transform", passing=UnavailableError):
+                transform = self.transform_factory(run) if self.transform_factory else self.transform
+                found = transform(frame) if transform else None
+        except OF_SPARK as error:
+            meaning = from_spark(error)
+            meaning.args = (f"{self}: its transform{raised_at(error)}: {meaning}",)
+            raise meaning from error
         if not isinstance(found, DataFrame):
             raise UsageError(
                 f"{self}: the transform returned {type(found).__name__}, not a DataFrame. Fix: a function that returns the "

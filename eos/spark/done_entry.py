@@ -13,7 +13,7 @@ from eos.offsets import OffsetVector, Partition
 from eos.shards import SinkShard
 from eos.spark.done import ShardDone
 from eos.spark.input_logs import InputLogs
-from eos.spark.ledger import BatchPlan
+from eos.spark.ledger import BatchPlan, LedgerError
 from eos.spark.ledger_entry import Content, EntryMetadata, LedgerEntry, Tally
 from eos.spark.ledger_store import LedgerStore
 from eos.spark.stream_rows import DIGEST, HASH
@@ -79,6 +79,12 @@ class _DoneShard(ShardDone):
     def is_done(self, stored: Mapping[Partition, Committed]) -> bool:
         found = stored.get(self._done.store.partition)
         entry = None if found is None else LedgerEntry.parse(found.offset, found.metadata)
+        if found is None and self._done.plan.entries.get(self._number) is not None:
+            raise LedgerError(
+                f"batch {self._done.plan.batch}, shard {self._number}: its ledger is gone, which was there when the batch was planned. "
+                f"Kafka drops it together with its topic, so {self._done.store.topic} was deleted (and created anew) meanwhile, or "
+                "somebody has deleted the group. Nothing of this shard is written. Fix: start again; the refusal says what to adopt"
+            )
         if not self._done.plan.is_done(self._number, entry) or entry is None:
             return False
         self._written = entry.content

@@ -7,31 +7,40 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # PySpark's way to the JVM has no types
+from pyspark.errors.exceptions.captured import CapturedException
 
-from eos.errors import ConfigError, EosError, OffsetGapError, UnclassifiedError, UsageError
+from eos.errors import (
+    ConfigError,
+    EosError,
+    OffsetGapError,
+    UnavailableError,
+    UnclassifiedError,
+    UsageError,
+)
+from eos.spark.thrown import FOREACH_BATCH, Thrown, thrown
 
 _MARKER = re.compile(r"eos-failure (\{.*\})")
-_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit))\b", re.MULTILINE)
-
-_NO_MODULE = re.compile(r"No module named '([\w.]+)'|PACKAGE_NOT_INSTALLED\] (\w+)")
+# The first line behind a traceback's indented ones names the class. What follows it is its text, which may go on in lines that
+# look like all of this again.
+_RAISED = re.compile(r"Traceback [^\n]*\n(?:[ \t][^\n]*\n|\n)*([A-Za-z_][\w.]*)(?:: ([^\n]*))?")
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'|\[PACKAGE_NOT_INSTALLED\] (\w+)")
 _SHIPPING = "install it there, or ship it: docs/SPARK.md, 'Shipping dependencies to executors'"
 _WORKER_ENDED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
 _TASK = re.compile(r"Task \d+ in stage [\d.]+ failed \d+ times")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \(.*\)( Reason: [^\n]*)?")
-_OF_A_ROW = ("22", "P0001")  # SQLSTATE: data exceptions, and what raise_error() raises
+_INDETERMINATE = re.compile(
+    r"stage with indeterminate output was failed and retried|due to indeterminate rollback"
+)
 _GONE = "KAFKA_DATA_LOSS"
-_OF_THE_QUERY = "42"  # what Spark's analysis refuses
-# Whose texts speak of files, connections and offsets. Others may quote a value: NumberFormatException does.
-_QUOTES_NO_RECORD = ("java.io.", "java.net.", "java.util.concurrent.", "javax.net.", "org.apache.kafka.")
-_REFUSED_OPTION = "org.apache.kafka.common.config.ConfigException"
-_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _CONTEXT_GONE = "cancelled because SparkContext was shut down"  # as the JVM does while it ends
-_DEEPEST = 20  # causes of causes
+_NOT_REPEATED = "(Spark's text may quote a record, so it is not repeated; Spark's log has it)"
 # What calls to the driver's Java machine may raise when that has ended.
 JVM_GONE = (Py4JError, ConnectionError)
+# What calls of PySpark raise of what has happened in the Java machine; another exception is of the code that calls it.
+OF_SPARK = (CapturedException, Py4JError, ConnectionError)
 
 
 class TaskFailure(Exception):  # noqa: N818 - it is the wrapping of an error
@@ -72,7 +81,9 @@ def _is_public(kind: type) -> bool:
 def decoded(text: str) -> EosError:
     """The EosError that :func:`encoded` made the text of."""
     found: dict[str, Any] = json.loads(text)
-    kind = getattr(import_module(found["module"]), found["class"], None)
+    module = found["module"]
+    # A text that quotes a record could name any module.
+    kind = getattr(import_module(module), found["class"], None) if module.startswith("eos.") else None
     if not (isinstance(kind, type) and issubclass(kind, EosError)):
         kind = UnclassifiedError
     error: EosError = kind.__new__(kind)
@@ -101,6 +112,15 @@ def java_has_ended() -> UnclassifiedError:
     )
 
 
+def nondeterministic(what: str) -> UsageError:
+    """The error of a transform that does not give the same rows for the same input."""
+    return UsageError(
+        f"{what}. So it is not deterministic, and nothing of it was committed that is in doubt. Fix: leave out what differs from "
+        "call to call (rand(), uuid(), current_timestamp(), a clock or a lookup of its own, first(), collect_list() or limit "
+        "without an order, repartition(n) without columns): docs/SPARK.md, 'The function must be deterministic'"
+    )
+
+
 class InputGoneError(OffsetGapError):
     """Records that were to be read are not in their log. It says no way out: a batch has another one than a stream."""
 
@@ -108,7 +128,7 @@ class InputGoneError(OffsetGapError):
 def input_gone(error: Exception) -> InputGoneError | None:
     """The error of records that are gone; None if the error is another one."""
     with suppress(*JVM_GONE):
-        for one in _thrown(error):
+        for one in thrown(error):
             if one.condition.startswith(_GONE):
                 reason = " ".join(one.text.partition("Reason: ")[2].split()) or one.condition
                 return InputGoneError(
@@ -127,55 +147,38 @@ def _meaning(error: Exception) -> EosError:
             return decoded(match[1])
         except ValueError:  # Spark cuts long texts
             return UnclassifiedError("a task failed; Spark's log has the whole of it")
-    if match := _NO_MODULE.search(text):
+    if "Python" in type(error).__name__ or "PythonException" in text:
+        return _raised(text, "the transform raised", "in a task ")
+    if FOREACH_BATCH in text:
+        return _raised(text, "the function for foreachBatch raised", "")
+    if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
+        return java_has_ended()
+    return _from_jvm(list(thrown(error)), error)
+
+
+def _raised(text: str, who: str, where: str) -> EosError:
+    """What a function in Python has raised."""
+    found = _RAISED.search(text)
+    name, said = (found[1], found[2] or "") if found else ("an exception", "")
+    if match := _NO_MODULE.match(said):
         return ConfigError(
             f"the Python of the tasks has no module {match[1] or match[2]!r}: the driver's environment does not travel to "
             f"the executors. Nothing was committed by those tasks. Fix: {_SHIPPING}"
         )
-    if "Python" in type(error).__name__ or "PythonException" in text:
-        raised = _PYTHON_ERROR.findall(text)
-        name = raised[-1] if raised else "an exception"
-        return UsageError(
-            f"the transform raised {name} in a task (its text may quote a record, so it is not repeated; Spark's "
-            "log has it). Nothing of that task's shards was committed. Fix: the transform"
-        )
-    if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
-        return java_has_ended()
-    return _from_jvm(list(_thrown(error)), error)
+    return UsageError(
+        f"{who} {name} {where}(its text may quote a record, so it is not repeated; Spark's "
+        "log has it). Nothing of that task's shards was committed. Fix: the transform"
+    )
 
 
-class _Thrown(NamedTuple):
-    """A Java exception: its class, Spark's own name of its cause where it has one, and its text."""
-
-    kind: str
-    condition: str
-    state: str
-    text: str
-
-
-def _thrown(error: Exception) -> Iterator[_Thrown]:
-    """The Java exceptions behind a Python one, the outermost first. Raises one of JVM_GONE if the JVM has ended meanwhile."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(_DEEPEST):
-        if java is None:
-            return
-        kind = java.getClass().getName()
-        yield _Thrown(
-            kind, _asked(java, "getCondition"), _asked(java, "getSqlState"), java.getMessage() or ""
-        )
-        java = java.getCause()
-
-
-def _asked(java: Any, name: str) -> str:
-    try:
-        return getattr(java, name)() or ""
-    except Py4JError:  # no exception of Spark's own, so it has no such name
-        return ""
-
-
-def _from_jvm(thrown: list[_Thrown], error: Exception) -> EosError:
-    everything = " ".join(one.text for one in thrown)
+def _from_jvm(found: list[Thrown], error: Exception) -> EosError:
+    everything = " ".join(one.text for one in found)
     task = f" ({match[0]})" if (match := _TASK.search(everything)) else ""
+    if _INDETERMINATE.search(everything):
+        return nondeterministic(
+            f"files of a shuffle were lost{task} (an executor has ended, or its disk is gone), and Spark cannot make them again: what "
+            "the transform computes before that shuffle comes out otherwise each time"
+        )
     if _WORKER_ENDED.search(everything):
         return UnclassifiedError(
             f"the Python process of a task ended before its work{task}: killed (the system's out-of-memory killer, or a "
@@ -183,30 +186,47 @@ def _from_jvm(thrown: list[_Thrown], error: Exception) -> EosError:
             "committed. Fix: see the executor's log and the system's; more memory for Python beside the JVM is "
             "spark.executor.memoryOverhead"
         )
-    if any(_OUT_OF_MEMORY in f"{one.kind} {one.text}" for one in thrown):
+    if any(one.is_out_of_memory for one in found):
         return UnclassifiedError(
             f"a Java machine ran out of memory{task}. What is committed stands, and the next run goes on behind it. Fix: more of it "
             "(spark.executor.memory; where tasks run in the driver, spark.driver.memory), or for large records that compress well "
             'a smaller "max.poll.records" in the table [spark.client]'
         )
-    for one in thrown:
-        if one.kind == _REFUSED_OPTION:
-            return ConfigError(
-                f"Spark's Kafka client refuses an option: {one.text.strip()}. Fix: the table [spark.client]"
-            )
-        if one.state.startswith(_OF_A_ROW) or one.condition.startswith("MALFORMED_RECORD"):
-            return UsageError(
-                f"a row could not be computed in a task: {one.condition} (Spark's text may quote a record, so it is not "
-                "repeated; Spark's log has it). Nothing of that task's shards was committed. Fix: the transform, for "
-                "example with try_cast, or a filter before it"
-            )
+    for one in found:
+        if meaning := _known(one, task):
+            return meaning
     if match := _EXECUTOR_LOST.search(everything):
         return UnclassifiedError(f"Spark failed{task}: {match[0]}")
-    if not thrown:
-        return UnclassifiedError(f"Spark failed: {type(error).__name__}; Spark's log has the whole of it")
-    last = thrown[-1]
-    what = f"{last.kind} {last.condition}".strip()
-    if last.kind.startswith(_QUOTES_NO_RECORD) or last.state.startswith(_OF_THE_QUERY):
-        first, *_ = last.text.strip().splitlines() or [""]
-        what = f"{what}: {first}"
-    return UnclassifiedError(f"Spark failed{task}: {what}. Spark's log has the whole of it")
+    told = "; ".join(one.told for one in found if one.condition or one is found[-1])
+    return UnclassifiedError(
+        f"Spark failed{task}: {(told or type(error).__name__).rstrip('.')}. Spark's log has the whole of it"
+    )
+
+
+def _known(one: Thrown, task: str) -> EosError | None:
+    """What one of the exceptions means by itself."""
+    if one.is_refused_option:
+        return ConfigError(
+            f"Spark's Kafka client refuses an option: {one.text.strip()}. Fix: the table [spark.client]"
+        )
+    if one.is_refused_login:
+        return ConfigError(
+            f"the cluster refuses Spark's Kafka client{task}: {one.told}. Fix: the login's settings or its grants "
+            "(docs/SECURITY.md), or the table [spark.client]"
+        )
+    if one.is_unanswered:
+        return UnavailableError(
+            f"the cluster did not answer Spark's Kafka client in time{task}: {one.told}. What is committed stands, and the next start "
+            "goes on behind it. Fix: see whether the brokers run, and are reached from the driver and from the executors"
+        )
+    if one.is_of_analysis and one.is_of_the_plan:
+        return UsageError(
+            f"Spark refuses what the transform asks for: {one.named} (with names in the places of values, which may be a record's; "
+            "--debug shows Spark's text). Nothing was committed for it. Fix: the transform"
+        )
+    if one.is_of_a_row or one.is_of_the_plan or one.condition.startswith("MALFORMED_RECORD"):
+        return UsageError(
+            f"a row could not be computed in a task: {one.named} {_NOT_REPEATED}. Nothing of that task's shards was committed. "
+            "Fix: the transform, for example with try_cast (try_to_number, …), or a filter before it"
+        )
+    return None

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from eos import retry
+from eos.errors import ConfigError, EosError, RecordRefusedError
 from eos.group.committed import offsets_at
 from eos.group.topic_ids import TopicIds, refuse_recreated
 from eos.kafka.admin import Admin, Mark
@@ -29,9 +30,9 @@ class InputLogs:
         """The offset of a mark in each log."""
         return offsets_at(self._settings, mark, partitions, admin=self.admin)
 
-    def partitions(self, topic: str) -> list[Partition]:
-        """All partitions of a topic; a ConfigError if there is none."""
-        return retry.ask(lambda slice_s: self.admin.partitions([topic], slice_s), timeout_s=self._timeout_s)
+    def partitions(self, *topics: str) -> list[Partition]:
+        """All partitions of topics; a ConfigError if one of them does not exist."""
+        return retry.ask(lambda slice_s: self.admin.partitions(topics, slice_s), timeout_s=self._timeout_s)
 
     def ids_now(self, topics: Collection[str]) -> Mapping[str, str]:
         """The ids of the topics that exist. What is read after it counts in these topics, or its commit is refused."""
@@ -46,3 +47,14 @@ class InputLogs:
         """An OffsetGapError if a topic's id is no longer the expected one; a ConfigError if there is no such topic."""
         expected = set(expected)
         refuse_recreated(expected, self.ids({topic for topic, _ in expected}))
+
+
+def blamed(settings: Settings, outputs: Collection[str], error: RecordRefusedError) -> EosError:
+    """The error of a refused record, or of the output topic that does not exist any more: then no record is at fault."""
+    try:
+        InputLogs(settings).partitions(*outputs)
+    except ConfigError as absent:
+        return absent
+    except EosError as unknown:
+        error.add_note(f"whether the outputs still exist could not be asked: {unknown}")
+    return error

@@ -17,6 +17,7 @@ from eos.errors import EosError
 from eos.exits import ExitCode, exit_code_of
 from eos.kafka.librdkafka import librdkafka_version
 from eos.settings import Settings
+from eos.spark.classic import require_classic
 from eos.spark.session import LAST_POLLS_DROPPED
 from eos.spark.session_end import stopping
 
@@ -68,4 +69,6 @@ def _session(name: str) -> SparkSession:
     builder, submitted = SparkSession.builder.appName(name), SparkConf()
     for option, value in LAST_POLLS_DROPPED.items():
         builder = builder.config(option, submitted.get(option, value))
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    require_classic(spark)
+    return spark

@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 
 from eos.errors import ConfigError
 from eos.settings import Settings, is_sensitive
-from eos.spark.failures import JVM_GONE
+from eos.spark.classic import require_classic
+from eos.spark.failures import JVM_GONE, java_has_ended
 from eos.spark.java import java_client_options
+from eos.spark.session_end import was_killed
 
 T = TypeVar("T")
 
@@ -85,7 +87,8 @@ def build_session(
     ``python3`` on the PATH.
 
     Raises:
-        ConfigError: the JVM did not start.
+        ConfigError: the JVM did not start, or the session is one of Spark Connect.
+        UnclassifiedError: the JVM was killed while it started.
     """
     if _LOCAL.fullmatch(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -96,11 +99,15 @@ def build_session(
     for key, value in session_conf(master, jars, conf).items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:
+        if was_killed(error):
+            raise java_has_ended() from error
         raise ConfigError(
             f"Spark did not start on {master!r}: {type(error).__name__}: {error}. Its own lines above say more"
         ) from error
+    require_classic(spark)
+    return spark
 
 
 def check_session(spark: SparkSession, settings: Settings) -> list[str]:
@@ -109,12 +116,7 @@ def check_session(spark: SparkSession, settings: Settings) -> list[str]:
     Raises:
         ConfigError: it is a Spark Connect session, it has no Kafka connector, or it kills tasks that wait.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        # A Connect client has no physical plan to look at, so a shard that is split over two tasks would not be seen.
-        raise ConfigError(
-            "this is a Spark Connect session, in which the physical plan cannot be looked at, and with it not whether "
-            "every row of a shard reaches one task. Fix: run the driver with the cluster (spark-submit)"
-        )
+    require_classic(spark)
     if not _has_class(spark, _KAFKA_SOURCE):
         raise ConfigError(
             f'the session has no Kafka connector ({_KAFKA_SOURCE}). Fix: spark-submit --jars "$(eos spark jars)", or '

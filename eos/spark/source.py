@@ -13,6 +13,7 @@ from eos.errors import ConfigError, UnclassifiedError
 from eos.kafka.admin import Mark
 from eos.settings import Settings
 from eos.spark.checkpoint import Checkpoint
+from eos.spark.classic import require_classic
 from eos.spark.input_logs import InputLogs
 from eos.spark.java import java_client_options
 from eos.spark.plan import InputPlan, OffsetRange
@@ -56,9 +57,11 @@ def read_snapshot(spark: SparkSession, settings: Settings, topic: str) -> DataFr
     is tried again reads the same records.
 
     Raises:
-        ConfigError: the topic does not exist, no brokers are named, or the session lacks the Kafka connector.
+        ConfigError: the topic does not exist, no brokers are named, or the session lacks the Kafka connector or is one of Spark
+            Connect.
         UnavailableError: the cluster did not answer in time.
     """
+    require_classic(spark)
     logs = InputLogs(settings)
     partitions = logs.partitions(topic)
     # The end first: a beginning that moves on in between makes a gap, which fails, and not a negative range.
@@ -97,8 +100,10 @@ def read_stream(
             so and a person accepts that those records are never processed.
 
     Raises:
-        ConfigError: nothing says where to start, no brokers are named, or the session has no Kafka connector.
+        ConfigError: nothing says where to start, no brokers are named, or the session has no Kafka connector or is one of Spark
+            Connect.
     """
+    require_classic(spark)
     start = settings.input.start
     if start == "fail":
         if not Checkpoint(spark, checkpoint).has_batches():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame
 
-from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
+from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, RecordRefusedError, UsageError
 from eos.events import LedgerRefreshed, Listener, guarded, ignore_event
 from eos.job import checked_topics
 from eos.kafka.group_offsets import Committed
@@ -17,8 +17,10 @@ from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.spark.begun import BegunNote
 from eos.spark.checkpoint import RunningQuery, running_query
+from eos.spark.classic import refuse_sending, require_classic
 from eos.spark.executor_check import require_fit_executor
-from eos.spark.failures import InputGoneError
+from eos.spark.failures import OF_SPARK, InputGoneError, from_spark
+from eos.spark.input_logs import blamed
 from eos.spark.ledger import BatchPlan, LedgerError
 from eos.spark.ledger_driver import LedgerDriver
 from eos.spark.ledger_entry import LedgerEntry
@@ -135,6 +137,9 @@ class ExactlyOnceSink:
         self._finished: tuple[str, int] | None = None
         self._noted = ""  # the query in whose checkpoint this sink is the only one of its topics
 
+    def __reduce__(self) -> NoReturn:
+        refuse_sending("an ExactlyOnceSink")
+
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch, or what is left of it.
 
@@ -153,6 +158,7 @@ class ExactlyOnceSink:
             EosError: what kept the driver, or a task, from its part.
         """
         try:
+            require_classic(frame)
             query = running_query(frame)
             with self._one_at_a_time:
                 require_running_batch(frame, batch, query)
@@ -164,6 +170,9 @@ class ExactlyOnceSink:
         except EosError as error:
             self.failure = error
             raise
+        except OF_SPARK as error:
+            self.failure = from_spark(error)
+            raise self.failure from error
 
     def refresh(self) -> None:
         """Commit every entry again as it is: Kafka forgets offsets (7 days by default) that are not.
@@ -207,6 +216,8 @@ class ExactlyOnceSink:
                 with step(frame.sparkSession, f"batch {batch} of {name}", f"write {plan.shards} shards"):
                     results = write_batch(self._ledger, plan, frame, columns, marks, listener=self._listener)
             watch.lap("write")
+        except RecordRefusedError as error:
+            raise blamed(self._store.settings, self._outputs, error) from error
         except OffsetGapError as error:
             what = str(error).partition(" Fix:")[0]
             fix = PAST_DELETED if isinstance(error, InputGoneError) else _way_out(plan)

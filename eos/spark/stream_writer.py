@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eos.errors import OffsetGapError, UnclassifiedError, UsageError
+from eos.errors import OffsetGapError, UsageError
 from eos.events import Listener, ignore_event
 from eos.settings import Settings
-from eos.spark.failures import input_gone
+from eos.spark.classic import require_classic
+from eos.spark.failures import OF_SPARK, from_spark, input_gone
 from eos.spark.stream import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
 
 
@@ -32,13 +32,13 @@ class StreamRun:
         """
         try:
             self.query.awaitTermination()
-        except StreamingQueryException as error:
+        except OF_SPARK as error:
             if self.sink.failure is not None:
                 raise self.sink.failure from error
-            if gone := input_gone(error):  # found while the batch was planned, before the sink is called
+            # Found while the batch was planned, before the sink is called.
+            if gone := input_gone(error):
                 raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
-            first = str(error).strip().splitlines()[0]
-            raise UnclassifiedError(f"the query failed: {first}. Spark's log has the whole of it") from error
+            raise from_spark(error) from error
         if self.sink.failure is not None:
             raise self.sink.failure
 
@@ -70,7 +70,8 @@ class StreamWriter:
                 if not given.
 
         Raises:
-            UsageError: both are given.
+            UsageError: both are given, or Spark refuses the query.
+            EosError: what else kept Spark from starting it.
         """
         if available_now and processing_time is not None:
             raise UsageError(
@@ -82,7 +83,10 @@ class StreamWriter:
             writer = writer.trigger(availableNow=True)
         elif processing_time is not None:
             writer = writer.trigger(processingTime=processing_time)
-        return StreamRun(writer.start(), self.sink)
+        try:
+            return StreamRun(writer.start(), self.sink)
+        except OF_SPARK as error:
+            raise from_spark(error) from error
 
 
 def write_stream(
@@ -115,9 +119,10 @@ def write_stream(
         listener: called with each event.
 
     Raises:
-        ConfigError: a setting, name or topic is wrong.
+        ConfigError: a setting, name or topic is wrong, or the frame is one of Spark Connect.
         UsageError: the frame is no streaming one, or outputs is empty, or one string.
     """
+    require_classic(frame)
     if not frame.isStreaming:
         raise UsageError(
             "write_stream was given a DataFrame that is no stream. Fix: one that is made of read_stream(…); a batch is written by "

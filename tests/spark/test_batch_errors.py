@@ -75,6 +75,13 @@ def failure_of(
             lambda text: F.from_json(text, "a INT", {"mode": "FAILFAST"})["a"].cast("string"),
             "MALFORMED_RECORD_IN_PARSING",
         ),
+        # A state of Spark's analysis, in a task; one of no class that was known for rows; and one of Java's own.
+        (lambda text: F.to_number(text, F.lit("999")).cast("string"), "INVALID_FORMAT.MISMATCH_INPUT"),
+        (
+            lambda text: F.to_json(F.map_from_arrays(F.array(text, text), F.array(F.lit(1), F.lit(2)))),
+            "DUPLICATED_MAP_KEY",
+        ),
+        (lambda text: F.format_string("%c", text), "java.util.IllegalFormatConversionException"),
     ],
 )
 def test_a_row_that_the_jvm_cannot_compute_is_named_without_its_record(
@@ -120,8 +127,8 @@ def test_a_python_process_that_ends_in_a_task_is_said_to_have_ended(runs: BatchR
     assert "the Python process of a task ended before its work (Task" in str(error)
 
 
-def test_an_exception_of_the_jvm_is_named_by_its_class(runs: BatchRuns) -> None:
-    """Its text is not repeated; the call that Py4J made of the action says nothing."""
+def test_rows_of_a_function_that_lack_a_column_are_the_transforms_fault(runs: BatchRuns) -> None:
+    """Java's text is not repeated; the call that Py4J made of the action says nothing. It was exit code 1."""
 
     def short(batches: Iterator[Any]) -> Iterator[Any]:
         for one in batches:
@@ -130,6 +137,7 @@ def test_an_exception_of_the_jvm_is_named_by_its_class(runs: BatchRuns) -> None:
     error = failure_of(
         runs, lambda df: df.select("shard", "value").mapInArrow(short, "shard INT, value BINARY")
     )
+    assert isinstance(error, UsageError)
     assert "java.lang.ArrayIndexOutOfBoundsException" in str(error)
     assert "collectToPython" not in str(error)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from eos.cli.spark_run import location_of
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 from tests.support.command_line import Eos
@@ -94,3 +95,16 @@ def test_directory_of_the_jars_that_cannot_be_used_is_a_wrong_setting(
     monkeypatch.setattr("eos.local.connector.provide_connector", refuse)
     monkeypatch.setattr("eos.local.java.find_java", lambda *_: "java")
     assert eos("spark", "jars").code == ExitCode.CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "given", ["hdfs:/x", "hdfs:///x", "file:/x", "s3a://bucket/x", "abfss://c@a.example/x"]
+)
+def test_a_checkpoint_that_names_its_file_system_is_left_as_it_is(given: str) -> None:
+    """With one slash it became a directory below the working directory."""
+    assert location_of(given) == given
+
+
+@pytest.mark.parametrize("given", ["x", "./a:b", "checkpoints/x", "/data/x", ".eos/checkpoints/a:b"])
+def test_a_checkpoint_without_a_file_system_is_a_path_from_here(given: str) -> None:
+    assert location_of(given) == str(Path(given).absolute())

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # it has no types
 
-from eos.errors import ConfigError, EosError, FencedError, TransformError, UnclassifiedError, UsageError
+from eos.errors import (
+    ConfigError,
+    EosError,
+    FencedError,
+    TransformError,
+    UnavailableError,
+    UnclassifiedError,
+    UsageError,
+)
 from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, input_gone, marked
 from eos.spark.ledger import LedgerChangedError
 
@@ -111,6 +121,74 @@ def test_an_exception_of_files_and_connections_keeps_its_first_line() -> None:
     assert 'java.io.IOException: Cannot run program "python9". Spark' in str(found)
 
 
+ROW = "a row could not be computed in a task: "
+
+
+def test_an_exception_of_analysis_that_comes_at_run_time_is_the_transforms_and_is_not_quoted() -> None:
+    """to_number() has a state of Spark's analysis, whose texts were repeated."""
+    found = of_the_jvm(
+        Thrown("x", "The input card 42", getCondition="INVALID_FORMAT.MISMATCH_INPUT", getSqlState="42601")
+    )
+    assert isinstance(found, UsageError)
+    assert f"{ROW}INVALID_FORMAT.MISMATCH_INPUT" in str(found)
+    assert "42" not in str(found)
+
+
+@pytest.mark.parametrize("state", ["21000", "22003", "23505", "39000", "54000", "0A000", "46103", "P0001"])
+def test_an_error_of_a_row_or_of_its_function_is_the_transforms(state: str) -> None:
+    found = of_the_jvm(Thrown("x", "card 42", getCondition="ANY_OF_IT", getSqlState=state))
+    assert isinstance(found, UsageError)
+    assert "card 42" not in str(found)
+
+
+def test_a_condition_that_nobody_knows_is_named_without_its_text() -> None:
+    found = of_the_jvm(Thrown("x", "card 42", getCondition="SOME_OTHER", getSqlState="58030"))
+    assert isinstance(found, UnclassifiedError)
+    assert "card 42" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("org.apache.kafka.common.config.ConfigException", "No resolvable bootstrap urls given"),
+        ("java.util.concurrent.TimeoutException", "Cannot fetch record for offset 12 in 30000 milliseconds"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_sparks_client_is_unavailable(kind: str, text: str) -> None:
+    found = of_the_jvm(Thrown("org.apache.spark.SparkException", TASK, Thrown(kind, text)))
+    assert isinstance(found, UnavailableError)
+    assert text in str(found)
+
+
+def test_lost_files_of_a_shuffle_that_cannot_be_made_again_say_nondeterminism() -> None:
+    """Spark's own advice, to checkpoint the RDD, is what eos refuses."""
+    said = (
+        "Job aborted due to stage failure: A shuffle map stage with indeterminate output was failed and retried. However, Spark "
+        "cannot rollback the ResultStage 5 to re-process the input data, and has to fail this job. Please eliminate the "
+        "indeterminacy by checkpointing the RDD before repartition and try again."
+    )
+    found = of_the_jvm(Thrown("org.apache.spark.SparkException", said))
+    assert isinstance(found, UsageError)
+    assert "not deterministic" in str(found)
+    assert "rand()" in str(found)
+    assert "checkpoint" not in str(found)
+
+
+def test_the_name_of_a_users_exception_is_not_taken_from_its_text() -> None:
+    text = "PythonException: \nTraceback (most recent call last):\n  File x\nKeyError: 'a\nCard42Error: x'"
+    found = from_spark(type("PythonException", (Exception,), {})(text))
+    assert "raised KeyError" in str(found)
+
+
+def test_a_text_that_looks_like_an_error_of_eos_imports_no_other_module() -> None:
+    assert "antigravity" not in sys.modules
+    found = from_spark(
+        RuntimeError('eos-failure {"module":"antigravity","class":"x","message":"m","state":{}}')
+    )
+    assert type(found) is UnclassifiedError
+    assert "antigravity" not in sys.modules
+
+
 def test_a_data_exception_is_the_transforms_and_is_not_quoted() -> None:
     thrown = Thrown("x", "'card 42'", getCondition="CAST_INVALID_INPUT", getSqlState="22018")
     found = of_the_jvm(Thrown("org.apache.spark.SparkException", TASK, thrown))
@@ -130,7 +208,7 @@ def test_a_lost_executor_keeps_its_reason() -> None:
     "text",
     [
         "ModuleNotFoundError: No module named 'eos'",
-        "[PACKAGE_NOT_INSTALLED] eos >= 1 must be installed; however, it was not found.",
+        "pyspark.errors.exceptions.base.PySparkImportError: [PACKAGE_NOT_INSTALLED] eos >= 1 must be installed; however, it was not found.",
     ],
 )
 def test_a_module_that_is_missing_is_named(text: str) -> None:

@@ -1,0 +1,191 @@
+"""An output topic that does not exist, or goes away while Spark writes: the topic is named, and no record."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from eos.errors import AbortableError, ConfigError
+from eos.offsets import Partition
+from eos.spark.done_ranges import DoneRanges
+from eos.spark.ledger import LedgerError
+from eos.spark.output import OutputColumns
+from eos.spark.plan import OffsetRange
+from eos.spark.planning import plan_input
+from eos.spark.stream import exactly_once_sink
+from eos.spark.writer import ShardWriter
+from tests.spark.conftest import Settled
+from tests.support import observer
+from tests.support.batch_input import BatchRuns
+from tests.support.sink_faults import Accident, with_accident
+from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, Copy, copied, make_sleepy
+from tests.support.stream_copy import PER_BATCH, SHARDS
+from tests.support.stream_copy import Copy as StreamCopy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from eos.spark.plan import Commit
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 200
+WAIT_S = 60.0
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(10)
+    deadline = time.monotonic() + WAIT_S
+    while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def recreate(bootstrap: str, topic: str, partitions: int) -> None:
+    delete(bootstrap, topic)
+    observer.create_topics(bootstrap, {topic: partitions})
+
+
+def suppressed(call: Callable[[], None]) -> None:
+    with suppress(StreamingQueryException):
+        call()
+
+
+def wait_for(*flags: Path) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not all(flag.exists() for flag in flags):
+        assert time.monotonic() < deadline, flags
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows go on to the writer soon."""
+    before = {name: spark.conf.get(name) for name in SMALL_BATCHES}
+    for name, value in SMALL_BATCHES.items():
+        spark.conf.set(name, value)
+    yield
+    for name, found in before.items():
+        spark.conf.set(name, str(found))
+
+
+@pytest.mark.parametrize("commit", ["partition", "batch"])
+@pytest.mark.parametrize("when", ["before", "while planned"])
+def test_batch_whose_output_does_not_exist_names_the_topic(
+    spark: SparkSession, bootstrap: str, when: str, commit: Commit
+) -> None:
+    runs = BatchRuns(spark, bootstrap, partitions=2)
+    runs.fill(10)
+
+    def transform(frame: DataFrame) -> DataFrame:
+        if when == "while planned":
+            delete(bootstrap, runs.output)
+        return frame.select("shard", "key", "value")
+
+    if when == "before":
+        delete(bootstrap, runs.output)
+    with pytest.raises(ConfigError, match=rf"{runs.output}\S* does not exist") as caught:
+        runs.run(transform, commit)
+    assert "record " not in str(caught.value)
+    # Where it was there to begin with, the group has got its first offsets.
+    assert runs.committed() == ([None, None] if when == "before" else [0, 0])
+
+
+def test_stream_whose_output_goes_between_two_batches_names_the_topic(
+    spark: SparkSession, settled: Settled, bootstrap: str, tmp_path: Path
+) -> None:
+    copy = StreamCopy(spark, settled(), bootstrap, tmp_path)
+    copy.load(PER_BATCH + 10)
+    other = observer.unique("other")
+    observer.create_topics(bootstrap, {other: 1})
+    sink = exactly_once_sink(
+        copy.settings, name=copy.name, outputs=[copy.output, other], inputs=[copy.source], shards=1
+    )
+
+    def writing(frame: DataFrame, batch: int) -> None:
+        if batch:
+            delete(bootstrap, other)
+        sink(frame.withColumn("topic", F.lit(other)), batch)
+
+    with pytest.raises(StreamingQueryException):
+        copy.run(writing)
+    assert isinstance(sink.failure, ConfigError), sink.failure
+    assert re.search(rf"{other}\S* does not exist", str(sink.failure))
+
+
+def test_output_that_is_created_anew_within_a_tasks_write_aborts_and_names_the_topic(bootstrap: str) -> None:
+    runs = BatchRuns(None, bootstrap, partitions=1)  # type: ignore[arg-type] # the writer is called by the test
+    runs.fill(10)
+    plan_input(runs.settings, [runs.input], app=runs.name, commit="partition")
+    ranges = {0: [OffsetRange(Partition(runs.input, 0), 0, 10)]}
+    done = DoneRanges(
+        runs.settings, runs.name, runs.name, "partition", ranges, {runs.input: 1}, "a1a1a1a1a1a1"
+    )
+    writer = ShardWriter(runs.settings, done.in_task(0, 0), OutputColumns((runs.output,), ("value",)))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"value": [b"before"] * 5})
+        recreate(bootstrap, runs.output, 1)
+        yield pa.RecordBatch.from_pydict({"value": [b"behind"] * 5})
+
+    with pytest.raises(
+        AbortableError, match=rf"{runs.output}: the output topic was deleted and created anew"
+    ):
+        writer.write(rows())
+    assert (runs.records(), runs.committed()) == ([], [0])
+
+
+def test_output_that_is_created_anew_within_a_batchs_write_gets_all_of_it(
+    spark: SparkSession,
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_batches: None,
+) -> None:
+    """Half of the rows are written when the topic goes: the next try of the task writes all of them to the new one."""
+    runs = BatchRuns(spark, bootstrap, partitions=1, overrides=dict(LONG_TRANSACTIONS))
+    runs.fill(RECORDS)
+    flag, ended = tmp_path / "flag", []
+    run = threading.Thread(target=lambda: ended.append(runs.run(Copy())), daemon=True)
+    with monkeypatch.context() as patch:
+        make_sleepy(patch, flag, shard=0)
+        run.start()
+        wait_for(tmp_path / "flag.asleep")
+    recreate(bootstrap, runs.output, 1)
+    (tmp_path / "flag.go").touch()
+    run.join(WAIT_S)
+    assert len(ended) == 1
+    outcome = runs.assert_exactly_once(lambda record: copied(runs.output, record))
+    assert (outcome.processed, outcome.produced) == (RECORDS, RECORDS)
+
+
+def test_output_that_is_created_anew_within_a_streams_write_is_never_written_in_part(
+    spark: SparkSession, settled: Settled, bootstrap: str, tmp_path: Path
+) -> None:
+    copy = StreamCopy(spark, settled(**LONG_TRANSACTIONS), bootstrap, tmp_path)
+    copy.load(30)
+    flag = tmp_path / "flag"
+    sink = with_accident(copy.sink(), Accident.PAUSED, *range(SHARDS), tries=1, flag=str(flag))
+    thread = threading.Thread(target=lambda: suppressed(lambda: copy.run(sink)), daemon=True)
+    thread.start()
+    wait_for(tmp_path / "flag.0")
+    recreate(bootstrap, copy.output, 2)
+    (tmp_path / "flag.go").touch()
+    thread.join(WAIT_S)
+    assert isinstance(sink.failure, LedgerError), sink.failure
+    assert f"{copy.output} was deleted" in str(sink.failure)
+    assert observer.read_committed(bootstrap, copy.output) == []
