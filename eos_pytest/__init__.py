@@ -9,6 +9,7 @@ tests of another worker.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,7 @@ def eos_cluster(
         jars=os.environ.get("EOS_LOCAL__JARS") or config.rootpath / ".eos" / "jars",
         backend=eos_cluster_backend,
     )
+    _say(config, f"{_described(config)}: starting; the first time on a machine, Kafka is fetched before")
     try:
         cluster.start()
     except EosError as error:
@@ -153,6 +155,18 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Brokers that the test killed or paused serve the next one."""
     if (cluster := item.config.stash.get(_cluster, None)) is not None:
         cluster.heal()
+
+
+def _say(config: pytest.Config, text: str) -> None:
+    """A line on the terminal now: brokers take seconds to start, and without it a run looks as if it hung."""
+    reporter, capture = (
+        config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager")
+    )
+    if reporter is None:  # a worker of xdist
+        return
+    with capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext():
+        reporter.ensure_newline()
+        reporter.write_line(text)
 
 
 def _described(config: pytest.Config) -> str:

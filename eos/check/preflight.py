@@ -9,7 +9,7 @@ from eos.calls import Call
 from eos.check.grants import INTERNAL_TOPICS
 from eos.check.reach import await_brokers
 from eos.check.transactions import TransactionsView
-from eos.commands import suggested
+from eos.commands import started, suggested
 from eos.deadline import Deadline
 from eos.errors import ConfigError, EosError
 from eos.group.guards import refuse_members
@@ -87,7 +87,8 @@ def preflight(
     if missing := [topic for topic in topics if topic not in shapes]:
         names = ", ".join(missing)
         commands = _how_to_create(missing, job, settings, shapes, len(brokers))
-        fix = f"Fix: {create}" if create else f"eos never creates topics. Fix:{commands}"
+        local = f"eos local topics {started().job}"
+        fix = f"Fix: {create}" if create else f"Fix, on a Kafka of `eos local`: {local}; elsewhere:{commands}"
         raise ConfigError(f"topics of the job {job.name!r} do not exist: {names}. {fix}")
     if settings.ownership.mode == "partition":
         group = settings.group_for(job.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from eos.calls import Call
 from eos.check.listener import listener_at
@@ -30,7 +31,7 @@ def await_brokers(
         ConfigError: the listener speaks another security protocol, or the credentials are refused.
     """
     admin = admin or Admin.of(settings)
-    deadline = Deadline(timeout_s)
+    began, deadline = time.monotonic(), Deadline(timeout_s)
 
     def ask(within: Deadline) -> tuple[int, ...]:
         # In short slices: librdkafka reports a refused connection at the end of the first one.
@@ -48,7 +49,11 @@ def await_brokers(
     except UnavailableError as error:
         if error.code == NO_TOKEN_CODE:  # it was not a broker that did not answer
             raise
-        raise UnavailableError(no_answer(settings, error), code=error.code) from error
+        # Of both asks together: the second one's own time is less than what the reader has waited.
+        last = error.__cause__ if isinstance(error.__cause__, EosError) else error
+        raise UnavailableError(
+            no_answer(settings, last, waited_s=time.monotonic() - began), code=error.code
+        ) from error
 
 
 def _refuse_wrong_protocol(settings: Settings, error: EosError) -> None:

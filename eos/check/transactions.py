@@ -228,10 +228,11 @@ class TransactionsView:
         return UnavailableError(f"{text} (bootstrap servers: {self._servers})")
 
 
-def no_answer(settings: Settings, error: Exception) -> str:
+def no_answer(settings: Settings, error: Exception, *, waited_s: float | None = None) -> str:
     """That the cluster is silent: which setting says where it is looked for, and what to look at next."""
+    waited = "" if waited_s is None else f" in {waited_s:.0f} s"
     return (
-        f"Kafka does not answer at {settings.kafka.bootstrap_servers} (kafka.bootstrap_servers): {error}. If it is up, is "
+        f"Kafka does not answer at {settings.kafka.bootstrap_servers} (kafka.bootstrap_servers){waited}: {error}. If it is up, is "
         f"kafka.security_protocol = {settings.kafka.security_protocol} what that listener speaks?"
     )
 

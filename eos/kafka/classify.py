@@ -101,14 +101,21 @@ _CERTIFICATE_ALERTS = {
     116: "missing",
 }
 
+# librdkafka's guess where a connection ends before its first answer. Brokers of 2016 are seldom the cause.
+_OLD_BROKER = re.compile(r"might be caused by .*?\(see api\.version\.request\)")
+_NO_FIRST_ANSWER = "the broker starts or stops, or the listener speaks another kafka.security_protocol"
+
+# A job that created its topics would choose their partitions and replicas by chance, and a misspelt name would go unnoticed.
+_CREATE = "create it: `eos local topics NAME` on a Kafka of `eos local`, elsewhere kafka-topics.sh --create"
+
 _PERMANENT_IN_PRODUCE = {
     KafkaError.MSG_SIZE_TOO_LARGE: "the record, or the batch it was sent in, is larger than allowed. Fix: "
     "message.max.bytes in [kafka.producer] and max.message.bytes of the topic; batch.size in [kafka.producer] below "
     "these, if the record itself is; or smaller records. A dead letter is larger than its record, by up to 6,000 bytes of headers: "
     "give its topic a larger max.message.bytes",
     KafkaError.RECORD_LIST_TOO_LARGE: "the records are larger than the topic's max.message.bytes",
-    KafkaError._UNKNOWN_TOPIC: "the topic does not exist. Fix: create it; eos never creates topics",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist. Fix: create it; eos never creates topics",
+    KafkaError._UNKNOWN_TOPIC: f"the topic does not exist. Fix: {_CREATE}",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: f"the topic or partition does not exist. Fix: {_CREATE}",
     KafkaError._UNKNOWN_PARTITION: "the partition does not exist. Fix: a partition of an output that its topic has, or none: then "
     "the key's hash decides",
     KafkaError.TOPIC_EXCEPTION: "the topic name is not valid",
@@ -237,7 +244,7 @@ def refused_options(client: str, error: KafkaException) -> ConfigError:
 def no_topic(*topics: str) -> ConfigError:
     """The error for topics that do not exist."""
     named = ", ".join(map(repr, topics))
-    return ConfigError(f"topic {named} does not exist. Fix: create it; eos never creates topics")
+    return ConfigError(f"topic {named} does not exist. Fix: {_CREATE}")
 
 
 def _state_error(call: Call, error: KafkaError) -> EosError:
@@ -326,4 +333,4 @@ def _unflagged(call: Call, error: KafkaError) -> EosError:
 
 
 def _text(call: Call, error: KafkaError) -> str:
-    return f"{call}: {error.name()}: {error.str()}"
+    return f"{call}: {error.name()}: {_OLD_BROKER.sub(_NO_FIRST_ANSWER, error.str())}"

@@ -98,10 +98,14 @@ def _partitions(status: Status) -> _Found:
             "Fetches fail: see 'A partition brings no records' in docs/RUNBOOK.md",
         )
     named = {one["ordinal"] for one in status["workers"] if one["state"] in _NAMED}
+    unanswered = _unanswered(status)
     behind = [
         p
         for p in status["partitions"]
-        if p["lag"] and (p["waits_s"] or 0.0) > _NO_COMMIT_S and p["worker"] not in named
+        if p["lag"]
+        and (p["waits_s"] or 0.0) > _NO_COMMIT_S
+        and p["worker"] not in named
+        and p not in unanswered
     ]
     if behind:
         longest, lag = max(p["waits_s"] for p in behind), sum(p["lag"] for p in behind)
@@ -110,16 +114,11 @@ def _partitions(status: Status) -> _Found:
             f"{_named(behind)}: nothing was committed for {longest:,.0f} s, and the lag is {lag:,.0f}.",
             "The events below say what is tried again",
         )
-    unknown = [
-        p
-        for p in status["partitions"]
-        if (p["unmeasured_s"] or 0.0) > _UNMEASURED_S and p["worker"] is not None and p["worker"] not in named
-    ]
-    if unknown:
-        longest = max(p["unmeasured_s"] for p in unknown)
+    if unanswered:
+        longest = max(p["unmeasured_s"] for p in unanswered)
         yield (
             "error",
-            f"{_named(unknown)}: the brokers have not answered for {longest:,.0f} s.",
+            f"{_named(unanswered)}: the brokers have not answered for {longest:,.0f} s.",
             "Are they up, and can they be reached from here? Nothing is lost: it goes on when they answer, or after a later start",
         )
     held = [p for p in status["partitions"] if p["lso_distance"] and (p["held_back_s"] or 0.0) > _HELD_BACK_S]
@@ -132,9 +131,25 @@ def _partitions(status: Status) -> _Found:
         )
 
 
+def _unanswered(status: Status) -> list[Mapping[str, Any]]:
+    """The owned partitions of which the brokers have said nothing for a while; a worker's own condition counts first."""
+    named = {one["ordinal"] for one in status["workers"] if one["state"] in _NAMED}
+    return [
+        p
+        for p in status["partitions"]
+        if (p["unmeasured_s"] or 0.0) > _UNMEASURED_S and p["worker"] is not None and p["worker"] not in named
+    ]
+
+
+def _cut_off(status: Status) -> set[int]:
+    """The workers that no broker answers: what else goes wrong in them has this cause, which is named once."""
+    return {p["worker"] for p in _unanswered(status)}
+
+
 def _transactions(status: Status) -> _Found:
+    cut_off = _cut_off(status)
     for worker in status["workers"]:
-        if (worker["open_s"] or 0.0) > _OPEN_S and not worker["at_work"]:
+        if (worker["open_s"] or 0.0) > _OPEN_S and not worker["at_work"] and worker["ordinal"] not in cut_off:
             yield (
                 "error",
                 f"Worker {worker['ordinal']}'s transaction has been open for {worker['open_s']:,.0f} s.",
@@ -175,9 +190,11 @@ def _events(status: Status) -> _Found:
                 f"Worker {event['worker']} was fenced: {event['text']}",
                 "Two owners of a shard: see 'Fenced ping-pong' in docs/RUNBOOK.md",
             )
+    cut_off = _cut_off(status)
     for event in recent:
         if (
             event["kind"].endswith("retried")
+            and event["worker"] not in cut_off
             and event["times"] >= _TRIED
             and status["at"] - event["at"] <= _NOW_S
         ):

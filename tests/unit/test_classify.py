@@ -204,6 +204,16 @@ def test_fence_says_what_to_look_for() -> None:
     assert "no other program with this transactional.id" in str(found)
 
 
+def test_librdkafkas_guess_at_brokers_of_2016_is_not_passed_on() -> None:
+    guess = (
+        "Disconnected: requesting ApiVersion: might be caused by incorrect security.protocol configuration (connecting to a "
+        "SSL listener?) or broker version is < 0.10 (see api.version.request) (after 3ms in state APIVERSION_QUERY)"
+    )
+    said = str(classify_consumer(Call.METADATA, KafkaError(KafkaError._TRANSPORT, guess)))
+    assert "0.10" not in said
+    assert "another kafka.security_protocol (after 3ms in state APIVERSION_QUERY)" in said
+
+
 def test_state_error_after_a_fatal_one_is_not_the_callers_bug() -> None:
     assert type(classify(Call.COMMIT, error(E._STATE), fatal=error(E._FENCED, "fatal"))) is FencedError
 

@@ -457,6 +457,17 @@ def test_a_record_that_comes_to_an_idle_job_is_no_problem_and_one_that_stays_is(
     assert _texts(job) == ["error: in[0]: nothing was committed for 61 s, and the lag is 1."]
 
 
+def test_one_outage_in_a_transaction_is_one_problem(job: Job, worker: Worker) -> None:
+    lagging = events.LagMeasured(SHARD, {P0: 7}, {P0: 0})
+    job.take(worker(events.SessionOpened(SHARD, 0.1), COMMITTED, lagging))
+    for passed in range(90):
+        job.clock.now += 1
+        retried = events.CallRetried(SHARD, "commit", passed, "all brokers are down")
+        job.take(worker(events.LoopTurned(SHARD, float(passed)), retried))
+    assert len(_texts(job)) == 1, _texts(job)
+    assert _texts(job)[0].startswith("error: in[0]: the brokers have not answered for ")
+
+
 def test_brokers_that_are_away_are_named_and_forgotten_when_they_are_back(job: Job, worker: Worker) -> None:
     measured = events.LagMeasured(SHARD, {P0: 0}, {P0: 0})
     job.take(worker(events.SessionOpened(SHARD, 0.1), COMMITTED, measured))
