@@ -176,7 +176,7 @@ class UnavailableError(FatalError):
 
 
 class ProcessLimitError(FatalError):
-    """The job's code lacks something of its process: memory, file descriptors, threads, a disk. No record is at fault."""
+    """The process lacks something: memory, file descriptors, threads, a disk. Neither a record nor a broker is at fault."""
 
 
 class FencedError(FatalError):

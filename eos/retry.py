@@ -15,7 +15,8 @@ import tenacity
 
 from eos.calls import Call
 from eos.deadline import Deadline
-from eos.errors import Action, EosError, RetriableError, UnavailableError
+from eos.errors import Action, EosError, ProcessLimitError, RetriableError, UnavailableError
+from eos.process_limits import no_descriptor_left
 
 _FIRST_NOTICE_S, _NEXT_NOTICE_S = 10.0, 30.0
 # A try that takes so much longer than it was given, and the wait before it, has not had a process that runs.
@@ -127,6 +128,7 @@ def resume(
 
     Raises:
         UnavailableError: the deadline passed; its cause is the last try's error.
+        ProcessLimitError: no answer, and this process has no file descriptor left to ask with.
         EosError: an error that the table does not resume.
     """
     began = until = time.monotonic()
@@ -158,6 +160,10 @@ def resume(
 
     notice = _Notice(began, deadline)
 
+    def cannot_connect() -> bool:
+        # No broker is at fault, and none that comes back helps. A transform may have some of them open for a moment.
+        return time.monotonic() - began > _FIRST_NOTICE_S and bool(no_descriptor_left())
+
     def before_sleep(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
         if on_retry is not None and isinstance(error, EosError):
@@ -168,7 +174,7 @@ def resume(
     rule = rule_for(call, RetriableError(""))
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(resumable),
-        stop=lambda _state: given_up() or deadline.passed,
+        stop=lambda _state: given_up() or deadline.passed or cannot_connect(),
         wait=tenacity.wait_random_exponential(multiplier=rule.first_wait_s, max=rule.max_wait_s),
         before_sleep=before_sleep,
     )
@@ -176,15 +182,27 @@ def resume(
         answer = retrying(once)
     except tenacity.RetryError as error:
         last = error.last_attempt.exception()
-        code = getattr(last, "code", None)
-        unavailable = UnavailableError(
-            f"{call}: no usable answer in {time.monotonic() - began:.1f} s; the last one: {last}{_coordinator(call, code)}",
-            code=code,
-        )
-        unavailable.unanswered = True
-        raise unavailable from last
+        raise _without_answer(call, last, time.monotonic() - began, given_up()) from last
     notice.answered(call)
     return answer
+
+
+def _without_answer(call: Call, last: BaseException | None, waited_s: float, given_up: bool) -> EosError:
+    """What ends a call that was not answered: the brokers' silence, or what this process lacks to hear them."""
+    code = getattr(last, "code", None)
+    if not given_up and (lacks := no_descriptor_left()):
+        return ProcessLimitError(
+            f"{call}: no answer in {waited_s:.1f} s, and this process has no more {lacks}: it cannot connect to a broker. Nothing is "
+            "lost. Fix: a higher limit (LimitNOFILE of systemd, ulimits of a container), or what uses it up; the last answer: "
+            f"{last}",
+            code=code,
+        )
+    unavailable = UnavailableError(
+        f"{call}: no usable answer in {waited_s:.1f} s; the last one: {last}{_coordinator(call, code)}",
+        code=code,
+    )
+    unavailable.unanswered = True
+    return unavailable
 
 
 def _slice_of(deadline: Deadline, slice_s: float) -> float:

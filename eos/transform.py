@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from eos.deadletter import dead_letter
 from eos.errors import ProcessLimitError, UsageError, reason_of
 from eos.headers import refuse_unreadable
+from eos.process_limits import lacking
 from eos.raised_at import raised_at
 from eos.records import (
     InputBatch,
@@ -27,14 +27,6 @@ Transform = Callable[[InputRecord], Iterable[OutputRecord]]
 BatchTransform = Callable[[InputBatch], Iterable[OutputBatch]]
 
 _NO_HEADERS = ()
-_LIMITS = {
-    errno.EMFILE: "file descriptors (ulimit -n)",
-    errno.ENFILE: "file descriptors (of the whole machine: fs.file-max)",
-    errno.ENOMEM: "memory",
-    errno.ENOSPC: "room on a disk",
-    errno.EDQUOT: "room in its disk quota",
-}
-_NO_THREAD = "can't start new thread"  # of CPython
 
 
 def require_function(what: str, function: object, *, arguments: Sequence[str]) -> None:
@@ -67,14 +59,7 @@ def refuse_limit(error: Exception, place: str) -> None:
     Raises:
         ProcessLimitError: it is one.
     """
-    lacks = ""
-    if isinstance(error, MemoryError):
-        lacks = "memory"
-    elif isinstance(error, OSError) and error.errno in _LIMITS:
-        lacks = _LIMITS[error.errno]
-    elif isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
-        lacks = "threads (ulimit -u, or the container's limit of processes)"
-    if lacks:
+    if lacks := lacking(error):
         raise ProcessLimitError(
             f"{place}: the transform raised {type(error).__name__}{raised_at(error)}: this process has no more {lacks}. That is its "
             "condition, not the record's fault, so poison.policy does not apply. Nothing is lost: the next start goes on here. "

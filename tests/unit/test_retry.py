@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -217,6 +221,34 @@ def test_call_without_an_answer_ends_at_its_deadline(rule: Rule, call: Call, clo
     assert raised.value.code == "_TIMED_OUT"
     # The wait before the last try may reach over the deadline, by no more than itself.
     assert began_s + 10 <= clock.now_s <= began_s + 10 + rule.max_wait_s + 0.001
+
+
+@pytest.fixture
+def no_descriptor() -> Iterator[None]:
+    """This process has all the file descriptors open that it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("no_descriptor")
+def test_a_process_without_file_descriptors_does_not_blame_the_brokers_until_the_deadline(
+    clock: Clock,
+) -> None:
+    function = Failing(clock, RetriableError("no", code="_TIMED_OUT"), takes_s=1.0)
+    began_s = clock.now_s
+    with pytest.raises(ProcessLimitError, match=r"no more file descriptors \(ulimit -n\)"):
+        retry.resume(Call.INIT, function, deadline=Deadline(75), slice_s=1.0)
+    assert clock.now_s < began_s + 15
 
 
 def test_no_slice_is_longer_than_asked_nor_reaches_over_the_deadline(clock: Clock) -> None:
