@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator
@@ -35,6 +36,9 @@ _INDETERMINATE = re.compile(
     r"stage with indeterminate output was failed and retried|due to indeterminate rollback"
 )
 _GONE = "KAFKA_DATA_LOSS"
+_STOPPED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
+)
 _CONTEXT_GONE = "cancelled because SparkContext was shut down"  # as the JVM does while it ends
 _NOT_REPEATED = "(Spark's text may quote a record, so it is not repeated; Spark's log has it)"
 # What calls to the driver's Java machine may raise when that has ended.
@@ -121,6 +125,19 @@ def nondeterministic(what: str) -> UsageError:
     )
 
 
+def for_foreach_batch(error: EosError) -> EosError:
+    """The error as Spark gets it of a function for foreachBatch, which it knows by the text of a Python traceback alone.
+
+    Without causes: in the text of one of Java's, Spark looks by a regular expression for a stop, which overflows the stack of the
+    query's thread (1,024 lines on stderr). So a stop is said in the words that it looks for (StreamExecution.PROXY_ERROR).
+    """
+    short = copy.copy(error)
+    with suppress(*JVM_GONE):
+        if isinstance(error.__cause__, OF_SPARK) and any(one.is_stop for one in thrown(error.__cause__)):
+            short.args = (f"{error}\n{_STOPPED}",)
+    return short
+
+
 class InputGoneError(OffsetGapError):
     """Records that were to be read are not in their log. It says no way out: a batch has another one than a stream."""
 
@@ -178,6 +195,11 @@ def _from_jvm(found: list[Thrown], error: Exception) -> EosError:
         return nondeterministic(
             f"files of a shuffle were lost{task} (an executor has ended, or its disk is gone), and Spark cannot make them again: what "
             "the transform computes before that shuffle comes out otherwise each time"
+        )
+    if any(one.is_stop for one in found):
+        return UnclassifiedError(
+            "Spark's work was cancelled: the query was stopped, or the run was ended. What is committed stands, and the next start goes on "
+            "behind it"
         )
     if _WORKER_ENDED.search(everything):
         return UnclassifiedError(

@@ -19,7 +19,7 @@ from eos.spark.begun import BegunNote
 from eos.spark.checkpoint import RunningQuery, running_query
 from eos.spark.classic import refuse_sending, require_classic
 from eos.spark.executor_check import require_fit_executor
-from eos.spark.failures import OF_SPARK, InputGoneError, from_spark
+from eos.spark.failures import OF_SPARK, InputGoneError, for_foreach_batch, from_spark
 from eos.spark.input_logs import blamed
 from eos.spark.ledger import BatchPlan, LedgerError
 from eos.spark.ledger_driver import LedgerDriver
@@ -169,10 +169,11 @@ class ExactlyOnceSink:
                 self._keep()
         except EosError as error:
             self.failure = error
-            raise
         except OF_SPARK as error:
             self.failure = from_spark(error)
-            raise self.failure from error
+            self.failure.__cause__ = error
+        if self.failure is not None:
+            raise for_foreach_batch(self.failure)
 
     def refresh(self) -> None:
         """Commit every entry again as it is: Kafka forgets offsets (7 days by default) that are not.

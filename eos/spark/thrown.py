@@ -71,6 +71,8 @@ _NO_ADDRESS = (
     "No resolvable bootstrap urls"  # a ConfigException too, and as little of one as a broker that is away
 )
 _NOT_BROUGHT = "Cannot fetch record"  # of the connector, when a poll has passed
+_INTERRUPTED = frozenset({"java.lang.InterruptedException", "java.io.InterruptedIOException"})
+_CANCELLED = "cancelled part of cancelled job group"
 _A_VALUE = re.compile(r"<\w+>")
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
@@ -133,6 +135,15 @@ class Thrown:
     def is_refused_option(self) -> bool:
         """Whether Spark's Kafka client refuses an option."""
         return self.kind == _REFUSED_OPTION and not self.is_unanswered
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether a job was cancelled, or its thread interrupted, because the query or the run was stopped."""
+        return (
+            not self.kinds.isdisjoint(_INTERRUPTED)
+            or self.condition.startswith("SPARK_JOB_CANCELLED")
+            or _CANCELLED in self.text
+        )
 
     @property
     def is_out_of_memory(self) -> bool:

@@ -23,9 +23,11 @@ from eos.errors import (
     FencedError,
     OffsetGapError,
     RecordRefusedError,
+    UnavailableError,
     UnclassifiedError,
     UsageError,
 )
+from eos.exits import ExitCode, exit_code_of
 from eos.spark import source
 from eos.spark.job import SparkJob, run_job
 from tests.support.batch_driver import submitted
@@ -140,6 +142,27 @@ def test_rows_of_a_function_that_lack_a_column_are_the_transforms_fault(runs: Ba
     assert isinstance(error, UsageError)
     assert "java.lang.ArrayIndexOutOfBoundsException" in str(error)
     assert "collectToPython" not in str(error)
+
+
+@pytest.mark.parametrize("commit", ["partition", "batch"])
+def test_a_cluster_that_is_away_while_spark_plans_is_unavailable(runs: BatchRuns, commit: Commit) -> None:
+    """It was exit code 1. No cluster answers Java's client in a millisecond."""
+    runs.overrides = {"spark.client": {"default.api.timeout.ms": 1, "request.timeout.ms": 1}}
+    error = failure_of(runs, lambda df: df.select("shard", "key", "value"), commit)
+    assert exit_code_of(error) == ExitCode.UNAVAILABLE
+    assert "did not answer Spark's Kafka client" in str(error)
+
+
+def test_a_snapshot_whose_cluster_is_away_is_unavailable_and_no_fault_of_the_transform(
+    runs: BatchRuns,
+) -> None:
+    def transform(frame: DataFrame) -> DataFrame:
+        raise UnavailableError("no broker answers a snapshot")
+
+    job = SparkJob(name=runs.name, inputs=[runs.input], outputs=runs.topics, transform=transform)
+    with pytest.raises(UnavailableError, match="a snapshot"):
+        run_job(job, runs.spark, runs.settings)
+    assert_untouched(runs)
 
 
 @pytest.mark.slow
