@@ -93,6 +93,7 @@ class OwnLoopMachine(SessionMachine):
     produce = commit_soon = join = helper_runs = client_resends = None  # type: ignore[assignment]
     commit_passed_markers = renew_offsets_if_due = None  # type: ignore[assignment]
     partitions_are_revoked_with_a_transaction_open = None  # type: ignore[assignment]
+    records_are_staged_while_a_transaction_commits = None  # type: ignore[assignment]
 
     @precondition(lambda self: not self.over)
     @rule(count=st.integers(1, 9), says=EVICTED)

@@ -757,6 +757,18 @@ class SessionMachine(RuleBasedStateMachine):
             self._lose(says)
             self._commit_what_is_open()
 
+    @precondition(lambda self: not self.over)
+    @rule(count=st.integers(1, 9), more=st.integers(1, 9))
+    def records_are_staged_while_a_transaction_commits(self, count: int, more: int) -> None:
+        """What the loop does all the time."""
+        self._with_a_transaction_open(count)
+        if not self.over and not self.session.committing:
+            self.commit_soon()
+        if not self.over:
+            self.fetch_and_stage(more)
+        if not self.over:
+            self.produce()
+
     def _with_a_transaction_open(self, count: int) -> None:
         self.join(True)
         if not self.over:

@@ -459,6 +459,20 @@ class ShardMachine(RuleBasedStateMachine):
         self.world.will_meet(coming)
         self._leave(kind("from inside"))
 
+    @precondition(lambda self: self.block is None and self.producer.state is ProducerState.READY)
+    @rule(count=st.integers(0, 2), answer=st.sampled_from(["unknown, happened", "unknown, did not"]))
+    def commit_twice_and_the_second_is_in_doubt(self, count: int, answer: str) -> None:
+        """A fence or a suspicion in between ends it; ``count`` 0: the offsets stay the same."""
+        for records, meets in ((1, {}), (count, {Call.COMMIT: [answer]})):
+            if self.block is None and self.producer.state is not ProducerState.FENCED:
+                self.begin({})
+            if self.block is not None and records:
+                self.produce(records, False, {})
+            if self.block is not None:
+                self.commit(meets)
+        if self.producer.state is ProducerState.OVER:
+            self.begin({})
+
     def _add_offsets(self) -> None:
         assert self.block is not None
         self.block.add_offsets(OffsetVector({INPUT: self.position + len(self.filled)}), GROUP)

@@ -91,7 +91,7 @@ CORE = (
         "eos/session/session.py",
         "        # nothing is committed again before that fetch.\n        self._consumer.rewind_later()\n",
         "        # nothing is committed again before that fetch.\n",
-        (_ANY_SESSION, _ANY_LOOP),
+        (_ANY_SESSION,),
     ),
     Mutation(
         "batch-left-out",
@@ -99,14 +99,6 @@ CORE = (
         "eos/session/handed_out.py",
         "if early := sorted(begins.keys() - in_order):",
         "if early := sorted(begins.keys() - begins.keys()):",
-        (_ANY_LOOP,),
-    ),
-    Mutation(
-        "void-batch",
-        "a batch that was fetched before an abort is not processed",
-        "eos/session/handed_out.py",
-        "        if batch.reading is not self._since_void():\n            raise",
-        "        if batch.reading is None:\n            raise",
         (_ANY_LOOP,),
     ),
     Mutation(
@@ -123,10 +115,7 @@ CORE = (
         "eos/producer/producer.py",
         "            self._look_for_rival()\n            self._drop_client()",
         "            self._drop_client()",
-        (
-            _ANY_SHARD,
-            f"{_SHARD_MODEL}::test_zombie_that_reopens_is_fenced_before_it_fences_the_rightful_owner",
-        ),
+        (f"{_SHARD_MODEL}::test_zombie_that_reopens_is_fenced_before_it_fences_the_rightful_owner",),
     ),
     Mutation(
         "reopen-without-a-look-after",
@@ -146,10 +135,7 @@ CORE = (
         "eos/producer/last_commit.py",
         "return (one and one[:2]) == (other and other[:2])",
         "return (one and one[:1]) == (other and other[:1])",
-        (
-            f"{_OWNERSHIP}::test_commit_of_somebody_else_is_always_detected",
-            f"{_OWNERSHIP}::test_commit_of_somebody_else_is_seen_before_the_init_fences_it",
-        ),
+        (f"{_OWNERSHIP}::test_commit_of_somebody_else_is_always_detected",),
     ),
     Mutation(
         "suspect-goes-on",

@@ -38,10 +38,7 @@ SPARK = (
         "eos/spark/ledger.py",
         "    if written:\n        return _unfinished",
         "    if written and first.shards == shards:\n        return _unfinished",
-        (
-            f"{_LEDGER}::test_batch_that_is_begun_keeps_its_number_of_shards",
-            f"{_LEDGER}::test_drivers_that_want_different_numbers_of_shards_never_divide_a_batch_in_two_ways",
-        ),
+        (f"{_LEDGER}::test_batch_that_is_begun_keeps_its_number_of_shards",),
     ),
     Mutation(
         "missing-entry",
@@ -120,7 +117,7 @@ SPARK = (
         "eos/spark/writer.py",
         "                    if not done.is_done(producer.take_over(done.group, done.partitions)):\n",
         "                    if producer.take_over(done.group, done.partitions) is not None:\n",
-        ("tests/spark/test_stream_ledger.py::test_zombie_that_wakes_up_after_its_twin_has_written_skips",),
+        ("tests/broker/test_spark_writer.py::test_task_that_comes_after_its_twin_writes_nothing",),
     ),
     Mutation(
         "conflict-is-done",

@@ -44,7 +44,8 @@ class Outcome(StrEnum):
     PASSED = "passed"
     SKIPPED = "skipped"
     FAILED = "failed"
-    BROKEN = "broken"  # not by an assertion or an error of the code that runs: it did not get so far
+    BROKEN = "broken"  # not collected, or its fixture failed
+    NO_PROGRAM = "no program"  # an import or a name failed
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def judge(
         return Judged(Verdict.STALE, f"no end within {timeout_s:g} s")
     outcomes = {test: _of(test, ran) for test in mutation.tests}
     for test, outcome in outcomes.items():
-        if outcome is None or outcome is Outcome.BROKEN:
+        if outcome in (None, Outcome.BROKEN, Outcome.NO_PROGRAM):
             return Judged(Verdict.STALE, f"{test} did not run: a collection, a fixture or an import failed")
     if green := [test for test, outcome in outcomes.items() if outcome is not Outcome.FAILED]:
         return Judged(Verdict.SURVIVED, f"green: {', '.join(green)}")
@@ -129,7 +130,7 @@ def judge(
 
 
 def run(tree: Path, tests: Iterable[str], *, timeout_s: float) -> dict[str, Outcome] | None:
-    """Run tests in a tree; how each one ended, by its id with parameters. None: they did not end in time."""
+    """Run tests in a tree; how each one ended, by its name with dots. None: they did not end in time."""
     report = tree / "outcomes.xml"
     report.unlink(missing_ok=True)
     options = [f"--junitxml={report}", "-o", "junit_family=xunit1", "-q", "-p", "no:cacheprovider"]
@@ -142,7 +143,7 @@ def run(tree: Path, tests: Iterable[str], *, timeout_s: float) -> dict[str, Outc
 # --- inside ------------------------------------------------------------------------------------------------
 
 _LOG = "pytest.log"
-_IN_THEIR_ORDER = ("-p", "no:randomly", "--hypothesis-seed=0")
+_IN_THEIR_ORDER = ("-p", "no:randomly", "-p", "tests.mutants.unshrunk", "--hypothesis-seed=0")
 
 
 def _collected(tree: Path, files: Iterable[str], timeout_s: float) -> list[str]:
@@ -190,32 +191,32 @@ def _no_program(module: Path) -> str:
 def _outcomes(report: Path) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written a moment ago by pytest
-        file, name = case.get("file", ""), case.get("name", "")
-        module = file.removesuffix(".py").replace("/", ".")
-        classes = case.get("classname", "").removeprefix(module).strip(".")
-        test = "::".join(part for part in (file, *classes.split("."), name) if part)
+        # By its class, not by its file: for a state machine that is one of hypothesis.
+        test = f"{case.get('classname')}.{case.get('name')}"
         found[test] = max(found.get(test, Outcome.PASSED), _outcome(case), key=_WORSE.index)
     return found
 
 
-_WORSE = [Outcome.PASSED, Outcome.SKIPPED, Outcome.FAILED, Outcome.BROKEN]
+# What a test that has failed leaves behind may fail its fixture's end, too.
+_WORSE = [Outcome.PASSED, Outcome.SKIPPED, Outcome.BROKEN, Outcome.FAILED, Outcome.NO_PROGRAM]
 
 
 def _outcome(case: ET.Element) -> Outcome:
-    if case.find("error") is not None:
-        return Outcome.BROKEN
     if (failure := case.find("failure")) is not None:
         kind = failure.get("message", "").partition(":")[0].rpartition(".")[2].strip()
-        return Outcome.BROKEN if kind in _NO_PROGRAM else Outcome.FAILED
+        return Outcome.NO_PROGRAM if kind in _NO_PROGRAM else Outcome.FAILED
+    if case.find("error") is not None:
+        return Outcome.BROKEN
     return Outcome.PASSED if case.find("skipped") is None else Outcome.SKIPPED
 
 
 def _of(test: str, ran: Mapping[str, Outcome]) -> Outcome | None:
     """How a named test ended: with parameters it has failed where one of them has. None: it did not run."""
-    mine = [outcome for found, outcome in ran.items() if _is_of(test, found)]
+    name = test.replace(".py::", ".").replace("::", ".").replace("/", ".")
+    mine = [outcome for found, outcome in ran.items() if _is_of(name, found, ".")]
     return max(mine, key=_WORSE.index) if mine else None
 
 
-def _is_of(test: str, found: str) -> bool:
+def _is_of(test: str, found: str, of_a_class: str = "::") -> bool:
     """Whether what pytest has found is the named test, or the one with parameters, or in the named class."""
-    return found == test or found.startswith((f"{test}[", f"{test}::"))
+    return found == test or found.startswith((f"{test}[", f"{test}{of_a_class}"))

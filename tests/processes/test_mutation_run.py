@@ -111,6 +111,20 @@ def test_mutation_that_fails_the_collection_or_a_fixture_is_not_killed_by_that(t
         assert "did not run" in judged.why
 
 
+def test_named_test_that_fails_and_whose_fixture_fails_behind_it_is_red(tmp_path: Path) -> None:
+    checked = (
+        "import pytest\nfrom eos.double import double\n\n@pytest.fixture\ndef checked():\n    yield\n    assert double(2) == 4\n\n"
+        "def test_and_fixture(checked):\n    assert double(2) == 4\n\ndef test_before(checked):\n    assert double(2)\n"
+    )
+    repository = tree(tmp_path, {"test_checked.py": checked})
+    red = judge(repository, mutation("3 * number", "tests/test_checked.py::test_and_fixture"))
+    assert red.verdict is Verdict.KILLED
+    assert (
+        judge(repository, mutation("3 * number", "tests/test_checked.py::test_before")).verdict
+        is Verdict.STALE
+    )
+
+
 def test_mutation_under_which_the_tests_never_end_is_given_up(tmp_path: Path) -> None:
     endless = "[0 for _ in iter(int, 1)] or number"
     judged = judge(tree(tmp_path), mutation(endless), {}, timeout_s=3.0)
