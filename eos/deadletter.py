@@ -15,6 +15,7 @@ from eos.records import InputRecord, OutputRecord
 
 _PREFIX = "eos.deadletter."
 ERROR_HEADER = f"{_PREFIX}error"
+_OURS = frozenset({f"{_PREFIX}topic", f"{_PREFIX}partition", f"{_PREFIX}offset", ERROR_HEADER})
 _SKIPPED = "SkippedByOperator: "
 _MAX_REASON_CHARS = 500  # an error text may quote the record; a header should stay small
 
@@ -24,6 +25,8 @@ def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord
 
     A header whose name is not UTF-8 cannot be written by this client: its value is kept, under its name with those bytes
     escaped (the first of such a record) or under ``eos.lost-name`` (the others).
+
+    A record that was a dead letter itself, and was fed again, gets these headers in place of its old ones.
 
     Args:
         record: the record that could not be processed.
@@ -35,7 +38,7 @@ def dead_letter(record: InputRecord, reason: str, *, topic: str) -> OutputRecord
         key=record.key,
         value=record.value,
         headers=(
-            *legible(record.headers),
+            *(one for one in legible(record.headers) if one[0] not in _OURS),
             (f"{_PREFIX}topic", record.topic.encode()),
             (f"{_PREFIX}partition", str(record.partition).encode()),
             (f"{_PREFIX}offset", str(record.offset).encode()),

@@ -53,6 +53,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
 
+def _partitioner(name: str) -> str:
+    from eos.verifier.placement import require_partitioner
+
+    return require_partitioner(name)
+
+
+Partitioner = Annotated[
+    str,
+    typer.Option(
+        "--partitioner",
+        metavar="NAME",
+        callback=_partitioner,
+        help="By which the outputs were written: murmur2_random, as eos and Java do, or consistent_random, librdkafka's own default.",
+    ),
+]
 Debug = Annotated[
     bool,
     typer.Option("--debug", help="observe.log_level = debug: also where an error was raised."),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eos.cli.ending import complain, end_with
-from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
+from eos.cli.options import AppDir, Assignments, Config, JobReference, Partitioner, load_settings
 from eos.cli.texts import command, print_table, say
 from eos.cli.tried import (
     COPIED,
@@ -126,6 +126,7 @@ def prove(
             help="Of a job for Spark: the eos.Job that makes the same of each record, if it does not name one.",
         ),
     ] = None,
+    partitioner: Partitioner = "murmur2_random",
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Keep an HTML report and the logs there.")
     ] = None,
@@ -152,7 +153,8 @@ def prove(
     Any other program can be tried with --run, a loop of your own for example. The job is
     what it is judged by. A shell starts it, as often as there are workers, with the
     cluster's address, the group and the settings in EOS_… variables and with EOS_ORDINAL;
-    it is started again when it ends with anything but 0.
+    it is started again when it ends with anything but 0. If it writes by librdkafka's own
+    partitioner, as plain confluent-kafka does, say --partitioner consistent_random.
 
     A SparkJob is run again and again, a StreamJob from a checkpoint on: tasks, executors and
     drivers are killed and paused, and drivers that end are started again. There is no zombie
@@ -218,6 +220,7 @@ def prove(
         topics=topics or (),
         copied=copied,
         spark=spark,
+        partitioner=partitioner,
     )
     with _kept(report) as directory:
         trial = replace(trial, directory=directory)

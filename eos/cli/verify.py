@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eos.cli.ending import complain, end_with
-from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_job, load_settings, reach
+from eos.cli.options import (
+    AppDir,
+    Assignments,
+    Config,
+    JobReference,
+    Local,
+    Partitioner,
+    load_job,
+    load_settings,
+    reach,
+)
 from eos.cli.texts import command, print_table, say
 from eos.deadline import Deadline
 from eos.errors import ConfigError
@@ -55,13 +65,7 @@ def verify(
             help="An output topic's partitions before it was given more; may be repeated.",
         ),
     ] = None,
-    partitioner: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="By which the outputs were written; librdkafka's own default is consistent_random.",
-        ),
-    ] = "murmur2_random",
+    partitioner: Partitioner = "murmur2_random",
     order: Annotated[
         bool | None,
         typer.Option(help="Compare the order. If not given: unless Spark has committed the offsets."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,11 @@ def place_of(text: str) -> Place:
         raise ConfigError(f"--to {text!r}: give {_FORMS}; there is no such file") from None
     if time.tzinfo is None:
         raise ConfigError(f"--to {text!r}: whose time? Fix: say its zone, {text}Z for UTC, or {text}+01:00")
+    if (ahead_s := (time - (now := datetime.now(UTC))).total_seconds()) > 0:
+        raise ConfigError(
+            f"--to {text!r} is {ahead_s:,.0f} s in the future (it is {now:%Y-%m-%dT%H:%M:%SZ}). Fix: a time that has passed, or "
+            "--to latest for the end of the log"
+        )
     return time
 
 

@@ -19,6 +19,7 @@ from eos.prove.inputs import Inputs
 from eos.prove.log import read_log
 from eos.settings import Settings
 from eos.verifier.logs import LogReader
+from eos.verifier.placement import OWN
 from eos.verifier.report import VerificationReport
 from eos.verifier.verify import verify
 
@@ -60,6 +61,7 @@ def judge(
     inputs: Inputs,
     groups: Mapping[str, Collection[str]],
     order: bool | None = None,
+    partitioner: str = OWN,
     settles_s: float = 0.0,
 ) -> Verdict:
     """Judge a job that has been stopped, or has caught up.
@@ -73,6 +75,7 @@ def judge(
         inputs: what became of the input topics.
         groups: that the job commits to, with the topics of the offsets; the first one's are those of its input.
         order: as of `eos verify`.
+        partitioner: as of `eos verify`.
         settles_s: seconds in which a transaction that is open may end.
     """
     against, group = list(others), next(iter(groups))
@@ -82,7 +85,7 @@ def judge(
             against += [
                 f"transaction of {one.transactional_id} is still {one.state}" for one in view.lingering()
             ]
-        report, found = compared(job, settings, inputs, group=group, order=order)
+        report, found = compared(job, settings, inputs, group=group, order=order, partitioner=partitioner)
         audited = _audit(job, settings, cluster, groups)
     except EosError as error:
         return Verdict(None, (*against, f"it could not be judged: {error}"))
@@ -100,7 +103,13 @@ def judge(
 
 
 def compared(
-    job: Job, settings: Settings, inputs: Inputs, *, group: str, order: bool | None = None
+    job: Job,
+    settings: Settings,
+    inputs: Inputs,
+    *,
+    group: str,
+    order: bool | None = None,
+    partitioner: str = OWN,
 ) -> tuple[VerificationReport, list[str]]:
     """The comparison of all output with the committed offsets, and what it has found, in words.
 
@@ -112,6 +121,7 @@ def compared(
         settings,
         group=group,
         order=order,
+        partitioner=partitioner,
         timeout_s=_DEADLINE_S,
         input_from=inputs.archived,
         archive=inputs.archive,

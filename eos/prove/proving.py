@@ -96,7 +96,7 @@ def prove(
             fleet,
             feeder,
             caught_up,
-            lambda: compared(job, direct, inputs, group=group, order=order)[1],
+            lambda: compared(job, direct, inputs, group=group, order=order, partitioner=trial.partitioner)[1],
         )
         injected, against = _torment(
             trial, _ways(trial, settings), nemesis, fleet, progress=progress, look=look
@@ -124,6 +124,7 @@ def prove(
             inputs=inputs,
             groups=groups_of(trial, job, settings),
             order=order,
+            partitioner=trial.partitioner,
             settles_s=settles_s,
         )
         return Proof(

@@ -20,6 +20,7 @@ from eos.errors import ConfigError
 from eos.exits import ExitCode
 from eos.local.versions import KAFKA_VERSION
 from eos.prove.trial import Proof
+from eos.verifier.placement import OWN
 
 _COLOURS = {
     "committed": "#2e7d32",
@@ -150,6 +151,7 @@ def replay_line(proof: Proof) -> str:
     words += ["--partitions", str(trial.partitions), "--rate", str(trial.rate)]
     words += ["--quiet", f"{trial.quiet:g}"] if trial.quiet != 1 else []
     words += ["--each"] if trial.each else []
+    words += ["--partitioner", trial.partitioner] if trial.partitioner != OWN else []
     return " ".join(words)
 
 

@@ -13,6 +13,7 @@ from eos.prove.gauge import Sample
 from eos.prove.history import History
 from eos.prove.judge import Verdict
 from eos.prove.nemesis import Injected
+from eos.verifier.placement import OWN
 
 Progress = Callable[[str, int, int], None]
 
@@ -109,6 +110,7 @@ class Trial:
     ways: Mapping[Kind, Sequence[str]] = field(default_factory=dict)
     quiet: float = 1.0
     each: bool = False
+    partitioner: str = OWN
 
 
 @dataclass(frozen=True)

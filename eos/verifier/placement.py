@@ -45,6 +45,17 @@ PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {
 OWN = "murmur2_random"
 
 
+def require_partitioner(name: str) -> str:
+    """The name, if it is a partitioner's.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if name not in PARTITIONERS:
+        raise UsageError(f"partitioner {name!r} is not known. Fix: one of {', '.join(PARTITIONERS)}")
+    return name
+
+
 def partition_of(key: bytes, partitions: int, partitioner: str = OWN) -> int:
     """The partition of a key in a topic of so many partitions."""
     return PARTITIONERS[partitioner](key, partitions)
@@ -66,11 +77,7 @@ class Placement:
     def __init__(
         self, partitions: Mapping[str, int], grown_from: Mapping[str, int], partitioner: str = OWN
     ) -> None:
-        if partitioner not in PARTITIONERS:
-            raise UsageError(
-                f"partitioner {partitioner!r} is not known. Fix: one of {', '.join(PARTITIONERS)}"
-            )
-        self._partitioner = partitioner
+        self._partitioner = require_partitioner(partitioner)
         for topic, count in grown_from.items():
             if topic not in partitions:
                 raise UsageError(f"grown_from names {topic!r}, which is no output topic of the job")

@@ -246,6 +246,31 @@ def test_a_dead_letter_of_the_job_is_right_after_the_policy_was_set_back_to_stop
     assert any("1 records fail here, and have a dead letter" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("policy", ["stop", "skip", "dead-letter"])
+@pytest.mark.parametrize(
+    ("which", "found"),
+    [
+        pytest.param("healthy", {Difference.UNEXPECTED: 1}, id="of a record that does not fail"),
+        pytest.param("failing", {Difference.DUPLICATED: 1}, id="a second one of a record that fails"),
+        pytest.param("behind", {Difference.UNEXPECTED: 1}, id="of a record behind the committed offset"),
+    ],
+)
+def test_a_dead_letter_that_no_processed_record_accounts_for_is_found_under_every_policy(
+    house: House, policy: str, which: str, found: dict[Difference, int]
+) -> None:
+    """Letters of an earlier policy are accepted for records that fail here, one for each, and for no other record."""
+    records = house.load(14)
+    processed = [one for one in records if one.offset < 4]
+    house.process(processed)
+    of = next(
+        one
+        for one in records
+        if (one.value == POISON) is (which != "healthy") and (one in processed) is (which != "behind")
+    )
+    house.commit([house.job.bound().dead_letter(of, ValueError(POISON))], {})
+    assert kinds(house.verified(policy=policy)) == found
+
+
 def test_a_slow_transform_does_not_outlast_the_deadline(house: House) -> None:
     house.process(house.load(50))
 

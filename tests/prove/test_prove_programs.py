@@ -59,6 +59,20 @@ def test_only_expiries_that_the_brokers_have_written_down_are_counted(tmp_path: 
     assert figures["transactions"]["aborted"] >= 1, figures
 
 
+@pytest.mark.parametrize("option", [(), ("--partitioner", "consistent_random")], ids=["", "partitioner said"])
+def test_a_plain_loop_with_librdkafkas_partitioner_passes_once_that_is_said(
+    tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    faults = ["--seed", "1", "--faults", "1", "--only", "kill", *option]
+    code, figures, said = prove(tmp_path, loop("none"), *faults, PARTITIONER="consistent_random")
+    assert code == (0 if option else 7), said
+    named = [
+        one for one in figures["against"] if "misplaced" in one and "--partitioner consistent_random" in one
+    ]
+    assert bool(named) is not bool(option), figures["against"]
+    assert ("--partitioner consistent_random" in figures["again"]) is bool(option)
+
+
 @pytest.mark.slow
 def test_a_fault_that_cannot_happen_to_a_program_is_exit_code_7_and_the_last_line(tmp_path: Path) -> None:
     """It has no transactions."""

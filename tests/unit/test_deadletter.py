@@ -30,6 +30,21 @@ def test_dead_letter_is_the_raw_record_with_where_and_why() -> None:
     )
 
 
+def test_letter_that_is_fed_again_says_where_it_failed_last_and_has_no_older_headers() -> None:
+    letter = dead_letter(RECORD, "ValueError: no", topic="in")
+    for again in range(2):
+        fed = InputRecord("in", 0, 7 + again, letter.key, letter.value, letter.headers, letter.timestamp_ms)
+        letter = dead_letter(fed, f"ValueError: still {again}", topic="in")
+    assert letter.headers == (
+        ("h", b"1"),
+        ("h", None),
+        ("eos.deadletter.topic", b"in"),
+        ("eos.deadletter.partition", b"0"),
+        ("eos.deadletter.offset", b"8"),
+        ("eos.deadletter.error", b"ValueError: still 1"),
+    )
+
+
 def test_tombstone_without_key_or_time_stays_one() -> None:
     letter = dead_letter(InputRecord("in", 0, 0, None, None), "no", topic="dlq")
     assert (letter.key, letter.value, letter.timestamp_ms) == (None, None, None)

@@ -37,6 +37,7 @@ def test_words_times_and_coordinates() -> None:
         ("a:0@-1", "TOPIC:PARTITION@OFFSET"),
         ("a:0@²", "TOPIC:PARTITION@OFFSET"),
         ("/no/such/file", "no such file"),
+        ("2999-01-01T00:00:00Z", r"[\d,]{10,} s in the future .*Fix: .*--to latest"),
     ],
 )
 def test_what_is_no_place_is_refused(text: str, says: str) -> None:

@@ -1,0 +1,45 @@
+"""A topic that `eos skip` writes to is created anew inside its transaction: nothing is committed, and the topic is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.errors import TransformError
+from eos.exits import ExitCode
+from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.hold_proxy import Edge, HoldProxy
+from tests.faults.test_recreated_input import create_anew
+from tests.support.command_line import Eos
+from tests.support.jobs_for_faults import fault_job
+from tests.support.observer import PlainRecord, produce_plain, read_committed
+from tests.support.operated import MODES, Operated
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize("which", ["dead", "audit"])
+def test_skip_commits_nothing_where_a_topic_that_it_wrote_to_is_created_anew(
+    bootstrap: str, proxy: HoldProxy, eos: Eos, tmp_path: Path, which: str
+) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    values = [b"v0", b"v1", b"poison", b"w0"]
+    produce_plain(bootstrap, job.inputs[0], [PlainRecord(value, key=b"k", partition=0) for value in values])
+    one = Operated(eos, tmp_path, bootstrap, job, MODES["group"])
+    with pytest.raises(TransformError):
+        one.run()
+    stood = one.offsets()
+    gone = getattr(job, which)
+    proxy.cut(ApiKey.ADD_OFFSETS_TO_TXN, Edge.REQUEST, then=lambda _: create_anew(bootstrap, gone))
+    words = ("skip", "JOB", f"{job.inputs[0]}:0@2", "--reason", "no", "--yes")
+    refused = one.behind(proxy.bootstrap_servers)(*words)
+    assert refused.code == ExitCode.UNAVAILABLE, refused
+    assert f"nothing was committed: {gone}: the output topic was deleted and created anew" in refused.err
+    assert one.offsets() == stood
+    assert read_committed(bootstrap, job.out, job.audit, job.dead) == []
+
+    assert one(*words).code == ExitCode.DONE
+    assert [record.value for record in read_committed(bootstrap, job.dead)] == [b"poison"]
+    one.run()
+    assert one("verify", "JOB", "--complete").code == ExitCode.DONE
