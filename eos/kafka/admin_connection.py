@@ -19,6 +19,7 @@ from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
 from eos.kafka.idle import IDLE_CLIENTS
+from eos.threads import beside
 
 T = TypeVar("T")
 
@@ -210,7 +211,7 @@ class AdminConnection:
 
 def _close_dropped() -> None:
     if _dropped:
-        threading.Thread(target=_empty_dropped, name="eos-admin-close", daemon=True).start()
+        beside(_empty_dropped, name="eos-admin-close")
 
 
 def _empty_dropped() -> None:

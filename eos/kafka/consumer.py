@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from eos.kafka.tokens import secrets_in
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
 from eos.settings import Settings
+from eos.threads import beside
 
 # A loop that catches up has to wait a moment only; one at a low rate waits for its interval, with few looks in between.
 _FIRST_STEP_S = 0.002
@@ -98,7 +98,7 @@ class ConsumerClient:
         self._error_event: EosError | None = None
         self._statistics = ConsumerStatistics()
         self._connected_at = time.monotonic()
-        self._closing: threading.Thread | None = None
+        self._closing = False
         # Callbacks in C: no signal handler can run in them. Where an exception leaves a callback inside consume(), librdkafka
         # drops the next record and keeps it locked: it is skipped, and close() never returns (measured with 2.16).
         self._statistics_texts: deque[str] = deque(maxlen=1)
@@ -121,7 +121,7 @@ class ConsumerClient:
         def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
             def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
                 self._rebalanced = False
-                if self._closing is not None:
+                if self._closing:
                     time.sleep(_CLOSING_CALLBACK_S)
                 try:
                     callback(as_partitions(partitions))
@@ -340,15 +340,14 @@ class ConsumerClient:
 
         The client's call has no timeout. It runs beside, so that this one has, and answers signals.
         """
-        if self._closing is not None:
+        if self._closing:
             return
         end_if_forked(self._pid)
-        self._closing = threading.Thread(target=self._close, name="eos-close-consumer", daemon=True)
-        self._closing.start()
+        self._closing = True
+        closed = beside(self._close, name="eos-close-consumer")
         if self._access.waits_for_a_token:
             return  # so does librdkafka, up to 20 s for one question, and close() for that
-        self._closing.join(_CLOSE_S)
-        if self._closing.is_alive():
+        if not closed.wait(_CLOSE_S):
             log.warning(
                 "the consumer of group %s was not closed after %g s, and is left behind: librdkafka waits for a record that "
                 "an exception has locked in it (of a signal handler, such as Ctrl-C, in the middle of a rebalance)",

@@ -7,6 +7,8 @@ hour while its brokers are away (measured with 2.16), and the next call would se
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import weakref
 from contextlib import suppress
@@ -28,6 +30,11 @@ class IdleClients:
 
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._every_s = every_s
+        self._begin_empty()
+        os.register_at_fork(after_in_child=self._begin_empty)
+
+    def _begin_empty(self) -> None:
+        """A fork has neither the thread nor a use for the clients, and the lock may be held in it for ever."""
         self._clients: weakref.WeakSet[Idle] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -36,12 +43,14 @@ class IdleClients:
         """Serve a client from now on, until it is removed or collected."""
         with self._lock:
             self._clients.add(client)
-            if self._thread is None or not self._thread.is_alive():  # not in a fork, either
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._serve, name="eos-idle", daemon=True)
                 self._thread.start()
 
     def remove(self, client: Idle) -> None:
         """Its owner has closed it."""
+        if sys.is_finalizing():  # the thread has stopped where it stood, maybe with the lock
+            return
         with self._lock:
             self._clients.discard(client)
 

@@ -8,11 +8,12 @@ a resend cannot be excluded.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import repeat
 from operator import length_hint
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from eos.kafka.positions import epoch_or_none
 from eos.kafka.refused_times import with_the_cause
 from eos.offsets import Partition
 from eos.records import fingerprint, not_writable
+from eos.threads import beside
 
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
 _FULL_QUEUE_WAIT_S = 0.05
@@ -360,7 +362,7 @@ class TransactionalClient:
             return
         end_if_forked(self._pid)
         IDLE_CLIENTS.remove(self)
-        with self._serving:
+        with nullcontext() if sys.is_finalizing() else self._serving:  # as in IdleClients.remove
             self._closed = True
             with suppress(KafkaException):
                 self._producer.purge()
@@ -370,12 +372,7 @@ class TransactionalClient:
         # Not close(): since 2.16 it calls abort_transaction itself and warns where that is refused, as after a
         # fence. Dropping the last reference destroys the instance; its callbacks are cut off by then. In another thread: in the
         # main one the destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
-        destroying = threading.Thread(target=instance.clear, name="eos-producer-close")
-        try:
-            destroying.start()
-        except RuntimeError:  # the interpreter ends, and starts no more threads
-            return
-        destroying.join()
+        beside(instance.clear, name="eos-producer-close").wait()
 
     # --- inside ------------------------------------------------------------------------------------
 

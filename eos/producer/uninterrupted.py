@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
 from eos.deadline import Deadline
 from eos.errors import ReopenError
+from eos.threads import beside
 
 _OVERDUE_S = 5.0  # after the call's own timeout
 
@@ -36,7 +36,7 @@ def uninterrupted(function: Callable[[], None], timeout_s: float) -> None:
         else:
             done.set_result(None)
 
-    threading.Thread(target=run, name="eos-send-offsets", daemon=True).start()
+    beside(run, name="eos-send-offsets")
     deadline = Deadline(timeout_s + _OVERDUE_S)
     try:
         wait([done], deadline.left_s)

@@ -292,8 +292,13 @@ class Session:
         if self._outage.goes_on(error):
             self._listener(CallRetried(self._name, Call.BEGIN, 1, str(error)))
             self._stop.wait(_OUTAGE_PAUSE_S)
-            # A member that does not poll is dropped from its group. A rewind is due, so this brings no records.
-            self._consumer.fetch(1, 0.0)
+            # A member that does not poll is dropped from its group. A rewind is due, so this brings no records. In a rebalance it
+            # asks the cluster too, and what it got no answer to is asked again by the next fetch.
+            try:
+                self._fetch(1, 0.0, 0.0)
+            except EosError as another:
+                if another.action is Action.STOP and not self._outage.goes_on(another):
+                    raise
             return
         self._stop.wait(self._attempts.failed(error))
 
@@ -396,6 +401,7 @@ class Session:
     def on_assigned(self, stored: Mapping[Partition, Committed | None]) -> None:
         self._owned.taken_over(stored)
         self._due_offsets.taken_over(stored)
+        self._outage.over()
 
     def on_revoked(self, partitions: Sequence[Partition]) -> None:
         self._due_offsets.done(partitions)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 
 from eos.deadline import Deadline
 from eos.kafka.idle import IdleClients
@@ -38,3 +40,17 @@ def test_the_thread_ends_with_the_last_client_and_begins_anew_with_the_next() ->
         gc.collect()
         thread.join(5)
         assert not thread.is_alive()
+
+
+def test_a_fork_serves_no_client_of_its_parent_and_begins_though_the_lock_was_held() -> None:
+    idle, of_the_parent = IdleClients(every_s=0.01), Client()
+    idle.add(of_the_parent)
+    with idle._lock:  # as the thread may hold it at the moment of the fork
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # ends one that waits for ever
+            mine, before = Client(), of_the_parent.served
+            idle.add(mine)
+            served = Deadline(5).wait_for(lambda: mine.served > 2)
+            os._exit(0 if served and of_the_parent.served == before else 1)
+    assert os.waitpid(child, 0)[1] == 0
