@@ -26,6 +26,8 @@ from eos.settings.binding import bind
 from eos.shards import OrdinalShard, PartitionShard, Shard, shard_prefix
 
 _METADATA_S = 15.0
+# Of the clients of one partition in mode 'partition', measured at 10, 50 and 100 of them (docs/PERFORMANCE.md).
+_PARTITION_MB, _PARTITION_THREADS, _PARTITION_FILES = 3, 15, 21
 _OUTPUTS_S = 3.0
 _OUTPUTS_AGAIN_S = 0.3
 _LOOK_EVERY_S = 30.0  # after added input partitions
@@ -59,6 +61,24 @@ def _owned(job: Job, settings: Settings, existing: Sequence[Partition]) -> list[
         )
     mine: Sequence[Partition] = given or [p for p in existing if _is_mine(p, settings)]
     return [PartitionShard(job.name, group, p) for p in mine]
+
+
+def _refuse_too_many(settings: Settings, count: int) -> None:
+    """Refuse more partitions than one process may take: each has clients of its own.
+
+    A thousand took 5 GB and more than 4,000 threads, and had committed nothing after a minute.
+    """
+    most = settings.ownership.max_partitions
+    if count <= most:
+        return
+    times, workers = -(-count // most), settings.workers.count
+    raise ConfigError(
+        f"this process has {count:,} partitions, and ownership.max_partitions = {most:,}: each of them has clients of its own, "
+        f"{count:,} take some {count * _PARTITION_MB:,} MB, {count * _PARTITION_THREADS:,} threads and "
+        f"{count * _PARTITION_FILES:,} file descriptors. Fix: ownership.mode = 'group', where one client reads them all (with "
+        f"ownership.adopt_offsets = true for one start); or workers.count = {workers * times} instead of {workers}, or {times} times "
+        "the instances (stop them all before); or a higher ownership.max_partitions, where the machine has all that"
+    )
 
 
 def _is_mine(partition: Partition, settings: Settings) -> bool:
@@ -104,7 +124,11 @@ class _AddedPartitions:
         self._admin = Admin.of(settings)
 
     def __call__(self) -> list[Shard]:
-        """The shards of new partitions that this process owns."""
+        """The shards of new partitions that this process owns.
+
+        Raises:
+            ConfigError: it would have more than it may.
+        """
         try:
             existing = self._admin.partitions(self._job.inputs, _LOOK_S)
         except RetriableError:
@@ -121,6 +145,7 @@ class _AddedPartitions:
             )
             return []
         mine = [p for p in new if _is_mine(p, self._settings)]
+        _refuse_too_many(self._settings, sum(_is_mine(p, self._settings) for p in self._known))
         log.warning(
             "input partitions were added: %s. Of these this instance takes up %s (p mod %d = %d)",
             ", ".join(map(str, new)),
@@ -189,6 +214,7 @@ def run(
     existing = _partitions_of(job, admin)
     _require_outputs(job, admin)
     shards = _owned(job, settings, existing)
+    _refuse_too_many(settings, len(shards))
 
     at_work = AtWork(listener)
 

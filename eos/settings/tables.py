@@ -191,6 +191,12 @@ class OwnershipSettings(Table):
     partitions: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="the partitions of this instance with mode 'partition', as topic:number"
     )
+    max_partitions: int = Field(
+        default=100,
+        ge=1,
+        description="partitions that one process takes with mode 'partition', each with clients of its own (some 3 MB, 15 threads "
+        "and 21 file descriptors); with more it ends with exit code 2",
+    )
     session_timeout_ms: int = Field(
         default=10_000,
         ge=1_000,

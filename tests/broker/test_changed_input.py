@@ -143,6 +143,29 @@ def test_instances_take_up_partitions_that_were_added_each_its_own(
     assert job.check(bootstrap).processed == 200
 
 
+def test_instance_that_would_get_more_added_partitions_than_it_may_have_ends_and_says_so(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has clients of its own, which would grow with the input; what it had done is committed."""
+    monkeypatch.setattr("eos.runner.worker._LOOK_EVERY_S", 0.3)
+    job = fault_job(bootstrap)
+    source = job.inputs[0]
+    load(bootstrap, source, 20, "a", range(2))
+    limited = settings_for(
+        bootstrap,
+        ownership__mode="partition",
+        ownership__instances=1,
+        ownership__ordinal=0,
+        ownership__max_partitions=3,
+    )
+    with in_thread(job, limited) as run:
+        wait_records([run], 20)
+        grow(bootstrap, source, 4)
+        with pytest.raises(ConfigError, match="has 4 partitions, and ownership.max_partitions = 3"):
+            run.wait(20)
+    assert job.check(bootstrap).processed == 20
+
+
 def test_instance_with_a_list_says_once_which_added_partitions_it_does_not_read(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,6 +75,29 @@ def test_partitions_by_list_are_owned_by_a_shard_each_and_no_others_are_read(boo
     assert job.check(bootstrap).processed == 20
 
 
+def test_process_that_would_own_more_partitions_than_it_may_refuses_before_it_owns_any(
+    bootstrap: str, eos: Eos, tmp_path: Path
+) -> None:
+    """Each has clients of its own: a thousand took 5 GB and had committed nothing after a minute."""
+    job = fault_job(bootstrap, partitions=5)
+    job.load(bootstrap, 10)
+    owned = {"ownership__mode": "partition", "ownership__instances": 1, "ownership__ordinal": 0}
+    limited = Operated(eos, tmp_path, bootstrap, job, {**owned, "ownership__max_partitions": 2})
+    ended = limited("run", "JOB", "--until-caught-up", "--start", "earliest")
+    assert ended.code == ExitCode.CONFIGURATION, ended
+    with pytest.raises(
+        ConfigError, match=r"has 5 partitions.*ownership.max_partitions = 2.*workers.count = 3 instead of 1"
+    ):
+        run_to_end(job, limited.settings)
+    partitions = [(job.inputs[0], number) for number in range(5)]
+    assert not any(offset for offset, _ in committed_offsets(bootstrap, job.group, partitions).values())
+
+    settings = settings_for(bootstrap, **owned, workers__count=3, ownership__max_partitions=2)
+    for worker in range(3):  # as eos run does with workers.count = 3
+        run_to_end(job, settings.for_worker(worker))
+    assert job.check(bootstrap).processed == 10
+
+
 def test_instances_by_count_share_all_partitions_of_all_topics(bootstrap: str) -> None:
     """p mod instances = ordinal; instances need not know of each other, and none is missing or doubled."""
     job = fault_job(bootstrap, partitions=3, inputs=2)
