@@ -161,7 +161,7 @@ def test_instance_that_would_get_more_added_partitions_than_it_may_have_ends_and
     with in_thread(job, limited) as run:
         wait_records([run], 20)
         grow(bootstrap, source, 4)
-        with pytest.raises(ConfigError, match="has 4 partitions, and ownership.max_partitions = 3"):
+        with pytest.raises(ConfigError, match=r"has 4 partitions, and ownership.max_partitions = 3"):
             run.wait(20)
     assert job.check(bootstrap).processed == 20
 
