@@ -136,7 +136,7 @@ def produce(
       eos local produce whispers psst "over here"
       eos local produce orders --key 7 < orders.txt
     """
-    from eos.errors import DeliveryError
+    from eos.errors import DeliveryError, RecordRefusedError, UnavailableError
     from eos.kafka.topics import produce_plain
     from eos.records import OutputRecord
 
@@ -148,18 +148,19 @@ def produce(
     config = {"bootstrap.servers": servers, "topic.metadata.propagation.max.ms": 1_000}
     try:
         count = produce_plain(config, records)
+    except RecordRefusedError as error:  # also where there is no such topic
+        raise ConfigError(str(error)) from error
     except DeliveryError as error:
-        raise ConfigError(f"{error}. Fix: eos local topics {topic}, if there is no such topic") from error
+        raise UnavailableError(
+            f"{error}. Fix: eos local status, and the log of the broker that is down"
+        ) from error
     say(f"{count} record(s)")
 
 
 def _attached(directory: Path | None) -> LocalKafka:
     from eos.local import LocalKafka
 
-    where = directory_of(directory)
-    if (cluster := LocalKafka.attach(where)) is None:
-        raise ConfigError(f"no Kafka runs in {where}. Fix: eos local start")
-    return cluster
+    return require_running(LocalKafka, directory)
 
 
 # --- for Kafka and for Spark ------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def require_running(kind: type[Cluster], directory: Path | None) -> Cluster:
     """The cluster of a directory; without one, the command ends with the code for what does not answer."""
     where = directory_of(directory)
     if (cluster := kind.attach(where)) is None:
-        end_with(ExitCode.UNAVAILABLE, f"no {kind.title} runs in {where}")
+        end_with(ExitCode.UNAVAILABLE, f"no {kind.title} runs in {where}. Fix: {kind.start_command}")
     return cluster
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer.core
+
+from eos.printable import printable_lines
 
 _MEANT = {
     "start": "'eos run MODULE:NAME' (a job), or 'eos local start' (a Kafka on this machine)",
@@ -29,8 +33,31 @@ _MEANT = {
 }
 
 
+@contextmanager
+def _printable_answers() -> Iterator[None]:
+    """What the command line's words are answered with quotes them: pasted ones may hold escape sequences."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(said := getattr(error, "message", None), str) and hasattr(
+            error, "format_message"
+        ):  # of click
+            error.message = printable_lines(said)  # type: ignore[attr-defined]
+        raise
+
+
 class Commands(typer.core.TyperGroup):
-    """The commands of `eos`: an unknown one is answered with the one that was meant."""
+    """The commands of `eos`: an unknown one is answered with the one that was meant, and no answer drives a terminal."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """As of every group."""
+        with _printable_answers():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As of every group; a subcommand's words are parsed in it."""
+        with _printable_answers():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As of every group; typer itself names those that are written much alike."""

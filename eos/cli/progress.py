@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from eos.printable import printable
 from eos.settings import Settings
 from eos.settings.shown import DEFAULT
 
@@ -34,6 +35,7 @@ def bars(unit: str = "", *, transient: bool = False) -> Iterator[Update]:
     """Bars on stderr while the block runs, one for each thing that is done; none where that is no terminal."""
     from rich import progress
     from rich.console import Console
+    from rich.markup import escape
 
     columns = (
         progress.TextColumn("{task.description:<14}"),
@@ -50,7 +52,8 @@ def bars(unit: str = "", *, transient: bool = False) -> Iterator[Update]:
 
         def update(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = shown.add_task(what, total=None)
+                # Names from outside (topics) have no say in colours, links or the cursor.
+                tasks[what] = shown.add_task(escape(printable(what)), total=None)
             shown.update(tasks[what], completed=done, total=total or None)
 
         yield update

@@ -75,7 +75,7 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         progress: called with one line before each long step.
     """
 
-    title, _part, _stop_command = "Kafka", "broker", "eos local stop"
+    title, _part, start_command, _stop_command = "Kafka", "broker", "eos local start", "eos local stop"
 
     def __init__(
         self,

@@ -55,6 +55,7 @@ class LocalCluster(ABC, Generic[StateT, LayoutT]):
     """
 
     title: ClassVar[str]
+    start_command: ClassVar[str]
     _part: ClassVar[str]
     _stop_command: ClassVar[str]
 

@@ -57,7 +57,8 @@ class LocalSpark(LocalCluster[SparkState, SparkLayout]):
         progress: called with one line before each long step.
     """
 
-    title, _part, _stop_command = "Spark", "worker", "eos local spark stop"
+    title, _part = "Spark", "worker"
+    start_command, _stop_command = "eos local spark start", "eos local spark stop"
 
     def __init__(
         self,

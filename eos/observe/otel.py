@@ -26,6 +26,7 @@ from eos.listing import listed
 from eos.observe.metrics import SECONDS
 from eos.observe.quoting import NOT_SHOWN, class_only, of_error
 from eos.offsets import OffsetVector
+from eos.printable import printable_values
 from eos.shards import parse_transactional_id
 
 _NAME = "eos"
@@ -120,7 +121,7 @@ class Spans:
             " ".join(("process", *(topics if len(topics) == 1 else ()))),
             context=Context(),  # a trace of its own, whatever span the job's code has left open
             kind=SpanKind.CONSUMER,
-            attributes=attributes,
+            attributes=printable_values(attributes),  # a collector's page shows names as they come
             links=_links(taken.traceparents),
             start_time=taken.at_ns,
         )

@@ -19,6 +19,7 @@ from typing import Any
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 from eos.local.versions import KAFKA_VERSION
+from eos.printable import printable
 from eos.prove.trial import Proof
 from eos.verifier.placement import OWN
 
@@ -268,7 +269,7 @@ def _table(lines: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(text)
+    return html.escape(printable(text))
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -412,6 +412,8 @@ def test_a_local_kafka_runs_until_it_is_stopped(eos: Eos, tmp_path: Path, bootst
         assert [line.partition(".")[2] for line in child.lines] == ["", "audit", "copies", "dlq"]
         with eos("local", "topics", _JOB, *directory) as child:
             assert _ends_with(child, ExitCode.DONE) == ""
+        with eos("local", "produce", "no-such-topic", "x", *directory) as child:
+            assert "eos local topics" in _ends_with(child, ExitCode.CONFIGURATION)
         with eos("shard-id", _JOB, "--local", "--ordinal", "1", EOS_LOCAL__DIRECTORY=directory[1]) as child:
             assert servers in _ends_with(child, ExitCode.DONE)
     finally:
