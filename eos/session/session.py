@@ -126,7 +126,7 @@ class Session:
             lambda call, attempt, error: self._listener(CallRetried(self._name, call, attempt, str(error)))
         )
         self._outage = Outage(settings.input.offline_timeout_s)
-        self._is_open = False
+        self._is_open = self._fetching = False
         self._opened_at = 0.0
         self._pid = os.getpid()
         self._transaction: Transaction | None = None  # the one that is being filled
@@ -169,7 +169,12 @@ class Session:
             raise
 
     def close(self, reason: str = "") -> None:
-        """End what is open, and leave. An open transaction is aborted."""
+        """End what is open, and leave. An open transaction is aborted.
+
+        Raises:
+            UsageError: inside a fetch: by a listener, or by another thread.
+        """
+        self._refuse_inside_fetch("close")
         self._is_open = False
         try:
             if self._transaction is not None:
@@ -215,7 +220,9 @@ class Session:
             EosError: an error that no retry resolves, or the last try that the policy allows.
         """
         self._refuse_inside_block("fetch")
+        self._refuse_inside_fetch("fetch")
         try:
+            self._fetching = True
             self._settle()
             self._consumer.require_kept()
             self.commit_offsets_alone()
@@ -231,6 +238,8 @@ class Session:
             with self._naming_rivals():
                 self.go_on_after(error)
             return InputBatch([])
+        finally:
+            self._fetching = False
 
     @contextmanager
     def transaction(self, batch: InputBatch) -> Iterator[Transaction]:
@@ -454,6 +463,13 @@ class Session:
         attempt = self._fenced_member.note_fence(error)
         self._consumer.lose_all()
         self._listener(CallRetried(self._name, Call.CONSUME, attempt, str(error)))
+
+    def _refuse_inside_fetch(self, what: str) -> None:
+        # librdkafka waits for the end of the rebalance callback that the call comes from: 15 s in close(), for ever in a fetch (2.16).
+        if self._fetching:
+            raise UsageError(
+                f"{what}(): a fetch of this session is at work (a listener calls it?). Fix: stop(), and leave the loop"
+            )
 
     def _refuse_inside_block(self, what: str) -> None:
         end_if_forked(self._pid)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos import Session, TransactionalProducer, UsageError
+from eos.events import Event, PartitionsAssigned
 from eos.kafka.admin import Admin
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed
 from tests.support.settings import settings_of
@@ -67,3 +68,33 @@ def test_a_producer_that_is_closed_inside_its_block_aborts_it_and_lets_the_calle
         work()
     producer.close()
     assert read_committed(bootstrap, out) == []
+
+
+@pytest.mark.parametrize("call", ["fetch", "close"])
+def test_fetch_or_close_by_a_listener_inside_a_fetch_is_refused_and_nothing_is_lost(
+    bootstrap: str, topic: NewTopic, names: Callable[[str], str], call: str
+) -> None:
+    """The fetch waited for the end of the callback that it came from, for ever; close() for 15 s."""
+    source, out, app = topic("in"), topic("out"), names("app").replace(".", "-")
+    produce_plain(bootstrap, source, [PlainRecord(b"0")])
+    settings = settings_of(bootstrap, input__start="earliest")
+    refused: list[str] = []
+
+    def listener(event: Event) -> None:
+        if isinstance(event, PartitionsAssigned):
+            with pytest.raises(UsageError) as raised:
+                getattr(session, call)()
+            refused.append(str(raised.value))
+
+    session = Session(
+        settings, app=app, inputs=[source], outputs=[out], listener=listener, until_caught_up=True
+    )
+    with session:
+        for batch in session:
+            with session.transaction(batch) as txn:
+                for record in batch:
+                    txn.produce(out, record.value)
+    assert refused
+    assert refused[0].startswith(f"{call}(): a fetch of this session is at work")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"0"]
+    assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == 1
