@@ -57,7 +57,7 @@ class _DoneShard(ShardDone):
     def __init__(self, done: DoneEntries, number: int) -> None:
         self._done = done
         self._number = number
-        self._tally = Tally()
+        self._tally = Tally(Content(input=done.plan.input))
         self._of_keys = Tally(Content(of_keys=True))
         self._written = done.plan.done.get(number)
         store, entry = done.store, done.plan.after
@@ -105,7 +105,12 @@ class _DoneShard(ShardDone):
     def contents(self) -> tuple[str, str]:
         of_keys = self._written is not None and self._written.of_keys  # of an earlier version
         computed = (self._of_keys if of_keys else self._tally).content
-        return str(computed), str(self._written or computed)
+        written = self._written or computed
+        if (
+            not written.input or not computed.input
+        ):  # of an earlier version, or a sink that does not know its inputs
+            computed, written = replace(computed, input=""), replace(written, input="")
+        return str(computed), str(written)
 
     def smaller(self, *, written: int | None, seconds: float) -> str:
         del written, seconds

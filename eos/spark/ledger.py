@@ -48,6 +48,7 @@ class BatchPlan:
             rewrite.
         unchecked: a person has said that what is done is accepted as it is.
         marks: how many input partitions have a mark beside shard 0's entry.
+        input: a digest of the offsets between which its input lies (`Content.input`).
     """
 
     query: str
@@ -58,6 +59,7 @@ class BatchPlan:
     was: int = 0
     unchecked: bool = False
     marks: int = 0
+    input: str = ""
 
     @property
     def token(self) -> str:
@@ -246,10 +248,11 @@ def different_content(plan: BatchPlan, differing: Mapping[int, tuple[str, str]])
     """
     shown = "; ".join(f"shard {k}: written {was}, now {now}" for k, (was, now) in sorted(differing.items()))
     return LedgerError(
-        f"batch {plan.batch} is written in part, and computing it again gives other rows: {shown}. Either a transform is "
-        "not deterministic (rand, uuid, the clock, a lookup that has changed), so that rows may have moved from one "
-        "shard to another, or the checkpoint was restored from a copy that did not know this batch yet. Fix: start with "
-        "the checkpoint that was last in use, and make the transform deterministic. If you accept what is written as "
+        f"batch {plan.batch} is written in part, and computing it again gives other rows, or reads another part of the input: "
+        f"{shown}. Either a transform is not deterministic (rand, uuid, the clock, a lookup that has changed), so that rows may have "
+        "moved from one shard to another, or the checkpoint was restored from a copy that did not know this batch yet, or two drivers "
+        "have planned it or the batch before. Fix: one driver, with the checkpoint that was last in use and the inputs=[…] that the "
+        "batch was begun with, and a deterministic transform. If you accept what is written as "
         f"those shards' part of the batch, pass once: adopt={plan.token!r}"
     )
 

@@ -9,7 +9,7 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 
 _FORM = re.compile(
     r"(eos1 .*) query=(\S+) shards=(\d+) was=(\d+) rows=(\d+) (content|digest)=([0-9a-f]{16})"
-    r"(?: marks=(\d+))?",
+    r"(?: marks=(\d+))?(?: input=([0-9a-f]{16}))?",
     re.ASCII,
 )
 _WORD = 1 << 64
@@ -24,18 +24,21 @@ class Content:
         digest: the sum.
         of_keys: the hashes are those by which rows are divided into shards, of keyed rows that of the key alone. Entries
             of earlier versions have such a digest (``content=``); now it is of all that a record is made of.
+        input: a digest of the offsets between which the batch's input lies; "" if that is not known. Rows that are missing may
+            all be of other shards, so the rows of this one do not show that another part of the input was read.
     """
 
     rows: int = 0
     digest: int = 0
     of_keys: bool = False
+    input: str = ""
 
     def plus(self, rows: int, digest: int) -> Content:
         """With more rows; ``digest`` may be negative, as Spark's hashes are."""
         return replace(self, rows=self.rows + rows, digest=(self.digest + digest) % _WORD)
 
     def __str__(self) -> str:
-        return f"{self.rows} rows ({self.digest:016x})"
+        return f"{self.rows} rows ({self.digest:016x}{f' of input {self.input}' if self.input else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,9 @@ class LedgerEntry:
         of_owner = OffsetMetadata.parse(match[1]) if match is not None else None
         if match is None or of_owner is None or of_owner.mode is not OwnershipMode.SINK:
             return None
-        content = Content(int(match[5]), int(match[7], 16), of_keys=match[6] == "content")
+        content = Content(
+            int(match[5]), int(match[7], 16), of_keys=match[6] == "content", input=match[9] or ""
+        )
         return cls(
             offset,
             match[2],
@@ -115,7 +120,7 @@ class EntryMetadata(OffsetMetadata):
         return (
             f"{OffsetMetadata.__str__(self)} query={self.query} shards={self.shards} was={self.was} "
             f"rows={content.rows} {'content' if content.of_keys else 'digest'}={content.digest:016x}"
-            f"{f' marks={self.marks}' if self.marks else ''}"
+            f"{f' marks={self.marks}' if self.marks else ''}{f' input={content.input}' if content.input else ''}"
         )
 
     @classmethod

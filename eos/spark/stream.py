@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame
@@ -210,7 +211,7 @@ class ExactlyOnceSink:
         plan = self._begun(batch, query)
         watch.lap("ledger")
         try:
-            marks = self._marks(plan, query)
+            plan, marks = self._input(plan, query)
             watch.lap("input")
             results: list[ShardResult] = []
             if plan.entries or not plan.unchecked:
@@ -247,11 +248,11 @@ class ExactlyOnceSink:
             reader.partitions_of(self._outputs, store.settings.open_timeout_s)
         require_fit_executor(frame.sparkSession, store.settings, self._outputs, store.app)
 
-    def _marks(self, plan: BatchPlan, query: RunningQuery) -> OffsetVector:
-        """Where the batch ends, in topics and logs that are those of the batch before; unless a person accepts others."""
+    def _input(self, plan: BatchPlan, query: RunningQuery) -> tuple[BatchPlan, OffsetVector]:
+        """The plan with its input, and where that ends, in topics and logs of the batch before; unless a person accepts others."""
         topics = self._store.inputs
         if not topics:
-            return OffsetVector()
+            return plan, OffsetVector()
         running = running_input(query, plan.batch, topics)
         marked_with = plan.batch if 0 in plan.done else plan.batch - 1
         is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
@@ -264,13 +265,14 @@ class ExactlyOnceSink:
             refuse_gap(query.checkpoint, marked_with, marks, marked_at)
             return marks
 
-        return checked_input(
+        marks = checked_input(
             self._store.settings,
             self._store.group_of(0),
             running.ends,
             read_marks,
             planned_offsets(query.checkpoint, marked_with, topics) if is_checked else (),
         )
+        return replace(plan, input=running.digest), marks
 
     def _begun(self, batch: int, query: RunningQuery) -> BatchPlan:
         """The plan of a batch; a sink's first one in this checkpoint is noted there before anything is written.

@@ -16,7 +16,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from eos.spark.ledger import LedgerChangedError, LedgerError
-from tests.support.observer import create_topics, unique
+from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
+from tests.support.sink_faults import Accident, with_accident
 from tests.support.stream_copy import PER_BATCH, Copy
 
 if TYPE_CHECKING:
@@ -162,3 +163,27 @@ def put_right(copy: Copy, said: str) -> None:
         if later.name.isdigit() and int(later.name) > batch:
             later.unlink()
             (file.parent / f".{later.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_batch_that_is_written_in_part_is_refused_where_it_comes_again_with_another_beginning(
+    copy: Copy,
+) -> None:
+    """Its first shard's marks say the new end by then; the rows between the two beginnings are of another shard alone."""
+    copy.load(PER_BATCH)
+    copy.run()
+    produce_plain(copy.bootstrap, copy.source, [PlainRecord(b"lost?", b"k0")])
+    copy.load(PER_BATCH - 1, PER_BATCH)
+    failing = with_accident(copy.sink(), Accident.BEFORE_COMMIT, 1, 2, tries=9, batch=1)
+    with pytest.raises(StreamingQueryException):
+        copy.run(failing)
+    assert copy.next_batches()[0] == 2
+    replan(copy, 0, lambda ends: {number: end + 1 for number, end in ends.items()})
+    sink = copy.sink()
+    with pytest.raises(StreamingQueryException):
+        copy.run(sink)
+    assert isinstance(sink.failure, LedgerError)
+    assert "reads another part of the input" in str(sink.failure)
+    assert copy.next_batches() == [2, 1, 1]
+    replan(copy, 0, lambda ends: {number: end - 1 for number, end in ends.items()})
+    copy.run()
+    copy.expect_exactly_once()
