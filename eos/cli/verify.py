@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
 
 _DEADLINE_S = 3600.0
 _SAID_EVERY_S = 10.0  # where no terminal shows a bar
-_STAGES = {"input": "reading input", "output": "reading output", "compare": "comparing"}
+_STAGES = {
+    "state": "waiting until the output is settled",
+    "letters": "reading dead letters",
+    "input": "reading input",
+    "output": "reading output",
+    "compare": "comparing",
+    "rest": "looking for input that is not processed",
+}
+# A call of the transform that is not Python's may not be ended from here; then the process is.
+_STUCK_S = 15.0
 commands = typer.Typer()
 
 
@@ -74,7 +84,10 @@ def verify(
         bool, typer.Option("--complete", help="Fail with 5 unless all input is processed, to its very end.")
     ] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Give up after this.", min=1)
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Give up after this, whatever is done then: 5.", min=1
+        ),
     ] = _DEADLINE_S,
     app_dir: AppDir = Path(),
     assignments: Assignments = None,
@@ -107,7 +120,7 @@ def verify(
     from eos.cli.progress import bars
     from eos.verifier import verify as verifying  # only now: it takes longest to load
 
-    said = Deadline(_SAID_EVERY_S)
+    said, stuck = Deadline(_SAID_EVERY_S), Deadline(timeout_s + _STUCK_S)
 
     with bars() as update:
 
@@ -115,8 +128,14 @@ def verify(
             nonlocal said
             update(_STAGES[stage], done, total)
             if said.passed and not sys.stderr.isatty():
-                complain(f"{_STAGES[stage]}: {done:,} of {total:,}")
+                complain(f"{_STAGES[stage]}: {done:,} of {total:,}" if total > 1 else _STAGES[stage])
                 said = Deadline(_SAID_EVERY_S)
+            if stuck.passed:
+                complain(
+                    f"not done before the deadline of {timeout_s:g} s: {_STAGES[stage]}, and a call in it, of the transform for "
+                    "example, cannot be interrupted. The process ends here"
+                )
+                os._exit(ExitCode.UNAVAILABLE)
 
         report = verifying.verify(
             job,

@@ -17,7 +17,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
@@ -35,8 +35,7 @@ T = TypeVar("T")
 
 _EXAMPLES = 5  # of each kind
 _ROWS_PER_INSERT = 10_000
-_STILL_WANTED_EVERY_S = 0.2
-_STILL_WANTED_EVERY_STEPS = 10_000
+_INTERRUPTIBLE_S = 0.2
 _ANSWERS_REMEMBERED = 65_536
 
 
@@ -113,7 +112,7 @@ class Comparison:
             self._flush()
             self._expecting = False
             if self._identities.seal():
-                self._database.execute("CREATE INDEX expected_by_id ON expected (id)")
+                self._execute(tables.INDEX)
         self._found[record.topic] += 1
         self._add(
             self._identity_of(record),
@@ -123,27 +122,27 @@ class Comparison:
             self._placement.is_astray(record.topic, record.key, record.partition),
         )
 
-    def result(self, still_wanted: Callable[[], None] = lambda: None) -> Compared:
-        """Compare; once, at the end. ``still_wanted`` is called meanwhile: an exception that it raises ends it."""
+    def result(self) -> Compared:
+        """Compare; once, at the end. An exception that comes meanwhile, of a signal handler for example, ends it."""
         self._flush()
-        self._execute(tables.SPECIAL + tables.MISSING + tables.SURPLUS + tables.MISPLACED, still_wanted)
+        self._execute(tables.SPECIAL + tables.MISSING + tables.SURPLUS + tables.MISPLACED)
         differences: dict[str, Counter[Difference]] = {topic: Counter() for topic in self._topics}
         topics, places = list(self._topics), list(self._places)
         for kind, query in tables.COUNTS.items():
-            for topic, count in self._database.execute(query):
+            for topic, count in self._beside(partial(self._rows_of, query)):
                 differences[topics[topic]][kind] = count
         ordering, first_breaks = Ordering(*self._lookups()), list[Break]()
         if self._order:
-            self._execute(tables.STEPS, still_wanted)
-            for one in ordering.breaks(self._steps(still_wanted)):
+            self._execute(tables.STEPS)
+            for one in ordering.breaks(self._steps()):
                 differences[places[one.place].topic][Difference.REORDERED] += 1
                 if len(first_breaks) < _EXAMPLES:
                     first_breaks.append(one)
         return Compared(
             tuple(OutputCount(t, self._expected[t], self._found[t], differences[t]) for t in self._topics),
-            torn=sum(1 for _ in self._database.execute(tables.TORN)),
+            torn=self._beside(lambda: sum(1 for _ in self._database.execute(tables.TORN))),
             undecided=ordering.undecided,
-            examples=(*self._examples(), *map(self._reordered, first_breaks)),
+            examples=(*self._beside(lambda: tuple(self._examples())), *map(self._reordered, first_breaks)),
         )
 
     # --- inside ------------------------------------------------------------------------------------------
@@ -168,25 +167,29 @@ class Comparison:
             self._database.execute("COMMIT")
             self._rows.clear()
 
-    def _execute(self, script: str, still_wanted: Callable[[], None]) -> None:
-        """Run a script in another thread: a statement may take minutes, and this thread answers signals meanwhile."""
+    def _execute(self, script: str) -> None:
+        self._beside(lambda: self._database.executescript(script))
+
+    def _beside(self, function: Callable[[], T]) -> T:
+        """Call a function in another thread: a statement may take minutes, and this thread answers signals meanwhile."""
         with ThreadPoolExecutor(1) as beside:
-            done = beside.submit(self._database.executescript, script)
+            done = beside.submit(function)
             try:
-                while not wait([done], _STILL_WANTED_EVERY_S).done:
-                    still_wanted()
+                while not wait([done], _INTERRUPTIBLE_S).done:
+                    pass
             except BaseException:
-                self._database.interrupt()
+                while not wait(
+                    [done], _INTERRUPTIBLE_S
+                ).done:  # between two statements there is none to interrupt
+                    self._database.interrupt()
                 raise
-            done.result()
+            return done.result()
 
     def _rows_of(self, query: str, *arguments: int) -> list[Any]:
         return self._database.execute(query, arguments).fetchall()
 
-    def _steps(self, still_wanted: Callable[[], None]) -> Iterator[Step]:
-        for number, row in enumerate(self._database.execute("SELECT * FROM steps ORDER BY rowid")):
-            if not number % _STILL_WANTED_EVERY_STEPS:
-                still_wanted()
+    def _steps(self) -> Iterator[Step]:
+        for row in self._database.execute("SELECT * FROM steps ORDER BY rowid"):
             yield Step(*row)
 
     def _lookups(self) -> tuple[Callable[[int], Sequence[int]], Callable[[int, int, int, int], int | None]]:

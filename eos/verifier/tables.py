@@ -16,6 +16,7 @@ CREATE TABLE found (seq INTEGER PRIMARY KEY, id INT, topic INT, place INT, offse
 INSERT_EXPECTED = """
 INSERT INTO expected (id, want, topic, source, offset, outputs, named) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
+INDEX = "CREATE INDEX expected_by_id ON expected (id)"  # to look single ones up
 INSERT_FOUND = "INSERT INTO found (id, topic, place, offset, astray) VALUES (?, ?, ?, ?, ?)"
 
 # Identities that are not simply found as often as expected, from one input and in the one output partition they want.

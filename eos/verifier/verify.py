@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from eos.check.held_back import held_back
 from eos.deadletter import died_with, lettered, skipped
-from eos.deadline import Deadline
-from eos.errors import EosError, UnavailableError, reason_of
+from eos.errors import EosError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.kafka.group_offsets import Committed
@@ -23,8 +23,7 @@ from eos.verifier.logs import LogReader, Range
 from eos.verifier.placement import OWN
 from eos.verifier.report import Compared, Difference, Example, InputCount, VerificationReport
 from eos.verifier.state import TopicsState, input_ranges, output_ranges, problems, read_state
-
-OnProgress = Callable[[str, int, int], None]
+from eos.verifier.watch import OnProgress, Watch
 
 _DEADLINE_S = 3600.0
 _FAILED_EXAMPLES = 5
@@ -65,8 +64,10 @@ def verify(
         job: the job; its transform must be deterministic.
         settings: the settings that the job ran with: group, poison policy, the job's own settings.
         group: the group whose committed offsets count, if not the settings' own.
-        timeout_s: seconds for all of it.
-        on_progress: called now and then with the stage ("input", "output", "compare"), the offsets passed, and of how many.
+        timeout_s: seconds for all of it. In the main thread a call of the transform that hangs is ended then; in another thread
+            once it comes back to a line of Python.
+        on_progress: called twice a second, from a thread of its own too, with the stage ("state" of the cluster, dead "letters",
+            "input", "output", "compare", and the "rest" that is not processed), the offsets passed, and of how many.
         input_from: per input partition, where the group began, if not at 0 (``input.start = "latest"``).
         output_from: per output partition, its end before the group began, if it was not empty.
         grown_from: of output topics that were given more partitions after their first records: how many they had
@@ -91,41 +92,75 @@ def verify(
     >>> report = eos.verify(job, eos.Settings.load("conf/refunds.toml"))  # doctest: +SKIP
     >>> assert report.exactly_once, report.rows()  # doctest: +SKIP
     """
-    deadline = Deadline(timeout_s)
-    group = group or settings.group_for(job.name)
+    watch = Watch(timeout_s, on_progress)
+    return watch.keep(
+        lambda: _verified(
+            job,
+            settings,
+            watch,
+            group=group or settings.group_for(job.name),
+            begins=(input_from or {}, output_from or {}),
+            grown_from=grown_from or {},
+            partitioner=partitioner,
+            order=order,
+            archive=archive or {},
+        )
+    )
+
+
+def _verified(
+    job: Job,
+    settings: Settings,
+    watch: Watch,
+    *,
+    group: str,
+    begins: tuple[Mapping[Partition, int], Mapping[Partition, int]],
+    grown_from: Mapping[str, int],
+    partitioner: str,
+    order: bool | None,
+    archive: Mapping[Partition, Sequence[InputRecord]],
+) -> VerificationReport:
+    deadline = watch.deadline
     transform = bind(job, settings)
     applied = _Applied(transform, settings.poison.policy)
+    watch.at("state", 0, 1)
     with LogReader(settings, group, deadline) as reader:
         inputs, outputs = reader.partitions(job.inputs), reader.partitions(job.written_topics)
         state = read_state(reader, group, inputs, outputs, deadline)
         contradictions = tuple(problems(reader, group, state))
-        processed, written = input_ranges(state, input_from or {}), output_ranges(state, output_from or {})
+        processed, written = input_ranges(state, begins[0]), output_ranges(state, begins[1])
         configs = reader.configs({*job.inputs, *job.written_topics})
         why_not = _why_not_in_order(order, state.committed.values())
         records = Counter[Partition]()
+        watch.at("state", 1, 1)
         with Comparison(
             Counter(partition.topic for partition in outputs),
             broker_timestamps={
                 t for t, one in configs.items() if one.get("message.timestamp.type") == "LogAppendTime"
             },
             dead_letters=job.dead_letters,
-            grown_from=grown_from or {},
+            grown_from=grown_from,
             partitioner=partitioner,
             order=not why_not,
         ) as comparison:
             if job.dead_letters:
                 letters = {p: log for p, log in written.items() if p.topic == job.dead_letters}
-                applied.trust(reader.records(letters))
-            read = reader.records(processed, lambda done, total: on_progress("input", done, total))
-            for record in chain(*(archive or {}).values(), read):
+                applied.trust(reader.records(letters, partial(watch.at, "letters")))
+            read = reader.records(processed, partial(watch.at, "input"))
+            for record in chain(*archive.values(), read):
                 records[Partition(record.topic, record.partition)] += 1
-                comparison.expect(record, applied.to(record))
-            for record in reader.records(written, lambda done, total: on_progress("output", done, total)):
+                watch.record = record
+                made = applied.to(record)
+                watch.record = None
+                comparison.expect(record, made)
+            for record in reader.records(written, partial(watch.at, "output")):
                 comparison.found(record)
-            on_progress("compare", 0, 1)
-            compared = comparison.result(lambda: _check(deadline))
-            on_progress("compare", 1, 1)
+            watch.at("compare", 0, 1)
+            compared = comparison.result()
+            watch.at("compare", 1, 1)
+        watch.at("rest", 0, 1)
         waiting = _waiting(reader, state, processed)
+        watch.at("rest", 1, 1)
     lsos = {partition: log.end for partition, log in state.inputs.items()}
     return VerificationReport(
         group=group,
@@ -164,11 +199,6 @@ def _how_compared(compared: Compared, *, by_batches: bool) -> str:
             "without the order (order=False, --no-order)"
         )
     return text
-
-
-def _check(deadline: Deadline) -> None:
-    if deadline.passed:
-        raise UnavailableError("all was read, but not compared, before the deadline")
 
 
 def _compacted(job: Job, configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -271,25 +274,67 @@ def test_a_dead_letter_that_no_processed_record_accounts_for_is_found_under_ever
     assert kinds(house.verified(policy=policy)) == found
 
 
-def test_a_slow_transform_does_not_outlast_the_deadline(house: House) -> None:
+def slow(_: InputRecord) -> None:
+    time.sleep(0.5)
+
+
+def hangs(_: InputRecord) -> None:
+    threading.Event().wait()
+
+
+def catches_all(_: InputRecord) -> None:
+    with suppress(BaseException):
+        time.sleep(60)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("call", [slow, hangs, catches_all])
+def test_a_transform_does_not_outlast_the_deadline(house: House, call: Callable[[InputRecord], None]) -> None:
+    """Whatever it does meanwhile, progress is told, and the record that it has is named."""
     house.process(house.load(50))
 
-    def slow(record: InputRecord) -> Iterator[OutputRecord]:
-        time.sleep(0.5)
+    def transform(record: InputRecord) -> Iterator[OutputRecord]:
+        call(record)
         yield OutputRecord(house.job.outputs[0], record.value)
 
-    job = Job(name="house", inputs=house.job.inputs, outputs=house.job.outputs, transform=slow)
-    seen: set[tuple[int, int]] = set()
+    job = Job(name="house", inputs=house.job.inputs, outputs=house.job.outputs, transform=transform)
+    seen: list[tuple[str, int, int]] = []
     began = time.monotonic()
-    with pytest.raises(UnavailableError, match="before the deadline"):
-        verify(
-            job,
-            house.settings(),
-            timeout_s=4,
-            on_progress=lambda _stage, done, total: seen.add((done, total)),
-        )
-    assert time.monotonic() - began < 10
-    assert len(seen) > 2
+    with pytest.raises(UnavailableError, match=rf"deadline of 3 s: input.* {house.source}\[\d\] offset \d+"):
+        verify(job, house.settings(), timeout_s=3, on_progress=lambda *one: seen.append(one))
+    assert time.monotonic() - began < 12
+    assert len([one for one in seen if one[0] == "input"]) > 2
+
+
+def test_the_deadline_holds_in_another_thread_at_the_next_line_of_the_transform(house: House) -> None:
+    house.process(house.load(50))
+
+    def transform(record: InputRecord) -> Iterator[OutputRecord]:
+        while True:
+            time.sleep(0.05)
+            yield from ()
+
+    job = Job(name="house", inputs=house.job.inputs, outputs=house.job.outputs, transform=transform)
+    with ThreadPoolExecutor(1) as other, pytest.raises(UnavailableError, match="deadline of 2 s: input"):
+        other.submit(verify, job, house.settings(), timeout_s=2).result(WAIT_S)
+
+
+def test_what_progress_raises_ends_a_verification(house: House) -> None:
+    house.process(house.load(50))
+    calls: list[str] = []
+
+    def enough(stage: str, _done: int, _total: int) -> None:
+        calls.append(stage)
+        if calls.count("input") > 3:
+            raise LookupError(stage)
+
+    def transform(record: InputRecord) -> list[OutputRecord]:
+        hangs(record)
+        return []
+
+    job = Job(name="house", inputs=house.job.inputs, outputs=house.job.outputs, transform=transform)
+    with pytest.raises(LookupError, match="input"):
+        verify(job, house.settings(), timeout_s=WAIT_S, on_progress=enough)
 
 
 def test_the_policy_skip_expects_nothing_for_poison(house: House) -> None:
@@ -470,7 +515,7 @@ def test_progress_is_reported_to_the_end(house: House) -> None:
         seen[stage] = (done, total)
 
     verify(house.job, house.settings(), timeout_s=WAIT_S, on_progress=on_progress)
-    assert list(seen) == ["input", "output", "compare"]
+    assert list(seen) == ["state", "letters", "input", "output", "compare", "rest"]
     assert all(done == total > 0 for done, total in seen.values())
 
 

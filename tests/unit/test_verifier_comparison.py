@@ -303,19 +303,6 @@ def test_the_scratch_database_is_gone_afterwards(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_comparison_that_is_not_wanted_any_more_ends_at_once() -> None:
-    """As for a signal or a deadline: a statement of the scratch database may take minutes."""
-
-    def not_wanted() -> None:
-        raise KeyboardInterrupt
-
-    endless = (
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i FROM n) INSERT INTO found (id) SELECT i FROM n;"
-    )
-    with Comparison(ONE_EACH) as comparison, pytest.raises(KeyboardInterrupt):
-        comparison._execute(endless, not_wanted)
-
-
 def test_the_report_shows_its_figures(found: list[InputRecord]) -> None:
     rows = compared(INPUTS, found[1:]).rows()
     assert ("output emitted", "16 expected, 15 found") in rows
