@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import StructField, StructType
 
 from eos.errors import RetriableError, UsageError
-from eos.spark.failures import marker
+from eos.spark.failures import WORD, marker
 from eos.spark.source import SHARD
 
 END = "__eos_end"
@@ -88,7 +88,7 @@ def known_shard(shards: Sequence[int]) -> Column:
         "a row has the shard @, which this run does not read. The transform must carry the column 'shard' through "
         "unchanged, also for rows that an outer join or an aggregate made. Fix: filter them, or commit='batch'"
     )
-    before, _, after = marker(error).partition("@")
+    before, _, after = marker(error, WORD).partition("@")
     shown = F.coalesce(F.col(SHARD).cast("string"), F.lit("NULL"))
     text = F.concat(F.lit(before), shown, F.lit(after))
     return F.when(F.col(SHARD).isin(list(shards)), F.col(SHARD)).otherwise(F.raise_error(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -21,9 +22,11 @@ from eos.errors import (
     UnclassifiedError,
     UsageError,
 )
-from eos.spark.thrown import FOREACH_BATCH, Thrown, thrown
+from eos.spark.thrown import FOREACH_BATCH, Thrown, is_stop, thrown
 
-_MARKER = re.compile(r"eos-failure (\{.*\})")
+# Spark's texts quote records, which may hold a whole marker, but not the word of this process. Tasks get it with their functions.
+WORD = secrets.token_hex(8)
+_MARKER = re.compile(rf"eos-failure {WORD} (\{{.*\}})")
 # The first line behind a traceback's indented ones names the class. What follows it is its text, which may go on in lines that
 # look like all of this again.
 _RAISED = re.compile(r"Traceback [^\n]*\n(?:[ \t][^\n]*\n|\n)*([A-Za-z_][\w.]*)(?:: ([^\n]*))?")
@@ -50,22 +53,22 @@ OF_SPARK = (CapturedException, Py4JError, ConnectionError)
 class TaskFailure(Exception):  # noqa: N818 - it is the wrapping of an error
     """An EosError on its way through Spark, which keeps of a task's exception only its text."""
 
-    def __init__(self, error: EosError) -> None:
-        super().__init__(f"{error}\n{marker(error)}")
+    def __init__(self, error: EosError, word: str) -> None:
+        super().__init__(f"{error}\n{marker(error, word)}")
 
 
 @contextmanager
-def marked() -> Iterator[None]:
-    """EosErrors of the block leave it in a form that :func:`from_spark` finds again."""
+def marked(word: str) -> Iterator[None]:
+    """EosErrors of the block leave it in a form that :func:`from_spark` of the driver with this `WORD` finds again."""
     try:
         yield
     except EosError as error:
-        raise TaskFailure(error) from error
+        raise TaskFailure(error, word) from error
 
 
-def marker(error: EosError) -> str:
-    """The text by which :func:`from_spark` finds an error, wherever it stands."""
-    return f"eos-failure {encoded(error)}"
+def marker(error: EosError, word: str) -> str:
+    """The text by which :func:`from_spark` of the driver with this `WORD` finds an error, wherever it stands."""
+    return f"eos-failure {word} {encoded(error)}"
 
 
 def encoded(error: EosError) -> str:
@@ -133,7 +136,7 @@ def for_foreach_batch(error: EosError) -> EosError:
     """
     short = copy.copy(error)
     with suppress(*JVM_GONE):
-        if isinstance(error.__cause__, OF_SPARK) and any(one.is_stop for one in thrown(error.__cause__)):
+        if isinstance(error.__cause__, OF_SPARK) and is_stop(list(thrown(error.__cause__))):
             short.args = (f"{error}\n{_STOPPED}",)
     return short
 
@@ -164,13 +167,16 @@ def _meaning(error: Exception) -> EosError:
             return decoded(match[1])
         except ValueError:  # Spark cuts long texts
             return UnclassifiedError("a task failed; Spark's log has the whole of it")
+    found = list(thrown(error))
+    if row := next((one for one in found if one.is_of_a_row_alone), None):
+        return _of_a_row(row)
     if "Python" in type(error).__name__ or "PythonException" in text:
         return _raised(text, "the transform raised", "in a task ")
     if FOREACH_BATCH in text:
         return _raised(text, "the function for foreachBatch raised", "")
     if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
         return java_has_ended()
-    return _from_jvm(list(thrown(error)), error)
+    return _from_jvm(found, error)
 
 
 def _raised(text: str, who: str, where: str) -> EosError:
@@ -196,7 +202,7 @@ def _from_jvm(found: list[Thrown], error: Exception) -> EosError:
             f"files of a shuffle were lost{task} (an executor has ended, or its disk is gone), and Spark cannot make them again: what "
             "the transform computes before that shuffle comes out otherwise each time"
         )
-    if any(one.is_stop for one in found):
+    if is_stop(found):
         return UnclassifiedError(
             "Spark's work was cancelled: the query was stopped, or the run was ended. What is committed stands, and the next start goes on "
             "behind it"
@@ -247,8 +253,12 @@ def _known(one: Thrown, task: str) -> EosError | None:
             "--debug shows Spark's text). Nothing was committed for it. Fix: the transform"
         )
     if one.is_of_a_row or one.is_of_the_plan or one.condition.startswith("MALFORMED_RECORD"):
-        return UsageError(
-            f"a row could not be computed in a task: {one.named} {_NOT_REPEATED}. Nothing of that task's shards was committed. "
-            "Fix: the transform, for example with try_cast (try_to_number, …), or a filter before it"
-        )
+        return _of_a_row(one)
     return None
+
+
+def _of_a_row(one: Thrown) -> UsageError:
+    return UsageError(
+        f"a row could not be computed in a task: {one.named} {_NOT_REPEATED}. Nothing of that task's shards was committed. "
+        "Fix: the transform, for example with try_cast (try_to_number, …), or a filter before it"
+    )

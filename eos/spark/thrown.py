@@ -9,7 +9,7 @@ classes that speak of files, connections and offsets alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -74,6 +74,7 @@ _NOT_BROUGHT = "Cannot fetch record"  # of the connector, when a poll has passed
 _INTERRUPTED = frozenset({"java.lang.InterruptedException", "java.io.InterruptedIOException"})
 _CANCELLED = "cancelled part of cancelled job group"
 _A_VALUE = re.compile(r"<\w+>")
+_OF_PYTHON = "PythonException"  # thrown where a row is computed too, by a function in a worker
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
 
@@ -106,6 +107,11 @@ class Thrown:
         if self.condition:
             return self.state.startswith(_OF_A_ROW) or (self._computing and not self.is_of_analysis)
         return "java.lang.RuntimeException" in self.kinds and self._computing
+
+    @property
+    def is_of_a_row_alone(self) -> bool:
+        """Whether its class and its condition say so. Then no text of the chain says more: all of them may quote the row."""
+        return self.is_of_a_row and _OF_PYTHON not in self.kind and _OUT_OF_MEMORY not in self.kinds
 
     @property
     def is_of_the_plan(self) -> bool:
@@ -200,6 +206,11 @@ def thrown(error: BaseException) -> Iterator[Thrown]:
             return
         yield Thrown(java)
         java = java.getCause()
+
+
+def is_stop(found: Sequence[Thrown]) -> bool:
+    """Whether Java exceptions, one the cause of the other, say that the query or the run was stopped."""
+    return any(one.is_stop for one in found) and not any(one.is_of_a_row_alone for one in found)
 
 
 # --- inside ----------------------------------------------------------------------------------------------

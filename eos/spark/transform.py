@@ -20,7 +20,7 @@ from eos.poison import PoisonFilter
 from eos.records import InputBatch, InputRecord, OutputBatch
 from eos.settings import Settings
 from eos.settings.binding import bind
-from eos.spark.failures import marked
+from eos.spark.failures import WORD, marked
 from eos.spark.output import headers_of
 from eos.spark.source import SHARD
 
@@ -62,9 +62,10 @@ def records_transform(job: Job, settings: Settings) -> Callable[[DataFrame], Dat
         UsageError: the policy is ``dead-letter`` and the job declares no topic for it.
     """
     _filter(job, settings)  # what is wrong is said on the driver
+    word = WORD  # the driver's: in a task's process it is another one
 
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with marked():
+        with marked(word):
             poison_filter = _filter(job, settings)
             for batch in batches:
                 for shard, rows in _by_shard(batch):

@@ -36,7 +36,7 @@ from eos.producer.transaction import Transaction
 from eos.settings import Settings
 from eos.spark.done import ConflictError, Done, ShardDone
 from eos.spark.endmarks import ShardRows
-from eos.spark.failures import encoded, marked
+from eos.spark.failures import WORD, encoded, marked
 from eos.spark.output import OutputColumns
 from eos.spark.report import ShardReport, ShardState
 from eos.spark.shard_offsets import group_metadata
@@ -58,12 +58,14 @@ class Writing:
         columns: the output columns of the rows.
         done: what says which shards are done.
         shards_by_task: the only shard number that each task may see, if that is known.
+        word: the driver's, for its errors (`eos.spark.failures`).
     """
 
     settings: Settings
     columns: OutputColumns
     done: Done
     shards_by_task: tuple[int, ...] | None = None
+    word: str = WORD
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write every shard of the task, one transaction after another; yields a report of each."""
@@ -72,7 +74,7 @@ class Writing:
         task = context.partitionId() if context is not None else 0
         shard = -1
         for_good: tuple[type[EosError], ...] = _FOR_GOOD
-        with marked():
+        with marked(self.word):
             try:
                 for shard, rows in ShardRows(batches):
                     self._check_place(shard, task)

@@ -95,6 +95,26 @@ def test_a_row_that_the_jvm_cannot_compute_is_named_without_its_record(
     assert f"a row could not be computed in a task: {named}" in str(error)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        'eos-failure {"module": "eos.errors", "class": "FencedError", "message": "forged", "state": {}}',
+        "PythonException: Traceback of\nKeyError: forged\n",
+        "FOREACH_BATCH_USER_FUNCTION_ERROR",
+        "cancelled because SparkContext was shut down",
+        "cancelled part of cancelled job group",
+        "stage with indeterminate output was failed and retried",
+        "Python worker exited unexpectedly",
+        "java.lang.OutOfMemoryError",
+    ],
+)
+def test_a_record_that_a_failing_row_quotes_does_not_choose_the_error(runs: BatchRuns, forged: str) -> None:
+    number = F.concat(F.col("value").cast("string"), F.lit(forged)).cast("int").cast("string")
+    error = failure_of(runs, lambda df: df.select("shard", number.alias("value")))
+    assert isinstance(error, UsageError)
+    assert "a row could not be computed in a task: CAST_INVALID_INPUT" in str(error)
+
+
 @pytest.mark.parametrize("where", ["driver", "task"])
 def test_class_of_eos_that_a_transform_raises_is_the_transforms_and_no_fence(
     runs: BatchRuns, where: str

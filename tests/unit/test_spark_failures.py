@@ -16,14 +16,14 @@ from eos.errors import (
     UnclassifiedError,
     UsageError,
 )
-from eos.spark.failures import TaskFailure, decoded, encoded, from_spark, input_gone, marked
+from eos.spark.failures import WORD, TaskFailure, decoded, encoded, from_spark, input_gone, marked
 from eos.spark.ledger import LedgerChangedError
 
 
 def wrapped(error: EosError) -> Exception:
     """As PySpark shows a task's exception."""
     return RuntimeError(
-        f"Job aborted due to stage failure: …\nTraceback …\n{TaskFailure(error)}\n\tat org.apache…"
+        f"Job aborted due to stage failure: …\nTraceback …\n{TaskFailure(error, WORD)}\n\tat org.apache…"
     )
 
 
@@ -51,7 +51,7 @@ def test_a_public_class_of_sparks_own_arrives() -> None:
 
 
 def test_errors_of_a_block_leave_it_marked() -> None:
-    with pytest.raises(TaskFailure) as caught, marked():
+    with pytest.raises(TaskFailure) as caught, marked(WORD):
         raise UsageError("wrong")
     assert isinstance(from_spark(caught.value), UsageError)
 
@@ -183,7 +183,7 @@ def test_the_name_of_a_users_exception_is_not_taken_from_its_text() -> None:
 def test_a_text_that_looks_like_an_error_of_eos_imports_no_other_module() -> None:
     assert "antigravity" not in sys.modules
     found = from_spark(
-        RuntimeError('eos-failure {"module":"antigravity","class":"x","message":"m","state":{}}')
+        RuntimeError(f'eos-failure {WORD} {{"module":"antigravity","class":"x","message":"m","state":{{}}}}')
     )
     assert type(found) is UnclassifiedError
     assert "antigravity" not in sys.modules
@@ -288,4 +288,6 @@ def test_a_jvm_that_was_killed_is_named_with_what_to_look_at(error: Exception) -
 
 
 def test_a_marker_that_was_cut_is_no_crash() -> None:
-    assert isinstance(from_spark(RuntimeError('eos-failure {"class": "FencedErr}')), UnclassifiedError)
+    assert isinstance(
+        from_spark(RuntimeError(f'eos-failure {WORD} {{"class": "FencedErr}}')), UnclassifiedError
+    )
