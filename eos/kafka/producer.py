@@ -527,8 +527,12 @@ def _now() -> float:
 
 
 def _of_a_signal_handler(error: BaseException) -> bool:
-    """Whether an exception comes from Python code below the frame that has caught it, and not from the client's call itself."""
-    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    """Whether an exception comes from code below the frame that has caught it, and not from the client's call itself.
+
+    A handler is Python code, with a frame of its own; Python's own handler of SIGINT has none.
+    """
+    below = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    return below or isinstance(error, KeyboardInterrupt)
 
 
 def _columns(
