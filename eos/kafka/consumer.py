@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import (
@@ -25,12 +23,11 @@ from confluent_kafka import (
 )
 
 from eos.calls import Call
-from eos.errors import ConfigError, EosError, RebalancedError, RetriableError, UnclassifiedError
+from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
 from eos.kafka.group_offsets import Committed, GroupMetadata
-from eos.kafka.idle import IDLE_CLIENTS
 from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
 from eos.kafka.positions import as_partitions, bare, epoch_of, metadata_of, positions_of, with_offsets
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
@@ -55,11 +52,6 @@ _CLOSE_S = 15.0
 # To unsubscribe and serve the rebalance before is no way round it: a static member leaves its group then, and in the middle of a
 # rebalance close() never returned.
 _CLOSING_CALLBACK_S = 0.1
-# Without a poll for so long a consumer is idle: its statistics wait to be served, every 2 s, and grow with the partitions.
-_IDLE_S = 30.0
-# A member of a group that has not polled for max.poll.interval.ms is out of the group. So much later its owner is not only slow.
-_LET_GO_S = 60.0
-_MAX_POLL_MS = 300_000  # librdkafka's default
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +77,6 @@ class ConsumerClient:
     Args:
         config: librdkafka's options, with group.id and isolation.level=read_committed.
 
-    Attributes:
-        let_go: nobody has polled this member of a group for so long that it was closed. Its owner has to join anew.
-
     Raises:
         ConfigError: librdkafka refuses an option, or is a version known to break exactly-once.
     """
@@ -110,12 +99,6 @@ class ConsumerClient:
         self._statistics = ConsumerStatistics()
         self._connected_at = time.monotonic()
         self._closing = False
-        self._in_use = threading.RLock()  # callbacks of a rebalance come back to the client inside consume()
-        self._polled_at = time.monotonic()
-        self._max_poll_s = int(config.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
-        self._resting = False  # nothing is fetched: see serve_idle()
-        self._member = False
-        self.let_go = False
         # Callbacks in C: no signal handler can run in them. Where an exception leaves a callback inside consume(), librdkafka
         # drops the next record and keeps it locked: it is skipped, and close() never returns (measured with 2.16).
         self._statistics_texts: deque[str] = deque(maxlen=1)
@@ -133,7 +116,7 @@ class ConsumerClient:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
-        self._begin_to_read(member=True)
+        self._reads = True
 
         def serve(callback: Callable[[list[Partition]], None], *, assigned: bool) -> Callable[..., None]:
             def called(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -141,8 +124,7 @@ class ConsumerClient:
                 if self._closing:
                     time.sleep(_CLOSING_CALLBACK_S)
                 try:
-                    if not self.let_go:  # then the owner learns of it at its next fetch
-                        callback(as_partitions(partitions))
+                    callback(as_partitions(partitions))
                 finally:
                     # A callback that takes or gives up nothing leaves that to confluent-kafka: it assigns all partitions, from
                     # offsets that eos has not read.
@@ -168,29 +150,23 @@ class ConsumerClient:
         Where an offset has a leader epoch, librdkafka asks a leader that it comes to know later whether the log still holds
         what was before the offset (KIP-320); if not, consume() raises an OffsetGapError. See `eos.group.committed.refuse_truncated`.
         """
-        with self._in_use:
-            self._begin_to_read(member=False)
-            self._wake()
-            self._guard(Call.CONSUME, self._consumer.assign, with_offsets(positions))
+        self._reads = True
+        self._guard(Call.CONSUME, self._consumer.assign, with_offsets(positions))
 
     def incremental_assign(self, positions: OffsetVector) -> None:
         """Take over partitions in a cooperative rebalance; leader epochs count as in :meth:`assign`."""
-        with self._in_use:
-            self._begin_to_read(member=self._member)
-            self._wake()
-            self._guard(Call.CONSUME, self._consumer.incremental_assign, with_offsets(positions))
-            self._rebalanced = True
+        self._reads = True
+        self._guard(Call.CONSUME, self._consumer.incremental_assign, with_offsets(positions))
+        self._rebalanced = True
 
     def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
         """Give partitions up in a cooperative rebalance."""
-        with self._in_use:
-            self._wake()
-            partitions = list(partitions)
-            if waiting := self._waiting.intersection(partitions):  # one that comes back would wait for ever
-                self._guard(Call.CONSUME, self._consumer.resume, bare(waiting))
-                self._waiting -= waiting
-            self._guard(Call.CONSUME, self._consumer.incremental_unassign, bare(partitions))
-            self._rebalanced = True
+        partitions = list(partitions)
+        if waiting := self._waiting.intersection(partitions):  # one that comes back would wait for ever
+            self._guard(Call.CONSUME, self._consumer.resume, bare(waiting))
+            self._waiting -= waiting
+        self._guard(Call.CONSUME, self._consumer.incremental_unassign, bare(partitions))
+        self._rebalanced = True
 
     def consume(self, max_records: int, timeout_s: float, linger_s: float = 0.0) -> Fetched:
         """Up to ``max_records`` records: waits ``timeout_s`` for the first one, then ``linger_s`` for more.
@@ -201,16 +177,12 @@ class ConsumerClient:
             EosError: an error event of the consumer. Records that came with it were returned by the call before.
         """
         self.raise_event()
-        with self._in_use:
-            self._wake()
-            try:
-                first = self._consumer.poll(timeout_s)
-                messages = [] if first is None else [first, *self._more(max_records - 1, linger_s)]
-            except KafkaException as error:
-                raise self._classified(Call.CONSUME, error.args[0]) from error
-            finally:
-                self._polled_at = time.monotonic()
-            self._serve_callbacks()
+        try:
+            first = self._consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *self._more(max_records - 1, linger_s)]
+        except KafkaException as error:
+            raise self._classified(Call.CONSUME, error.args[0]) from error
+        self._serve_callbacks()
         if self._broken is not None:
             raise self._broken
         ends: list[Partition] = []
@@ -263,57 +235,8 @@ class ConsumerClient:
                 self._error_event = self._classified(Call.CONSUME, _placed(error, message), topics)
         return ends
 
-    def serve_idle(self) -> None:
-        """Serve the statistics of a consumer that nobody polls, or end a member that is out of its group for that.
-
-        To serve anything is to poll, which would hand out records. So nothing is fetched meanwhile, and what was fetched ahead is
-        dropped: the next :meth:`consume` fetches it again. A member of a group is not polled for its owner: that would keep its
-        partitions from those that do.
-        """
-        if not self._in_use.acquire(blocking=False):
-            return
-        try:
-            idle_s = time.monotonic() - self._polled_at
-            if self._closing or idle_s < _IDLE_S:
-                return
-            if not self._member:
-                self._rest()
-            elif idle_s > self._max_poll_s + _LET_GO_S:
-                self.let_go = self._closing = True
-                log.warning(
-                    "nobody has fetched by the consumer of group %s for %.0f s, so the group has given its partitions to others: it is "
-                    "closed, and the next fetch joins anew",
-                    self.group_id,
-                    idle_s,
-                )
-                beside(self._close, name="eos-close-consumer")
-        finally:
-            self._in_use.release()
-
-    def _rest(self) -> None:
-        self._resting = True
-        self._consumer.pause(self._consumer.assignment())
-        while (message := self._consumer.poll(0)) is not None:
-            if (error := message.error()) is None:  # fetched before the pause
-                number, offset = int(message.partition() or 0), int(message.offset() or 0)
-                self._consumer.seek(TopicPartition(str(message.topic()), number, offset))
-            elif error.code() != KafkaError._PARTITION_EOF:  # which comes again
-                self._events([message])
-        self._serve_callbacks()
-
-    def _wake(self) -> None:
-        if self._resting:
-            self._guard(Call.CONSUME, self._consumer.resume, bare(self.assignment() - self._waiting))
-            self._resting = False
-
-    def _begin_to_read(self, *, member: bool) -> None:
-        self._reads, self._member, self._polled_at = True, member, time.monotonic()
-        IDLE_CLIENTS.add(self)
-
     def assignment(self) -> frozenset[Partition]:
         """The partitions that are read."""
-        if self.let_go:
-            return frozenset()
         return frozenset(as_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
 
     def positions(
@@ -325,27 +248,21 @@ class ConsumerClient:
             partitions: which to ask for.
             topic_ids: the ids of their topics, as far as they are known.
         """
-        if self.let_go:
-            return OffsetVector({})
         wanted = list(partitions)
         found = self._guard(Call.CONSUME, self._consumer.position, bare(wanted))
         return positions_of(dict(zip(wanted, found, strict=True)), topic_ids)
 
     def read_only(self, partitions: Collection[Partition]) -> None:
         """Let every other partition that is read wait, and drop what was fetched of it; without any, none waits."""
-        with self._in_use:
-            assigned = self.assignment()
-            self._waiting = assigned.difference(partitions) if partitions else frozenset()
-            self._guard(Call.CONSUME, self._consumer.resume, bare(assigned - self._waiting))
-            self._guard(Call.CONSUME, self._consumer.pause, bare(self._waiting))
-            self._resting = False
+        assigned = self.assignment()
+        self._waiting = assigned.difference(partitions) if partitions else frozenset()
+        self._guard(Call.CONSUME, self._consumer.resume, bare(assigned - self._waiting))
+        self._guard(Call.CONSUME, self._consumer.pause, bare(self._waiting))
 
     def seek(self, positions: OffsetVector) -> None:
         """Go to these offsets, if the log still holds what was before them; what was fetched ahead is dropped."""
-        with self._in_use:
-            self._wake()
-            for position in with_offsets(positions):
-                self._guard(Call.CONSUME, self._consumer.seek, position)
+        for position in with_offsets(positions):
+            self._guard(Call.CONSUME, self._consumer.seek, position)
 
     def committed(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, Committed]:
         """The group's stable committed offsets; partitions without one are left out.
@@ -372,7 +289,7 @@ class ConsumerClient:
 
     def group_metadata(self) -> GroupMetadata:
         """The member's metadata as of now."""
-        return GroupMetadata(self.group_id, self._guard(Call.CONSUME, self._consumer.consumer_group_metadata))
+        return GroupMetadata(self.group_id, self._consumer.consumer_group_metadata())
 
     def watermarks(self, partition: Partition) -> Watermarks | None:
         """As the last fetches brought them, a few seconds old; None before."""
@@ -423,12 +340,10 @@ class ConsumerClient:
 
         The client's call has no timeout. It runs beside, so that this one has, and answers signals.
         """
-        IDLE_CLIENTS.remove(self)
         if self._closing:
             return
         end_if_forked(self._pid)
-        with nullcontext() if sys.is_finalizing() else self._in_use:  # as in IdleClients.remove
-            self._closing = True
+        self._closing = True
         closed = beside(self._close, name="eos-close-consumer")
         if self._access.waits_for_a_token:
             return  # so does librdkafka, up to 20 s for one question, and close() for that
@@ -447,13 +362,6 @@ class ConsumerClient:
     def _guard(self, call: Call, function: Callable[..., Any], *arguments: object) -> Any:
         try:
             return function(*arguments)
-        except RuntimeError as error:  # of a closed instance
-            if not self.let_go:
-                raise
-            raise RebalancedError(
-                f"{call}: nobody has fetched for longer than max.poll.interval.ms = {self._max_poll_s * 1000:.0f}, so this member is "
-                "out of the group"
-            ) from error
         except KafkaException as error:
             raise self._explained(call, error.args[0]) from error
 

@@ -191,7 +191,7 @@ class ShardConsumer:
         client = self._require_client()
         self._assignment.clear_error()
         self._input_topics.check(self._assignment.known_topic_ids())
-        if self._joined_anew(client):
+        if self._joined_anew():
             return _NO_RECORDS
         if not self._some_wait:
             self._stalls.look(client, self.resume_positions)
@@ -467,12 +467,8 @@ class ShardConsumer:
         self._client = ConsumerClient(self._member)
         self._client.subscribe(self._topics, self._assignment)
 
-    def _joined_anew(self, client: ConsumerClient) -> bool:
-        """Whether this member was out of its group for want of polls, or partitions had no owner: then under another name."""
-        if client.let_go:
-            self.lose_all()
-            self.rejoin()
-            return True
+    def _joined_anew(self) -> bool:
+        """Whether partitions had no owner, and this member has joined under another name to make the group rebalance."""
         name = self.instance_id
         if name is None or self._unowned is None or not (without := self._unowned.look(name)):
             return False

@@ -18,9 +18,6 @@ class ReadCommittedConsumer:
     >>> with ReadCommittedConsumer(settings, ["settlements"], group="audit") as consumer:  # doctest: +SKIP
     ...     batch = consumer.fetch(1000, timeout_s=1.0)
 
-    A member that does not fetch for longer than ``ownership.max_poll_interval_ms`` is out of its group, and is closed a minute later:
-    the next fetch joins anew, and begins at the committed offsets.
-
     It has no auto.offset.reset: a group without offsets starts as ``input.start`` says, once. It commits nothing, so the
     next start begins at the committed offsets again.
 
