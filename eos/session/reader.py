@@ -18,6 +18,8 @@ class ReadCommittedConsumer:
     >>> with ReadCommittedConsumer(settings, ["settlements"], group="audit") as consumer:  # doctest: +SKIP
     ...     batch = consumer.fetch(1000, timeout_s=1.0)
 
+    Fetch from it, or close it: what librdkafka tells of itself every two seconds waits in memory until the next fetch.
+
     It has no auto.offset.reset: a group without offsets starts as ``input.start`` says, once. It commits nothing, so the
     next start begins at the committed offsets again.
 
