@@ -45,6 +45,7 @@ pytestmark = pytest.mark.broker
 
 WAIT_S = 10.0
 LOST_S = 0.4  # librdkafka looks for the coordinator every 500 ms
+_TRIES = 5
 ASKED_AGAIN_S = 0.9  # and for topics' leaders every 1,000 ms
 
 
@@ -256,17 +257,21 @@ def test_batch_ignores_partitions_and_headers(bootstrap: str, topic: NewTopic) -
 def test_init_before_a_broker_is_connected_waits_half_a_second(proxy: HoldProxy) -> None:
     """The coordinator is looked for at once, and then every 500 ms. eos calls again, which makes it look again.
 
-    The first connection is ready after 100 ms here; on an idle machine it may be ready before the first look.
+    The first connection is ready after 100 ms here. That may be before the first look, on an idle machine or on one with much
+    else to do: the wait shows in one of a few tries, or it is gone.
     """
-    connected = proxy.hold(ApiKey.API_VERSIONS)
-    producer = transactional(proxy.bootstrap_servers)
-    began = time.monotonic()
-    release = threading.Timer(0.1, connected.release)
-    release.start()
-    producer.init_transactions(WAIT_S)
-    assert time.monotonic() - began >= LOST_S
-    release.join()
-    assert connected.is_held
+    took_s: list[float] = []
+    while not took_s or (max(took_s) < LOST_S and len(took_s) < _TRIES):
+        connected = proxy.hold(ApiKey.API_VERSIONS)
+        producer = transactional(proxy.bootstrap_servers)
+        began = time.monotonic()
+        release = threading.Timer(0.1, connected.release)
+        release.start()
+        producer.init_transactions(WAIT_S)
+        took_s.append(time.monotonic() - began)
+        release.join()
+        assert connected.is_held
+    assert max(took_s) >= LOST_S, took_s
 
 
 def test_offsets_that_are_asked_for_between_two_connections_take_a_second(bootstrap: str, out: str) -> None:
