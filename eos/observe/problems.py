@@ -97,8 +97,7 @@ def _partitions(status: Status) -> _Found:
             f"{_named(stalled)}: no record comes, although there are some, for {longest:,.0f} s.",
             "Fetches fail: see 'A partition brings no records' in docs/RUNBOOK.md",
         )
-    named = {one["ordinal"] for one in status["workers"] if one["state"] in _NAMED}
-    unanswered = _unanswered(status)
+    named, unanswered = _named_workers(status), _unanswered(status)
     behind = [
         p
         for p in status["partitions"]
@@ -131,9 +130,14 @@ def _partitions(status: Status) -> _Found:
         )
 
 
+def _named_workers(status: Status) -> set[int]:
+    """The workers whose state is a problem of its own, which says why their partitions go no further."""
+    return {one["ordinal"] for one in status["workers"] if one["state"] in _NAMED}
+
+
 def _unanswered(status: Status) -> list[Mapping[str, Any]]:
     """The owned partitions of which the brokers have said nothing for a while; a worker's own condition counts first."""
-    named = {one["ordinal"] for one in status["workers"] if one["state"] in _NAMED}
+    named = _named_workers(status)
     return [
         p
         for p in status["partitions"]

@@ -85,6 +85,19 @@ def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows go on to the next operator soon, so that a task can be caught in the middle of its transaction."""
+    from tests.support.spark_faults import SMALL_BATCHES
+
+    before = {name: spark.conf.get(name) for name in SMALL_BATCHES}
+    for name, value in SMALL_BATCHES.items():
+        spark.conf.set(name, value)
+    yield
+    for name, found in before.items():
+        spark.conf.set(name, str(found))
+
+
+@pytest.fixture
 def settled(bootstrap: str) -> Settled:
     """A maker of settings for this run's broker; a group that has no offsets starts at the beginning."""
 

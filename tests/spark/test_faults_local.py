@@ -10,7 +10,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,23 +35,12 @@ from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, Copy, c
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.usefixtures("small_batches")]
 
 MASTER = "local[2,4]"
 WAIT_S = 90.0  # most of it is the start of a Java machine on a loaded machine
 ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 RECORDS = 200  # of each partition, where it does not matter
-
-
-@pytest.fixture(autouse=True)
-def _small_batches(spark: SparkSession) -> Iterator[None]:
-    """Rows go on to the next operator soon, so that a task can be caught in the middle of its transaction."""
-    before = {name: spark.conf.get(name) for name in SMALL_BATCHES}
-    for name, value in SMALL_BATCHES.items():
-        spark.conf.set(name, value)
-    yield
-    for name, found in before.items():
-        spark.conf.set(name, str(found))
 
 
 def filled(spark: SparkSession, bootstrap: str, partitions: int) -> BatchRuns:

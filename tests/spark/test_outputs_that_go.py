@@ -32,7 +32,7 @@ from tests.spark.conftest import Settled
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
 from tests.support.sink_faults import Accident, with_accident
-from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, Copy, copied, make_sleepy
+from tests.support.spark_faults import LONG_TRANSACTIONS, Copy, copied, make_sleepy
 from tests.support.stream_copy import PER_BATCH, SHARDS
 from tests.support.stream_copy import Copy as StreamCopy
 
@@ -70,17 +70,6 @@ def wait_for(*flags: Path) -> None:
     while not all(flag.exists() for flag in flags):
         assert time.monotonic() < deadline, flags
         time.sleep(0.05)
-
-
-@pytest.fixture
-def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Rows go on to the writer soon."""
-    before = {name: spark.conf.get(name) for name in SMALL_BATCHES}
-    for name, value in SMALL_BATCHES.items():
-        spark.conf.set(name, value)
-    yield
-    for name, found in before.items():
-        spark.conf.set(name, str(found))
 
 
 @pytest.mark.parametrize("commit", ["partition", "batch"])
