@@ -21,12 +21,14 @@ REPOSITORY = Path(__file__).parents[1]
 LIST = REPOSITORY / "docs" / "LICENCES.md"
 PROJECT = "eos-kafka"
 LIMIT_S = 60
-# Each of them can be used beside the Apache License 2.0 without passing its terms on to the user's own code.
+# Each of them can be used beside the Apache License 2.0 without passing its terms on to the user's own code: the LGPL too, as
+# long as Python imports the package as it was published.
 ALLOWED = (
     "Apache",
     "BSD",
     "MIT",
     "ISC",
+    "LGPL",
     "MPL",
     "Mozilla",
     "PSF",
@@ -42,6 +44,9 @@ their own metadata names; "with" says which extra asks for them. Written by `mak
 
 The jars of Apache Kafka and of Spark's Kafka connector, which `eos.local` downloads, are not part of the package;
 they are under the Apache License 2.0, and what they bundle is in their own NOTICE files.
+
+The site of the documentation draws with Mermaid. docs/assets/mermaid.tiny.js is a copy of `@mermaid-js/tiny` 11.12.0 from npm, under the MIT license
+(docs/assets/mermaid.LICENSE). It is not part of the package.
 
 | package | licence | with |
 |---|---|---|

@@ -73,6 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     batches.add_argument("--records", type=_positive, default=2_000_000)
     batches.set_defaults(run=_spark)
+
+    databases = commands.add_parser(
+        "sql", parents=[shared], help="a table filled from a topic, and an outbox relayed: rows per second"
+    )
+    databases.add_argument("--records", type=_positive, default=300_000)
+    databases.set_defaults(run=_sql)
     return parser
 
 
@@ -111,6 +117,12 @@ def _spark(given: argparse.Namespace) -> bool:
 
     names = list(spark.CONTENDERS)
     return spark.run(names, records=given.records, rounds=given.rounds, bootstrap=given.bootstrap)
+
+
+def _sql(given: argparse.Namespace) -> bool:
+    from bench import sql  # not before it is asked for: it needs SQLAlchemy
+
+    return sql.run(records=given.records, rounds=given.rounds, bootstrap=given.bootstrap)
 
 
 def _positive(text: str) -> int:

@@ -35,7 +35,7 @@ START, TAKEOVER, MOVES = (
     "kill -9 to the replacement's first visible record",
     "silence of a partition that moves, the longest",
 )
-AIMS = {START: 0.8, TAKEOVER: 0.5, MOVES: 0.3}  # seconds at most
+AIMS = {START: 0.5, TAKEOVER: 0.5, MOVES: 0.3}  # seconds at most
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Output records and input offsets become visible in one transaction, or never. Everything public is named
 here, and in four modules below: ``eos.events`` (what a ``listener=`` receives), ``eos.local``,
-``eos.spark`` and ``eos.testing``. The others are internal.
+``eos.spark`` (with ``eos.spark.events``) and ``eos.testing``. The others are internal.
 
 The names are imported when they are asked for: a command and a Spark task need a part of them, and a worker's process can
 be started before its parent has loaded what both need.
@@ -12,69 +12,63 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eos.lazy_names import homes_of as _homes_of
-from eos.lazy_names import named as _named
+from eos.base.lazy_names import homes_of as _homes_of
+from eos.base.lazy_names import named as _named
 
 if TYPE_CHECKING:
+    from eos.core.block import Transaction
+    from eos.core.transaction import TransactionState
+    from eos.core.transactional import TransactionalProducer
     from eos.deadletter import dead_letter
     from eos.errors import (
         AbortableError,
         AbortTransaction,
         CommitOutcomeUnknownError,
         ConfigError,
-        DeliveryError,
         EosError,
-        FatalError,
         FencedError,
         OffsetGapError,
-        RebalancedError,
-        RecordError,
         RecordRefusedError,
         ReopenError,
         RetriableError,
-        TransactionExpiredError,
         TransformError,
         UnavailableError,
         UnclassifiedError,
-        UnprovenFenceError,
         UsageError,
     )
     from eos.exits import ExitCode
+    from eos.faces.reader import ReadCommittedConsumer
+    from eos.faces.session import Session
     from eos.job import Job
     from eos.offsets import OffsetVector, Partition
-    from eos.producer.transaction import Transaction, TransactionState
-    from eos.producer.transactional import TransactionalProducer
+    from eos.ops.verifier.report import VerificationReport
+    from eos.ops.verifier.verify import verify
     from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
     from eos.runner.worker import run
-    from eos.session.reader import ReadCommittedConsumer
-    from eos.session.session import Session
     from eos.settings import Settings
     from eos.shards import OrdinalShard, PartitionShard, Shard
-    from eos.verifier.report import VerificationReport
-    from eos.verifier.verify import verify
 
 _HOMES = _homes_of(
     {
         "deadletter": "dead_letter",
         "errors": (
-            "AbortTransaction AbortableError CommitOutcomeUnknownError ConfigError DeliveryError "
-            "EosError FatalError FencedError OffsetGapError RebalancedError RecordError "
-            "RecordRefusedError ReopenError RetriableError TransactionExpiredError TransformError "
-            "UnavailableError UnclassifiedError UnprovenFenceError UsageError"
+            "AbortTransaction AbortableError CommitOutcomeUnknownError ConfigError EosError FencedError OffsetGapError "
+            "RecordRefusedError ReopenError RetriableError TransformError UnavailableError UnclassifiedError UsageError"
         ),
         "exits": "ExitCode",
         "job": "Job",
         "offsets": "OffsetVector Partition",
-        "producer.transaction": "Transaction TransactionState",
-        "producer.transactional": "TransactionalProducer",
+        "core.block": "Transaction",
+        "core.transaction": "TransactionState",
+        "core.transactional": "TransactionalProducer",
         "records": "InputBatch InputRecord OutputBatch OutputRecord",
         "runner.worker": "run",
-        "session.reader": "ReadCommittedConsumer",
-        "session.session": "Session",
+        "faces.reader": "ReadCommittedConsumer",
+        "faces.session": "Session",
         "settings": "Settings",
         "shards": "OrdinalShard PartitionShard Shard",
-        "verifier.report": "VerificationReport",
-        "verifier.verify": "verify",
+        "ops.verifier.report": "VerificationReport",
+        "ops.verifier.verify": "verify",
     }
 )
 
@@ -83,10 +77,8 @@ __all__ = [
     "AbortableError",
     "CommitOutcomeUnknownError",
     "ConfigError",
-    "DeliveryError",
     "EosError",
     "ExitCode",
-    "FatalError",
     "FencedError",
     "InputBatch",
     "InputRecord",
@@ -99,8 +91,6 @@ __all__ = [
     "Partition",
     "PartitionShard",
     "ReadCommittedConsumer",
-    "RebalancedError",
-    "RecordError",
     "RecordRefusedError",
     "ReopenError",
     "RetriableError",
@@ -108,13 +98,11 @@ __all__ = [
     "Settings",
     "Shard",
     "Transaction",
-    "TransactionExpiredError",
     "TransactionState",
     "TransactionalProducer",
     "TransformError",
     "UnavailableError",
     "UnclassifiedError",
-    "UnprovenFenceError",
     "UsageError",
     "VerificationReport",
     "dead_letter",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eos.errors import ProcessDiedError
+from eos.errors import ProcessDiedError, reason_of
 from eos.headers import Headers, any_unreadable, legible
 from eos.offsets import Partition
 from eos.records import InputRecord, OutputRecord
@@ -16,7 +16,7 @@ from eos.records import InputRecord, OutputRecord
 _PREFIX = "eos.deadletter."
 ERROR_HEADER = f"{_PREFIX}error"
 _OURS = frozenset({f"{_PREFIX}topic", f"{_PREFIX}partition", f"{_PREFIX}offset", ERROR_HEADER})
-_SKIPPED = "SkippedByOperator: "
+_SKIPPED = "SkippedByOperator:"
 _MAX_REASON_CHARS = 500  # an error text may quote the record; a header should stay small
 
 
@@ -69,9 +69,13 @@ def origin_of(headers: Headers) -> Origin | None:
     return Origin(Partition(topic, int(number)), int(offset), reason)
 
 
+class SkippedByOperator(Exception):  # noqa: N818 - said of a record
+    """A person has skipped the record, for the reason that it says."""
+
+
 def skipped_by_operator(reason: str) -> str:
     """The reason that stands in the letter of a record that a person has skipped."""
-    return f"{_SKIPPED}{reason}"
+    return reason_of(SkippedByOperator(reason))
 
 
 def died_with(letter: InputRecord) -> tuple[Partition, int] | None:

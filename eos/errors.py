@@ -3,26 +3,26 @@
 EosError
 ├── ConfigError                 fix the named setting and start again
 ├── UsageError                  fix the calling code
-├── RecordError                 a record that no try will take: fix the record, the code or the topic
-│   ├── TransformError            the transform raised for an input record
-│   │   └── ProcessDiedError        the process died with an input record, again and again
-│   └── RecordRefusedError        the client or the cluster refuses an output record
+├── TransformError              the transform raised for an input record: fix the record or the code
+│   └── ProcessDiedError          the process died with an input record, again and again
+├── RecordRefusedError          the client or the cluster refuses an output record at every try: fix the record or the topic
 ├── RetriableError              make the same call again, a bounded number of times
 ├── AbortableError              abort, rewind, begin anew
-│   ├── DeliveryError             a record of the transaction could not be delivered
 │   └── RebalancedError           the group moved on while the transaction was open
 ├── ReopenError                 this producer is over, the claim on the shard need not be: reopen, rewind, begin anew
 │   ├── TransactionExpiredError   the transaction outlived transaction.timeout.ms
 │   ├── UnprovenFenceError        the coordinator refused this producer, for which it need not have another owner
 │   └── CommitOutcomeUnknownError reopen and read the committed offsets; then it is known
 ├── OffsetGapError              decide by hand: the position is no longer in the log
-└── FatalError                  stop
-    ├── UnavailableError          the cluster did not answer until the deadline; start again later
-    ├── FencedError               another owner holds the shard
-    ├── ProcessLimitError         the process has no more memory, file descriptors or disk: start again
-    └── UnclassifiedError         an error whose meaning is not known
+├── UnavailableError            stop: the cluster did not answer until the deadline; start again later
+├── FencedError                 stop: another owner holds the shard
+├── ProcessLimitError           stop: the process has no more memory, file descriptors or disk; start again
+└── UnclassifiedError           stop: an error whose meaning is not known
 
 AbortTransaction                not an error: the caller's quiet abort of its own block
+
+ProcessDiedError, RebalancedError, TransactionExpiredError, UnprovenFenceError and ProcessLimitError are told apart inside eos only:
+``eos`` does not name them, and a caller does the same as for their parent.
 """
 
 from __future__ import annotations
@@ -78,15 +78,13 @@ class UsageError(EosError):
     """The calling code broke a rule of the API; retrying cannot help."""
 
 
-class RecordError(EosError):
-    """A record that no further try will take. Nothing of its transaction is visible."""
-
-
-class TransformError(RecordError):
-    """The user's transform raised for one input record.
+class TransformError(EosError):
+    """The user's transform raised for one input record; no further try will take it. Nothing of its transaction is visible.
 
     Attributes:
-        topic, partition, offset: the coordinates of the input record.
+        topic: of the input record.
+        partition: of the input record.
+        offset: of the input record.
     """
 
     def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
@@ -100,8 +98,8 @@ class ProcessDiedError(TransformError):
     """The process died while one input record was transformed alone, again and again."""
 
 
-class RecordRefusedError(RecordError):
-    """An output record would be refused at every try: too large, no such topic or partition.
+class RecordRefusedError(EosError):
+    """An output record would be refused at every try: too large, no such topic or partition. Nothing of its transaction is visible.
 
     Attributes:
         outputs: hashes (`eos.records.fingerprint`) of the records that were refused together: all of a batch, where the
@@ -121,10 +119,6 @@ class AbortableError(EosError):
     """The transaction cannot commit any more: abort it, rewind, begin anew."""
 
     action = Action.REDO
-
-
-class DeliveryError(AbortableError):
-    """A record could not be delivered, so the transaction must not commit."""
 
 
 class RebalancedError(AbortableError):
@@ -161,25 +155,23 @@ class OffsetGapError(EosError):
     """The next offset to read is no longer in the log: input was deleted before it was processed."""
 
 
-class FatalError(EosError):
-    """This producer, and the process's claim on the shard, is over: stop."""
-
-
-class UnavailableError(FatalError):
+class UnavailableError(EosError):
     """The cluster gave no usable answer until the call's deadline. Nothing is lost; a later start goes on.
 
     Attributes:
         unanswered: whether it is a question that could be asked again; else a limit has passed that ends the job.
+        given_up: whether its time was not over: the process was asked to stop meanwhile.
     """
 
     unanswered = False
+    given_up = False
 
 
-class ProcessLimitError(FatalError):
+class ProcessLimitError(EosError):
     """The process lacks something: memory, file descriptors, threads, a disk. Neither a record nor a broker is at fault."""
 
 
-class FencedError(FatalError):
+class FencedError(EosError):
     """Another owner of the shard exists. Its records and offsets stand; ours of the open transaction don't."""
 
 
@@ -190,7 +182,7 @@ ONE_OWNER = (
 )
 
 
-class UnclassifiedError(FatalError):
+class UnclassifiedError(EosError):
     """Kafka returned an error that is neither retriable nor abortable nor known: treated as fatal."""
 
 

@@ -6,10 +6,12 @@ thread that drives the transaction.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
+from eos.base.forked import end_if_forked
 from eos.errors import EosError
 from eos.offsets import OffsetVector, Partition
 
@@ -87,9 +89,14 @@ class TransactionCommitted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionAborted(Event):
-    """One transaction's outputs and offsets will never be visible."""
+class TransactionEnded(Event):
+    """One transaction has ended without the answer to a commit.
 
+    ``outcome``: "aborted" (its outputs and offsets will never be visible), "expired" (it outlived transaction.timeout.ms) or
+    "unresolved" (its outcome is not known). What became of the last two is known once the producer is reopened.
+    """
+
+    outcome: Literal["aborted", "expired", "unresolved"]
     reason: str
     seconds: float
 
@@ -102,27 +109,23 @@ class Fenced(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionExpired(Event):
-    """A transaction outlived transaction.timeout.ms; the session reopens and compares."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionUnresolved(Event):
-    """A transaction ended without a known outcome: the producer's next open settles or reads it back."""
-
-    reason: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class CallRetried(Event):
     """A call is made again, as the retry policy says."""
 
     call: str
     attempt: int
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Event):
+    """The session waits for something outside, and goes on by itself: a broker, a place in the group, a rebalance.
+
+    ``call``: what it will call again.
+    """
+
+    call: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,47 +152,15 @@ class Rewound(Event):
 
 @dataclass(frozen=True, slots=True)
 class StartPolicyApplied(Event):
-    """Partitions without a committed offset got their first one, committed before the first read."""
+    """Partitions without a committed offset got their first one, committed before the first read.
+
+    Attributes:
+        set_by: the source that gave ``input.start``; one that stays would also begin a group anew whose offsets are gone.
+    """
 
     positions: OffsetVector
     policy: str
-
-
-@dataclass(frozen=True, slots=True)
-class InputPlanned(Event):
-    """A batch run will read [positions, ends) of these partitions. ``shard``: how its transactional.ids begin."""
-
-    positions: OffsetVector
-    ends: OffsetVector
-    partitions: Sequence[Partition]  # all of the input topics, also those without anything new
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResumed(Event):
-    """A streaming batch goes on of which shards are written already. ``shard``: how the transactional.ids begin."""
-
-    batch: int
-    written: Sequence[int]
-    shards: int
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSharded(Event):
-    """A streaming query's ledger begins with a batch, or goes on from it with another number of shards."""
-
-    batch: int
-    query: str
-    shards: int
-    was: int
-    adopted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRefreshed(Event):
-    """The entries of a ledger were committed again as they are, so that Kafka does not forget them."""
-
-    batch: int
-    failed: str = ""
+    set_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +175,26 @@ class RecordDeadLettered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LoopTurned(Event):
-    """The loop is alive: sent once per turn, also when idle or while the cluster is away.
+class Lag:
+    """Per partition: offsets from what a session has committed (a reader: its position) to the LSO, and from there to the high watermark.
 
-    ``open_s``: for how long its oldest transaction has been open, or committing; 0 if there is none.
+    ``outside_s``: seconds for which the coordinator of the session's group has not been reached.
+    """
+
+    to_lso: dict[Partition, int] = field(default_factory=dict)
+    lso_to_high_watermark: dict[Partition, int] = field(default_factory=dict)
+    outside_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled(Event):
+    """The loop is alive, and so it stands: no event, sent once per turn, also when idle or while the cluster is away.
+
+    ``open_s``: for how long its oldest transaction has been open, or committing; 0 if there is none. ``lag``: every few seconds.
     """
 
     open_s: float = 0.0
+    lag: Lag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +208,6 @@ class TransformAtWork(Event):
     records: str
     seconds: float
     stack: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class LagMeasured(Event):
-    """Per partition: offsets from the position to the LSO, and from the LSO to the high watermark.
-
-    ``outside_s``: seconds for which the coordinator of the session's group has not been reached.
-    """
-
-    to_lso: dict[Partition, int] = field(default_factory=dict)
-    lso_to_high_watermark: dict[Partition, int] = field(default_factory=dict)
-    outside_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +243,13 @@ class _Guarded:
         self._listener = listener
 
     def __call__(self, event: Event, /) -> None:
+        pid = os.getpid()
         try:
             self._listener(event)
         except EosError as error:
             raise ListenerError(f"a listener raised at {event}: {error}. Fix: it must not raise") from error
+        finally:
+            end_if_forked(pid)
 
 
 def guarded(listener: Listener) -> Listener:

@@ -7,14 +7,21 @@ of them and fails where they are not UTF-8. Such a record is poison like any oth
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from operator import countOf
+from operator import countOf, methodcaller
 from typing import Any, NoReturn, Protocol, cast
 
 Header = tuple[str, bytes | None]
 Headers = tuple[Header, ...]
 
 _LOST_NAME = "eos.lost-name"
+# A transform's threads may look at one record at the same time, and between the first look and the repair of what cannot be read,
+# a second one would be given names that are null pointers: see _unreadable.
+_LOOKING = threading.RLock()
+# What the client returns is looked at by C code: a call of message.headers() that Python 3.11 has specialised, because it was made often,
+# does not see that an exception is set. It comes up in a later call then, or a null pointer is touched (the process ends).
+_headers = methodcaller("headers")
 
 
 _TRACEPARENT = "traceparent"
@@ -77,14 +84,17 @@ class UnreadableHeaders:
 def headers_of(messages: Iterable[WithHeaders]) -> list[Headers]:
     """The headers of each message, as tuples of (name, value); an UnreadableHeaders in the place of those that are."""
     column: list[Headers] = []
-    for message in messages:
-        try:
-            found = message.headers()
-            column.append((tuple(found.items() if isinstance(found, Mapping) else found)) if found else ())
-        except UnreadableHeadersError as error:  # known from an earlier look
-            column.append(cast("Headers", error.headers))
-        except (SystemError, UnicodeDecodeError) as error:
-            column.append(cast("Headers", _unreadable(message, error)))
+    with _LOOKING:
+        for message in messages:
+            try:
+                found = _headers(message)
+                column.append(
+                    (tuple(found.items() if isinstance(found, Mapping) else found)) if found else ()
+                )
+            except UnreadableHeadersError as error:  # known from an earlier look
+                column.append(cast("Headers", error.headers))
+            except (SystemError, UnicodeDecodeError) as error:
+                column.append(cast("Headers", _unreadable(message, error)))
     return column
 
 

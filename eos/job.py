@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
 from eos.errors import UsageError
-from eos.references import code_of_the_job
-from eos.shards import APP_NAME, TOPIC_NAME
-from eos.transform import BatchTransform, BoundTransform, Transform, require_function
+from eos.events import Listener
+from eos.identity import Identity, Kind, Naming
+from eos.references import code_of_the_job, load_named
+from eos.shards import APP_NAME, TOPIC_NAME, Shard
+from eos.transform import Applied, BatchTransform, BoundTransform, Transform, require_function
 
 
 @runtime_checkable
 class Declaration(Protocol):
-    """What every kind of job says of itself: enough to check a cluster for it, and to create its topics."""
+    """What every kind of job says of itself, and all that is asked of one by who does not run it."""
+
+    @property
+    def kind(self) -> Kind:
+        """How it runs."""
+
+    @property
+    def applied(self) -> Job | None:
+        """The loop's job that says what becomes of a single record; None if no one says it."""
 
     @property
     def name(self) -> str:
@@ -33,6 +45,54 @@ class Declaration(Protocol):
     @property
     def written_topics(self) -> frozenset[str]:
         """Every topic that may be written to."""
+
+    def identity(self, settings: Naming) -> Identity:
+        """What it is to everything that looks at it from outside."""
+
+
+@runtime_checkable
+class Looping(Declaration, Protocol):
+    """A job that a loop drives, in processes of its own: `Job`, and any whose outputs go elsewhere than to Kafka."""
+
+    @property
+    def settings(self) -> type[BaseModel] | None:
+        """The model of its own settings."""
+
+    def bound(self, settings: BaseModel | None = None) -> Applied | OwnLoops:
+        """Its transform, which is applied to what its inputs hold; or loops of its own, where it reads no topic."""
+
+
+class RunsShard(Protocol):
+    """The loop of one shard."""
+
+    def run(self) -> None:
+        """Open, loop until it is stopped or has caught up, and close.
+
+        Raises:
+            EosError: what ended it.
+        """
+
+
+class OwnLoops(Protocol):
+    """The loops of a job that reads no topic."""
+
+    @property
+    def reads_topics(self) -> Literal[False]: ...
+
+    def shards(self, settings: Any) -> Sequence[Shard]:
+        """Those of this process.
+
+        Raises:
+            ConfigError: a setting is not as the job needs it.
+        """
+
+    def loop(
+        self, shard: Shard, settings: Any, *, until_caught_up: bool, stop: threading.Event, listener: Listener
+    ) -> RunsShard:
+        """The loop of one of them."""
+
+    def close(self) -> None:
+        """All loops have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +122,8 @@ class Job:
     Raises:
         UsageError: the declaration contradicts itself.
     """
+
+    kind: ClassVar[Literal[Kind.LOOP]] = Kind.LOOP
 
     name: str
     inputs: Sequence[str]
@@ -100,6 +162,26 @@ class Job:
         """Every topic that the job may write to."""
         return frozenset((*self.outputs, *([] if self.dead_letters is None else [self.dead_letters])))
 
+    @property
+    def applied(self) -> Job:
+        """Itself: its transform says what becomes of a single record."""
+        return self
+
+    def identity(self, settings: Naming) -> Identity:
+        """What the job is to everything that looks at it from outside."""
+        group = settings.group_for(self.name)
+        return Identity(
+            kind=self.kind,
+            app=self.name,
+            group=group,
+            commits={group: self.read_topics},
+            mode=settings.ownership.mode,
+            inputs=tuple(sorted(self.inputs)),
+            read=tuple(sorted(self.read_topics)),
+            outputs=tuple(sorted(self.written_topics)),
+            dead_letters=self.dead_letters,
+        )
+
     def bound(self, settings: BaseModel | None = None) -> BoundTransform:
         """The job's transform as one interface over both shapes.
 
@@ -133,27 +215,48 @@ class Job:
         return BoundTransform(self.name, self.written_topics, self.dead_letters, per_record, per_batch)
 
 
+def load_looping(reference: str, app_dir: Path) -> Looping:
+    """The job for a loop that ``package.module:name`` names.
+
+    Raises:
+        ConfigError: there is no such module or name, or it is no such job.
+    """
+    kind: type[Looping] = Looping  # type: ignore[type-abstract]  # it is only asked whether an object fits
+    return load_named(reference, app_dir, kind, "eos.Job")
+
+
 def check_topics(
     name: str,
     inputs: Iterable[str],
-    outputs: Iterable[str],
+    outputs: Iterable[str] | None,
     *,
     also_read: Iterable[str] = (),
     dead_letters: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The inputs and outputs of a job, once they and its name are shown to be fit for one.
+    """The inputs and outputs of a job, once they and its name are shown to be fit for one; ``outputs`` None: it writes to no topic.
 
     Raises:
         UsageError: one of them is not a name, or a topic is both read and written.
     """
-    read, written = checked_topics("inputs", inputs), checked_topics("outputs", outputs)
+    read = checked_topics("inputs", inputs)
+    written = () if outputs is None else checked_topics("outputs", outputs)
     if dead_letters:
         checked_topics("dead_letters", dead_letters)
-    if not APP_NAME.fullmatch(name):
-        raise UsageError(f"Job name {name!r}: use 1 to 60 letters, digits, '_' or '-'")
+    checked_name(name)
     if loop := sorted({*read, *also_read} & {*written, *dead_letters}):
         raise UsageError(f"Job {name!r}: {loop} is input and output; the job would feed itself forever")
     return read, written
+
+
+def checked_name(name: str) -> str:
+    """The name of a job.
+
+    Raises:
+        UsageError: it cannot stand in a transactional.id.
+    """
+    if not APP_NAME.fullmatch(name):
+        raise UsageError(f"Job name {name!r}: use 1 to 60 letters, digits, '_' or '-'")
+    return name
 
 
 def checked_topics(name: str, topics: Iterable[str]) -> tuple[str, ...]:

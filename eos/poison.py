@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from eos.deadletter import origin_of
 from eos.errors import ProcessDiedError, TransformError, reason_of
 from eos.events import Listener, RecordDeadLettered
 from eos.headers import UnreadableHeadersError
 from eos.offsets import Partition
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, OutputRefusedError, by_topic
-from eos.transform import BoundTransform
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRefusedError
+from eos.transform import Applied
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class PoisonFilter:
 
     def __init__(
         self,
-        transform: BoundTransform,
+        transform: Applied,
         policy: Policy,
         *,
         shard: str,
@@ -65,7 +65,7 @@ class PoisonFilter:
         self._poisoned: dict[tuple[Partition, int], Exception] = {}  # of this batch
         self._warned = False  # of a batch function that raises for no record alone
 
-    def apply(self, batch: InputBatch, in_a_row: int | None = None) -> list[OutputBatch]:
+    def apply(self, batch: InputBatch, in_a_row: int | None = None) -> list[Any]:
         """The outputs of a batch, in order.
 
         Args:
@@ -86,7 +86,7 @@ class PoisonFilter:
             self._tell_of_returned_letters(outputs, self._transform.dead_letters)
         return outputs
 
-    def _applied(self, batch: InputBatch) -> list[OutputBatch]:
+    def _applied(self, batch: InputBatch) -> list[Any]:
         if self._transform.takes_batches:
             try:
                 return self._transform.batch(batch)
@@ -96,7 +96,7 @@ class PoisonFilter:
                 return self._record_by_record(batch, type(error).__name__)
         return self._transform.records(batch, self._poison)
 
-    def died(self, record: InputRecord, deaths: int, in_a_row: int = 0) -> list[OutputBatch]:
+    def died(self, record: InputRecord, deaths: int, in_a_row: int = 0) -> list[Any]:
         """The outputs of a record with which so many processes have died; its transform is not called.
 
         Raises:
@@ -124,7 +124,7 @@ class PoisonFilter:
                 partition=record.partition,
                 offset=record.offset,
             )
-        return by_topic(
+        return self._transform.grouped(
             self._instead(record, error, f"{deaths} processes in a row died with it alone", deaths)
         )
 
@@ -152,7 +152,7 @@ class PoisonFilter:
                     offset=offset,
                 ) from error
 
-    def _record_by_record(self, batch: InputBatch, raised: str) -> list[OutputBatch]:
+    def _record_by_record(self, batch: InputBatch, raised: str) -> list[Any]:
         outputs = self._transform.records(batch, self._poison)
         if not self._poisoned and not self._warned:
             self._warned = True
@@ -164,8 +164,9 @@ class PoisonFilter:
             )
         return outputs
 
-    def _poison(self, record: InputRecord, error: Exception) -> list[OutputRecord]:
+    def _poison(self, record: InputRecord, error: Exception) -> list[Any]:
         partition = Partition(record.topic, record.partition)
+        is_told = (partition, record.offset) in self._poisoned  # the batch is made again
         self._poisoned[partition, record.offset] = error
         reason = reason_of(error)
         if self._policy == "stop":
@@ -181,12 +182,13 @@ class PoisonFilter:
                 partition=record.partition,
                 offset=record.offset,
             ) from error
-        return self._instead(record, error, reason)
+        return self._instead(record, error, reason, is_told=is_told)
 
     def _instead(
-        self, record: InputRecord, error: Exception, reason: str, deaths: int = 0
-    ) -> list[OutputRecord]:
+        self, record: InputRecord, error: Exception, reason: str, deaths: int = 0, *, is_told: bool = False
+    ) -> list[Any]:
         skipped = self._policy == "skip"
         partition = Partition(record.topic, record.partition)
-        self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped, deaths))
+        if not is_told:
+            self._listener(RecordDeadLettered(self._shard, partition, record.offset, reason, skipped, deaths))
         return [] if skipped else [self._transform.dead_letter(record, error)]

@@ -1,4 +1,4 @@
-"""References: the object that ``package.module:name`` names, and what the code behind it raises."""
+"""References: the object that ``package.module:name`` names, and how the code behind it may end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from eos.base.raised_at import raised_at
 from eos.errors import ConfigError, EndedBySignal, EosError, UnclassifiedError, UsageError
-from eos.raised_at import raised_at
 
 T = TypeVar("T")
 
@@ -46,6 +46,23 @@ def code_of_the_job(
         raise UnclassifiedError(
             f"{what} raised {type(error).__name__}{raised_at(error)}: {error}. Fix: {otherwise}; `eos --debug …` prints the whole "
             "traceback"
+        ) from error
+
+
+@contextmanager
+def jobs_code_without_exit() -> Iterator[None]:
+    """A block that calls the job's own code: its ``sys.exit`` would end the process, with 0 for all that a caller can see.
+
+    Raises:
+        UnclassifiedError: the code has called it; names the line.
+    """
+    try:
+        yield
+    except EndedBySignal:
+        raise
+    except SystemExit as error:
+        raise UnclassifiedError(
+            f"the job's code called sys.exit({error.code!r}){raised_at(error)}. Fix: raise an exception, or return"
         ) from error
 
 

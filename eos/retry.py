@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
 import tenacity
 
-from eos.calls import Call
-from eos.deadline import Deadline
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
+from eos.base.process_limits import no_descriptor_left
 from eos.errors import Action, EosError, ProcessLimitError, RetriableError, UnavailableError
-from eos.process_limits import no_descriptor_left
 
 _FIRST_NOTICE_S, _NEXT_NOTICE_S = 10.0, 30.0
 # A try that takes so much longer than it was given, and the wait before it, has not had a process that runs.
 _STOOD_STILL_S = 10.0
 _ASK_S = 5.0  # a longer wait for one answer is of no use: the broker that was asked may be gone
+
+_GIVEN_UP: ContextVar[Callable[[], bool] | None] = ContextVar("given_up", default=None)
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +76,6 @@ RULES: tuple[Rule, ...] = (
         1.0,
         "reading is idempotent; a pending transaction of another id ends by its timeout at the latest",
     ),
-    Rule(
-        Action.RESUME,
-        frozenset({Call.CONSUME}),
-        None,
-        0.05,
-        1.0,
-        "librdkafka reconnects by itself; an outage of the brokers is waited out",
-    ),
     Rule(Action.REDO, _ANY, 10, 0.1, 5.0, "nothing of the transaction is visible"),
     Rule(Action.REOPEN, _ANY, 5, 0.1, 5.0, "the comparison after the reopen tells what happened"),
     Rule(Action.STOP, _ANY, why="a person, the code or another owner decides; the same would happen again"),
@@ -93,6 +89,25 @@ def rule_for(call: Call, error: EosError) -> Rule:
     """
     resumed = [rule for rule in RULES if rule.action is error.action and call in rule.calls]
     return resumed[0] if resumed else next(rule for rule in RULES if rule.action is Action.REDO)
+
+
+@contextmanager
+def given_up_when(asked: Callable[[], bool]) -> Iterator[None]:
+    """In this block a question of this thread that stays without an answer is given up once ``asked()`` is true.
+
+    For questions whose answers only serve to go on: a process that was asked to stop need not wait for them.
+    """
+    token = _GIVEN_UP.set(asked)
+    try:
+        yield
+    finally:
+        _GIVEN_UP.reset(token)
+
+
+def is_given_up() -> bool:
+    """Whether to wait on is of no use in this thread."""
+    asked = _GIVEN_UP.get()
+    return asked is not None and asked()
 
 
 def ask(question: Callable[[float], T], *, timeout_s: float) -> T:
@@ -111,8 +126,9 @@ def resume(
     *,
     deadline: Deadline,
     slice_s: float = 1.0,
+    grows: bool = False,
     on_retry: OnRetry | None = None,
-    given_up: Callable[[], bool] = lambda: False,
+    given_up: Callable[[], bool] = is_given_up,
 ) -> T:
     """Make one call in short slices until it is answered, as the table allows, at most until the deadline.
 
@@ -123,8 +139,9 @@ def resume(
         function: makes the call with a timeout in seconds.
         deadline: when to give up.
         slice_s: the longest single wait, in seconds.
+        grows: each wait may be twice as long as the one before: brokers that are slow answer in time then.
         on_retry: called for every failed try. Without it, a wait of more than 10 s is written to the log.
-        given_up: asked after every failed try; true ends it like the deadline.
+        given_up: asked after every failed try; true ends it like the deadline. By default what :func:`given_up_when` says.
 
     Raises:
         UnavailableError: the deadline passed; its cause is the last try's error.
@@ -134,8 +151,9 @@ def resume(
     began = until = time.monotonic()
 
     def tried() -> T:
-        nonlocal until
+        nonlocal until, slice_s
         asked_s = _slice_of(deadline, slice_s)
+        slice_s *= 2 if grows else 1
         try:
             return function(asked_s)
         finally:
@@ -182,12 +200,12 @@ def resume(
         answer = retrying(once)
     except tenacity.RetryError as error:
         last = error.last_attempt.exception()
-        raise _without_answer(call, last, time.monotonic() - began, given_up()) from last
+        raise _without_answer(call, last, time.monotonic() - began, given_up=given_up()) from last
     notice.answered(call)
     return answer
 
 
-def _without_answer(call: Call, last: BaseException | None, waited_s: float, given_up: bool) -> EosError:
+def _without_answer(call: Call, last: BaseException | None, waited_s: float, *, given_up: bool) -> EosError:
     """What ends a call that was not answered: the brokers' silence, or what this process lacks to hear them."""
     code = getattr(last, "code", None)
     if not given_up and (lacks := no_descriptor_left()):
@@ -201,7 +219,7 @@ def _without_answer(call: Call, last: BaseException | None, waited_s: float, giv
         f"{call}: no usable answer in {waited_s:.1f} s; the last one: {last}{_coordinator(call, code)}",
         code=code,
     )
-    unavailable.unanswered = True
+    unavailable.unanswered, unavailable.given_up = True, given_up
     return unavailable
 
 
@@ -243,7 +261,7 @@ def _coordinator(call: Call, code: str | None) -> str:
     return (
         f". No broker answers at kafka.bootstrap_servers; or the {_COORDINATORS[call]} coordinator is out of reach, waits for a "
         "transaction that is open, or has been loading its log since its broker started; one that never comes to an end can't read it (a fault of brokers, KAFKA-19862 for one): see "
-        "docs/RUNBOOK.md, 'A coordinator does not load'"
+        "docs/operations/brokers.md, 'A coordinator does not load'"
     )
 
 

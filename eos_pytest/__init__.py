@@ -128,7 +128,7 @@ def eos_cluster(
         jars=os.environ.get("EOS_LOCAL__JARS") or config.rootpath / ".eos" / "jars",
         backend=eos_cluster_backend,
     )
-    _say(config, "eos: starting Kafka; the first time on a machine, it is fetched before")
+    _say(config, "eos: starting Kafka; the first time, its jars are downloaded first")
     try:
         cluster.start()
     except EosError as error:

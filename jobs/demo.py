@@ -3,7 +3,9 @@
 It does what an operator would do by hand. First act: start Kafka, load settlements, run ``eos run`` with two
 workers, kill one with SIGKILL while its transaction is open, wait for its replacement. Second act: the same input
 as a batch on a standalone Spark cluster, an executor killed. After each, the result is verified with code that
-shares nothing with them but the transform. The exit code is 0 only if both are exactly once.
+shares nothing with them but the transform. Third act: from the tables of one database through Kafka to those of
+another, each of the three processes killed; the books of both are compared by SQL. The exit code is 0 only if all are
+exactly once.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -31,17 +33,21 @@ from eos import EosError, OutputBatch, Settings, TransactionalProducer
 from eos.exits import ExitCode
 from eos.local import QUICK_START, LocalKafka, LocalSpark
 from eos.local.connector import provide_connector
-from eos.local.dump_log import EntryKind, dump_log
 from eos.local.java import find_java
 from eos.local.topics import create_topics, empty_topics
-from eos.verifier.report import VerificationReport
-from eos.verifier.verify import verify
+from eos.ops.verifier.report import VerificationReport
+from eos.ops.verifier.verify import verify
 from jobs import demo_loop, demo_spark, refunds
-from jobs.demo_report import Accident, show_accident, show_report, show_settlement_report
+from jobs.demo_books import compare
+from jobs.demo_databases import new_databases
+from jobs.demo_report import Accident, show_accident, show_books, show_report, show_settlement_report
+from jobs.demo_transactions import aborted
+from jobs.demo_way import run_and_kill_each
 from jobs.merchants import MERCHANTS, merchants
 from jobs.settlements import KeyValue, load, settlements
 
 PARTITIONS = 4
+_SETTLEMENTS_OF_TABLES = 2_000
 _VERIFY_DEADLINE_S = 120.0
 _BAR_WIDTH = 16
 _WIDE = 120  # columns: from here on nothing is cut
@@ -71,7 +77,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--records", type=int, default=100_000, help="settlements to load (default 100000)")
     parser.add_argument("--directory", type=Path, default=Path(".eos"), help="where jars, data and logs go")
-    parser.add_argument("--no-spark", dest="spark", action="store_false", help="the first act only")
+    parser.add_argument("--no-spark", dest="spark", action="store_false", help="leave Spark out")
     return parser.parse_args()
 
 
@@ -82,13 +88,15 @@ class _Demonstration:
         self._directory = directory
 
     def run(self, *, spark: bool) -> ExitCode:
-        """Both acts, or the first alone."""
+        """All acts, or all but that of Spark."""
         self._console.print("[bold]eos: exactly once, shown by accidents[/]\n")
         with self._kafka() as kafka:
             settings = _settings(kafka.bootstrap_servers)
             if not self._first_act(kafka, settings):
                 return ExitCode.NOT_EXACTLY_ONCE
             if spark and not self._second_act(kafka, settings):
+                return ExitCode.NOT_EXACTLY_ONCE
+            if not self._third_act(kafka):
                 return ExitCode.NOT_EXACTLY_ONCE
         self._console.print("\n[bold green]exactly once[/]: nothing lost, nothing doubled, nothing torn")
         return ExitCode.DONE
@@ -127,6 +135,32 @@ class _Demonstration:
                 merchants_shown = merchants_of_report()
         show_settlement_report(self._console, merchants_shown)
         return self._shown(report, accident, aborted, code)
+
+    def _third_act(self, kafka: LocalKafka) -> bool:
+        self._console.print("\n[bold]the whole way: from the tables of one database to those of another[/]\n")
+        topics = (*refunds.job.inputs, *refunds.job.written_topics)
+        with ExitStack() as stack:
+            with _progress(self._console) as progress:
+                task = progress.add_task("databases", total=None)
+                folder = self._directory / "demo"
+                databases = stack.enter_context(new_databases(folder, _described(progress, task)))
+                empty_topics(kafka, dict.fromkeys(topics, PARTITIONS))
+                progress.update(task, description=f"{databases.title}: ready", total=1, completed=1)
+                outcome = run_and_kill_each(progress, kafka, databases, _SETTLEMENTS_OF_TABLES, logs=folder)
+                books = compare(databases.application, databases.tables)
+            if not databases.are_postgresql:
+                self._console.print(
+                    "no PostgreSQL is installed (extra local-postgres): two files of SQLite instead\n"
+                )
+            show_books(self._console, books, outcome)
+            undone = sum(stage.inside.was_undone() for stage in outcome.stages)
+        if not books.are_exact or any(outcome.exit_codes):
+            self._console.print("\n[bold red]NOT exactly once[/]")
+            return False
+        if undone < len(outcome.stages):
+            self._console.print("\n[red]a transaction was not undone[/]: the kill met none")
+            return False
+        return True
 
     @contextmanager
     def _kafka(self) -> Iterator[LocalKafka]:
@@ -180,18 +214,7 @@ def _load(
 
 
 def _aborted_by(accident: Accident, kafka: LocalKafka) -> int:
-    """By the abort markers on the broker's disk; a takeover's carry an epoch above the one that was fenced.
-
-    A marker is written once per partition of a transaction.
-    """
-    fenced = {state.producer_id: state.producer_epoch for state in accident.open_shards.values()}
-    logs = [(topic, number) for topic in refunds.job.written_topics for number in range(PARTITIONS)]
-    markers = {
-        (entry.producer_id, entry.producer_epoch)
-        for entry in dump_log(kafka.tool, kafka.data_dir(kafka.brokers[0].id), *logs)
-        if entry.kind is EntryKind.ABORT_MARKER and entry.producer_id in fenced
-    }
-    return sum(epoch > fenced[producer] for producer, epoch in markers)
+    return aborted(accident.open_shards.values(), refunds.job.written_topics, kafka)
 
 
 def _verify(progress: Progress, settings: Settings) -> VerificationReport:

@@ -10,9 +10,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from eos.check.transactions import TransactionDescription
-from eos.verifier.report import Difference, VerificationReport
-from jobs import refunds
+from eos.ops.check.transactions import TransactionDescription
+from eos.ops.verifier.report import Difference, VerificationReport
+from jobs.demo_books import Books
+from jobs.demo_way import Outcome
 
 _PER_TOPIC = [kind for kind in Difference if kind not in (Difference.TORN, Difference.FAILED)]
 
@@ -33,15 +34,6 @@ class Accident:
     epochs_before: dict[str, int]
     epochs_after: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-
-
-def is_writing(state: TransactionDescription) -> bool:
-    """Whether a transaction is open that has begun to write output: its abort then leaves a marker there.
-
-    The offsets' partition may be added to it first, while the brokers still end the last one in the outputs.
-    """
-    topics = {partition.topic for partition in state.partitions}
-    return state.state == "Ongoing" and not topics.isdisjoint(refunds.job.written_topics)
 
 
 def show_report(console: Console, report: VerificationReport) -> None:
@@ -101,6 +93,48 @@ def show_settlement_report(console: Console, reports: Sequence[Mapping[str, Any]
                 reasons[0]["reason"] if is_first else "",
             )
     console.print(table)
+
+
+def show_books(console: Console, books: Books, outcome: Outcome) -> None:
+    """The books of both databases, and the accidents on the way between them."""
+    sums = _table(
+        "the books (SQL over both databases; amounts in minor units)",
+        "currency",
+        "asked for",
+        "amount",
+        "decided",
+        "amount",
+        "refunded",
+        "amount",
+    )
+    for currency in sorted({currency for _, currency in books.asked.keys() | books.decided.keys()}):
+        figures = [
+            figure
+            for book in (books.asked, books.decided, books.refunded)
+            for figure in _of_currency(book, currency)
+        ]
+        sums.add_row(currency, *(f"{figure:,}" for figure in figures))
+    console.print(sums)
+    accidents = _table("the accidents", "process", "pid", "went on after", "its transaction was undone")
+    for stage in outcome.stages:
+        undone = "yes" if stage.inside.was_undone() else "[red]no[/]"
+        accidents.add_row(stage.name, str(stage.victim), f"{stage.seconds:.1f} s", undone)
+    console.print(accidents)
+    compared = len(books.asked.keys() | books.decided.keys())
+    console.print(
+        f"  {outcome.written:,} settlements were committed, and {outcome.rolled_back:,} rolled back"
+    )
+    console.print(
+        f"  counts and sums by merchant and currency: {compared:,} compared, {books.differing:,} differ"
+    )
+    console.print(
+        f"  lost: {books.lost:,}   doubled: {books.doubled:,}   torn: {books.torn:,}   of no settlement: {books.unasked:,}"
+    )
+
+
+def _of_currency(book: Mapping[tuple[str, str], tuple[int, int]], currency: str) -> tuple[int, int]:
+    found = [sums for (_, of), sums in book.items() if of == currency]
+    return sum(count for count, _ in found), sum(amount for _, amount in found)
 
 
 def _table(title: str, first: str, *others: str) -> Table:

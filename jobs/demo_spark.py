@@ -20,14 +20,15 @@ import psutil
 from rich.progress import Progress
 
 from eos import PartitionShard, Settings, UnavailableError
-from eos.check.transactions import TransactionDescription, TransactionsView
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.local import QUICK_START, LocalSpark
 from eos.local.pyspark_home import require_pyspark
 from eos.offsets import Partition
-from eos.verifier.logs import LogReader
+from eos.ops.check.transactions import TransactionDescription, TransactionsView
+from eos.ops.verifier.logs import LogReader
 from jobs import refunds
-from jobs.demo_report import Accident, is_writing
+from jobs.demo_report import Accident
+from jobs.demo_transactions import is_writing
 
 BATCH_GROUP = "refunds-batch-demo"
 REPORT_GROUP = "settlement-report-demo"
@@ -168,7 +169,7 @@ def _kill_inside_transaction(
 
 
 def _open(states: Mapping[str, TransactionDescription]) -> dict[str, TransactionDescription]:
-    return {name: state for name, state in states.items() if is_writing(state)}
+    return {name: state for name, state in states.items() if is_writing(state, refunds.job.written_topics)}
 
 
 def _trees(executors: Sequence[int]) -> list[list[psutil.Process]]:

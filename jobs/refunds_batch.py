@@ -9,7 +9,8 @@ The records are those that ``eos run jobs.refunds:job`` writes for the same inpu
 
 from __future__ import annotations
 
-from eos.spark.job import SparkJob, main
+from eos.spark.jobs import SparkJob
+from eos.spark.submitted import main
 from jobs import refunds
 
 job = SparkJob.applying(refunds.job, name="refunds-batch")

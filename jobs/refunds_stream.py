@@ -9,7 +9,8 @@ partition.
 
 from __future__ import annotations
 
-from eos.spark.stream_job import StreamJob, main
+from eos.spark.jobs import StreamJob
+from eos.spark.submitted import main
 from jobs import refunds
 
 job = StreamJob.applying(refunds.job, name="refunds-stream")

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from eos.spark.job import SparkJob, SparkRun, main
+from eos.spark.jobs import SparkJob, SparkRun
+from eos.spark.submitted import main
 from jobs.merchants import MERCHANTS
 from jobs.refund_rules import SETTLED, InvalidSettlementError, decide, parse_settlement
 from jobs.refunds import SETTLEMENTS

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-import structlog
 
-from eos.commands import Started, started_with
+from eos.base.commands import Started, started_with
+from eos.ops.observe.log_lines import Lines
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support import observer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from eos.testing import KafkaCluster
     from eos.testing.choice import Choice
     from tests.support.command_line import Eos
+
+pytest_plugins = ["tests.support.hang_guard"]
 
 HEAP_MB = 512
 _REPOSITORY = Path(__file__).parents[1]
@@ -54,13 +56,15 @@ def eos(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def _logging_as_before() -> Iterator[None]:
     """The process's logging is as it was, whatever a test configured."""
     loggers = [logging.getLogger(), logging.getLogger("eos")]
+    lines = {name: getattr(Lines, name) for name in ("stream", "level", "human", "colors")}
     before = [(logger.level, list(logger.handlers), logger.disabled) for logger in loggers]
     yield
     for logger, (level, handlers, disabled) in zip(loggers, before, strict=True):
         logger.setLevel(level)
         logger.handlers[:] = handlers
         logger.disabled = disabled
-    structlog.reset_defaults()
+    for name, value in lines.items():
+        setattr(Lines, name, value)
 
 
 @pytest.fixture(autouse=True)

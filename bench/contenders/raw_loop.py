@@ -12,7 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from bench.contender import Arguments, Meter
 from bench.topics import PARTITIONER
@@ -47,8 +56,12 @@ def copy(
     consumer_settings: Mapping[str, str | int] | None = None,
     write: Write | None = None,
     transactional: bool = True,
+    looks: bool = False,
 ) -> None:
-    """Run as a contender: copy the input as ``write`` does it, unchanged by default, and print the report."""
+    """Run as a contender: copy the input as ``write`` does it, unchanged by default, and print the report.
+
+    ``looks``: before each commit it asks whether the topics are still the same, once all records are written.
+    """
     write = write or copied()
     meter = Meter()
     arguments = Arguments.from_command_line()
@@ -73,7 +86,11 @@ def copy(
         [TopicPartition(arguments.input, partition, OFFSET_BEGINNING) for partition in partitions]
     )
     commit: _Transactions | _PlainCommits
-    commit = (_Transactions if transactional else _PlainCommits)(arguments, consumer)
+    commit = (
+        _Transactions(arguments, consumer, looks=looks)
+        if transactional
+        else _PlainCommits(arguments, consumer)
+    )
     producer = commit.producer
 
     interval = arguments.transaction_ms / 1000
@@ -99,8 +116,9 @@ def copy(
 
 
 class _Transactions:
-    def __init__(self, arguments: Arguments, consumer: Consumer) -> None:
+    def __init__(self, arguments: Arguments, consumer: Consumer, *, looks: bool) -> None:
         self._consumer = consumer
+        self._look = _Look(arguments) if looks else None
         self.producer = Producer(
             {
                 "bootstrap.servers": arguments.bootstrap,
@@ -118,6 +136,9 @@ class _Transactions:
         self.producer.send_offsets_to_transaction(
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), CALL_TIMEOUT_SECONDS
         )
+        if self._look is not None:
+            self.producer.flush(CALL_TIMEOUT_SECONDS)
+            self._look()
         self.producer.commit_transaction(CALL_TIMEOUT_SECONDS)
         self._took.append(time.monotonic() - began)
         self.producer.begin_transaction()
@@ -127,6 +148,24 @@ class _Transactions:
 
     def report(self, meter: Meter) -> None:
         meter.report_each(self._took)
+
+
+class _Look:
+    """Whether the topics have the ids that they had at the beginning."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._admin = AdminClient({"bootstrap.servers": arguments.bootstrap})
+        self._topics = TopicCollection([arguments.input, arguments.output])
+        self._ids = self._now()
+
+    def __call__(self) -> None:
+        if self._now() != self._ids:
+            msg = "a topic was deleted and created anew"
+            raise RuntimeError(msg)
+
+    def _now(self) -> dict[str, str]:
+        asked = self._admin.describe_topics(self._topics, request_timeout=CALL_TIMEOUT_SECONDS)
+        return {name: str(answer.result().topic_id) for name, answer in asked.items()}
 
 
 class _PlainCommits:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eos.cli.ending import complain
-from eos.cli.options import AppDir, Assignments, Config, JobReference, load_settings
-from eos.cli.texts import command, print_table, say
+from eos.cli.exit import complain
+from eos.cli.help import command
+from eos.cli.options import GivenJob
+from eos.cli.printing import print_table, say
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.check.grants import Declared, Grant, Shape
+    from eos.ops.check.grants import Grant
     from eos.settings import Settings
 
 _UNKNOWN = "User:PRINCIPAL"
@@ -27,8 +27,7 @@ commands = typer.Typer(
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
 def show(
     *,
-    reference: JobReference,
-    config: Config = None,
+    given: GivenJob,
     purpose: Annotated[
         Literal["run", "preflight", "verify", "status", "offsets", "transactions"],
         typer.Option("--for", metavar="PURPOSE", help="What the access is for (above)."),
@@ -41,8 +40,6 @@ def show(
         Literal["table", "kafka-acls", "json"],
         typer.Option("--format", metavar="table|kafka-acls|json", help="How they are printed."),
     ] = "table",
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Print the grants that a job needs, derived from its declaration and settings.
 
@@ -58,11 +55,10 @@ def show(
       eos acl show jobs.refunds:job --for verify --principal User:auditor
       eos acl show jobs.refunds:job --format kafka-acls > grants.sh
     """
-    from eos.check.grants import Purpose, as_commands, as_json, grants_for
+    from eos.ops.check.grants import Purpose, as_commands, as_json, grants_for
 
-    settings = load_settings(config, assignments, reference=reference, app_dir=app_dir)
-    job, shape = _load(reference, app_dir)
-    grants = grants_for(Purpose(purpose), job, settings, shape=shape)
+    settings = given.settings()
+    grants = grants_for(Purpose(purpose), given.declaration().identity(settings))
     whose = principal or _of_login(settings)
     if form == "json":
         typer.echo(as_json(grants, whose))
@@ -72,19 +68,6 @@ def show(
         _print(grants, whose)
     if whose == _UNKNOWN:
         complain("whose grants? Fix: --principal, for example --principal User:refunds")
-
-
-def _load(reference: str, app_dir: Path) -> tuple[Declared, Shape]:
-    from eos.check.grants import Declared, Shape
-    from eos.job import Job
-    from eos.references import load_named
-
-    kind: type[Declared] = Declared  # type: ignore[type-abstract]  # it is only asked whether an object fits
-    job = load_named(reference, app_dir.absolute(), kind, "job")
-    if isinstance(job, Job):
-        return job, Shape.LOOP
-    # A job of Spark has imported what it is made of already; only a batch says what its commit is.
-    return job, Shape.BATCH if hasattr(job, "commit") else Shape.STREAM
 
 
 def _of_login(settings: Settings) -> str:

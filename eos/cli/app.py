@@ -13,6 +13,7 @@ from eos.cli import (
     hanging,
     init,
     local,
+    local_postgres,
     local_spark,
     offsets,
     prove,
@@ -21,12 +22,13 @@ from eos.cli import (
     show,
     skip,
     spark,
+    sql,
     status,
     verify,
 )
-from eos.cli.ending import Errors
-from eos.cli.meant import Commands
-from eos.cli.texts import exit_codes, help_of
+from eos.cli.aliases import Commands
+from eos.cli.exit import Errors
+from eos.cli.help import exit_codes, help_of
 from eos.exits import ExitCode
 
 app = typer.Typer(
@@ -56,11 +58,13 @@ def _print_version(asked: bool) -> None:
         Exactly-once processing on Apache Kafka.
 
         First steps:
+          eos init orders
           eos local start
-          eos local topics jobs.refunds:job
-          eos run jobs.refunds:job -c conf/refunds.toml --local --start earliest
-          eos verify jobs.refunds:job -c conf/refunds.toml --local
-          eos show refunds-emitted --local
+          eos local topics orders:job
+          eos local produce orders-in '{"id": "a", "amount": 700}'
+          eos run orders:job -c orders.toml --local --start earliest --until-caught-up
+          eos verify orders:job -c orders.toml --local
+          eos show orders-out --local
 
         Settings come from options, EOS_… variables, mounted secret files, and a
         TOML file: see `eos config describe`.
@@ -84,9 +88,11 @@ for group, name in (
     (offsets, "offsets"),
     (hanging, "transactions"),
     (spark, "spark"),
+    (sql, "sql"),
     (local, "local"),
     (acl, "acl"),
     (config, "config"),
 ):
     app.add_typer(group.commands, name=name)
+local.commands.add_typer(local_postgres.commands, name="postgres")
 local.commands.add_typer(local_spark.commands, name="spark")

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from eos.cli.options import Assignments, Config, load_settings
-from eos.cli.texts import command, say
+from eos.cli.help import command
+from eos.cli.options import Assignments, Config, Given
+from eos.cli.printing import say
 from eos.exits import ExitCode
 
 _WIDTH = 80
@@ -35,9 +36,9 @@ def show(
     """
     from eos.settings.shown import DEFAULT
 
-    for name, value, source in _flat(load_settings(config, assignments).shown()):
+    for name, value, source in _flat(Given(config=config, assignments=assignments).settings().shown()):
         if not (changed and source == DEFAULT):
-            say(_beside(f"{name} = {_toml(value)}", f"# {source}"))
+            say(_beside(f"{name} = {as_toml(value)}", f"# {source}"))
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION)
@@ -60,7 +61,7 @@ def describe(
         meant = f"eos config describe {near}" if near else "eos config describe, which shows all"
         raise ConfigError(f"no setting begins with {prefix!r}. Fix: {meant}")
     for one in described:
-        say(_beside(f"{one.name} = {_toml(one.default)}", one.variable))
+        say(_beside(f"{one.name} = {as_toml(one.default)}", one.variable))
         say(
             textwrap.fill(one.description, _WIDTH, initial_indent="    ", subsequent_indent="    "),
             lines=True,
@@ -75,7 +76,7 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
             yield f"{prefix}{name}", entry.value, entry.source
 
 
-def _toml(value: object) -> str:
+def as_toml(value: object) -> str:
     """As TOML writes it, for texts, numbers and truth; TOML has no word for "not set"."""
     if value is None:
         return "(not set)"

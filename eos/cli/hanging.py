@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from eos.cli.options import AsJson, Assignments, Config, Local, Yes, load_settings, reach
-from eos.cli.texts import command, say
+from eos.cli.help import command
+from eos.cli.options import AsJson, GivenCluster, Yes, reach
+from eos.cli.printing import answer, at, picked
 from eos.cli.transactions import commands
 from eos.exits import ExitCode
 
@@ -24,12 +25,10 @@ def abort(
         bool, typer.Option("--discard-committed", help="Also one that is committed, without a marker here.")
     ] = False,
     yes: Yes = False,
-    config: Config = None,
-    local: Local = False,
+    given: GivenCluster,
     as_json: AsJson = False,
-    assignments: Assignments = None,
 ) -> None:
-    """Abort a hanging transaction, which holds back readers of a partition for ever.
+    """Abort a hanging transaction, which holds back readers of a partition forever.
 
     It is open in the partition's log, though its coordinator does not count it as open:
     no timeout and no owner ends it. Without --yes it shows what it finds, and ends with
@@ -43,11 +42,11 @@ def abort(
       eos transactions abort --topic orders --partition 0 --offset 4711 --local
       eos transactions abort --topic orders --partition 0 --offset 4711 --yes
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = given.settings()
     reach(settings)
-    from eos.check.transactions import TransactionsView
     from eos.offsets import Partition
-    from eos.operate import hanging
+    from eos.ops.check.transactions import TransactionsView
+    from eos.ops.operate import hanging
 
     where = Partition(topic, partition)
     with TransactionsView(settings) as view:
@@ -56,31 +55,28 @@ def abort(
         else:
             found = hanging.find(settings, view, where, offset)
     known, producer = found.known, found.producer
-    if as_json:
-        told = {
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "written": yes,
-            "producer_id": producer.producer_id,
-            "epoch": producer.epoch,
-            "last_ms": producer.last_ms,
-            "id": known and known.transactional_id,
-            "state": known and known.state,
-            "may_be_committed": found.may_be_committed,
-        }
-        typer.echo(json.dumps(told, indent=2))
-        return
-    last = datetime.fromtimestamp(producer.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    say(
-        f"{where}: a transaction hangs since offset {offset}; producer id {producer.producer_id}, epoch {producer.epoch}, "
-        f"last record {last} UTC"
-    )
-    say(
-        "no coordinator lists its producer"
-        if known is None
-        else f"transactional.id {known.transactional_id}: {known.state}, epoch {known.producer_epoch}"
-    )
-    if found.may_be_committed:
-        say(hanging.taken_away(found))
-    say("an abort marker was written" if yes else "nothing was written. To do it: --yes")
+    plain = {
+        **at(where),
+        "offset": offset,
+        "written": yes,
+        **picked(producer, "producer_id", "epoch", "last_ms"),
+        "id": known and known.transactional_id,
+        "state": known and known.state,
+        "may_be_committed": found.may_be_committed,
+    }
+
+    def shown() -> Iterator[str]:
+        last = datetime.fromtimestamp(producer.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        yield (
+            f"{where}: a transaction hangs since offset {offset}; producer id {producer.producer_id}, epoch {producer.epoch}, "
+            f"last record {last} UTC"
+        )
+        if known is None:
+            yield "no coordinator lists its producer"
+        else:
+            yield f"transactional.id {known.transactional_id}: {known.state}, epoch {known.producer_epoch}"
+        if found.may_be_committed:
+            yield hanging.taken_away(found)
+        yield "an abort marker was written" if yes else "nothing was written. To do it: --yes"
+
+    answer(plain, shown, as_json=as_json)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from eos.cli.ending import complain, end_with
-from eos.cli.options import AppDir, Directory, load_declaration, load_settings
-from eos.cli.texts import command, print_table, say
+from eos.base.listing import counted
+from eos.cli.exit import complain, end_with
+from eos.cli.help import command
+from eos.cli.options import AppDir, Directory, Given, load_declaration
+from eos.cli.printing import print_table, say
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
@@ -40,13 +42,12 @@ def start(
     """
     from eos.local import LocalKafka
 
-    local = load_settings(None, options={"local.brokers": brokers, "local.directory": directory}).local
+    local = Given().settings({"local.brokers": brokers, "local.directory": directory}).local
     cluster = LocalKafka(
         local.directory,
         local.brokers,
         kafka_home=local.kafka_home,
         jars=local.jars,
-        heap_mb=local.heap_mb,
         owned=False,
         progress=complain,
     )
@@ -94,7 +95,10 @@ def status(directory: Directory = None) -> None:
 def topics(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="MODULE:NAME|TOPIC…", help="A job, all of whose topics are meant; or topics."),
+        typer.Argument(
+            metavar="MODULE:NAME|TOPIC[:N]…",
+            help="A job, all of whose topics are meant; or topics, each with its number of partitions.",
+        ),
     ],
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of each.")] = 4,
     directory: Directory = None,
@@ -106,18 +110,21 @@ def topics(
 
     Examples:
       eos local topics jobs.refunds:job --partitions 4
-      eos local topics orders shipments
+      eos local topics orders:12 shipments
     """
     from eos.local.topics import create_topics
 
-    wanted: set[str] = set()
+    wanted: dict[str, int] = {}
     for name in names:
-        if ":" in name:
+        topic, _, number = name.rpartition(":")
+        if topic and number.isdecimal() and int(number):
+            wanted[topic] = int(number)
+        elif ":" in name:
             job = load_declaration(name, app_dir)
-            wanted |= job.read_topics | job.written_topics
+            wanted |= dict.fromkeys(job.read_topics | job.written_topics, partitions)
         else:
-            wanted.add(name)
-    for name in create_topics(_attached(directory), dict.fromkeys(sorted(wanted), partitions)):
+            wanted[name] = partitions
+    for name in create_topics(_attached(directory), dict(sorted(wanted.items()))):
         say(name)
 
 
@@ -136,7 +143,7 @@ def produce(
       eos local produce whispers psst "over here"
       eos local produce orders --key 7 < orders.txt
     """
-    from eos.errors import DeliveryError, RecordRefusedError, UnavailableError
+    from eos.errors import AbortableError, RecordRefusedError, UnavailableError
     from eos.kafka.topics import produce_plain
     from eos.records import OutputRecord
 
@@ -150,11 +157,11 @@ def produce(
         count = produce_plain(config, records)
     except RecordRefusedError as error:  # also where there is no such topic
         raise ConfigError(str(error)) from error
-    except DeliveryError as error:
+    except AbortableError as error:
         raise UnavailableError(
             f"{error}. Fix: eos local status, and the log of the broker that is down"
         ) from error
-    say(f"{count} record(s)")
+    say(counted(count, "record"))
 
 
 def _attached(directory: Path | None) -> LocalKafka:
@@ -168,7 +175,7 @@ def _attached(directory: Path | None) -> LocalKafka:
 
 def directory_of(directory: Path | None) -> Path:
     """The directory of the option or of the settings."""
-    return load_settings(None, options={"local.directory": directory}).local.directory.absolute()
+    return Given().settings({"local.directory": directory}).local.directory.absolute()
 
 
 def stop_cluster(kind: type[Cluster], directory: Path | None) -> None:

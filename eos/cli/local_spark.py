@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from eos.cli.ending import complain, end_with
+from eos.cli.exit import complain, end_with
+from eos.cli.help import command
 from eos.cli.local import directory_of, process_columns, require_running, stop_cluster
 from eos.cli.options import Directory
-from eos.cli.texts import command, print_table, say
+from eos.cli.printing import print_table, say
 from eos.exits import ExitCode
 
 commands = typer.Typer(

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.ending import complain
-from eos.cli.options import (
-    AdoptOffsets,
-    AppDir,
-    AsJson,
-    Assignments,
-    Config,
-    JobReference,
-    Local,
-    Yes,
-    load_declaration,
-    load_settings,
-    reach,
-)
-from eos.cli.texts import age, command, print_table, say
-from eos.commands import suggested
+from eos.base.commands import suggested
+from eos.cli.exit import complain
+from eos.cli.help import command
+from eos.cli.options import AdoptOffsets, AsJson, GivenJobOnCluster, Yes, reach
+from eos.cli.printing import Table, age, answer, at, picked
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
+    from eos.identity import Identity
     from eos.offsets import OffsetVector
-    from eos.operate.offsets import Choose, Plan, Standing
-    from eos.operate.target import Target
+    from eos.ops.operate.offsets import Choose, Plan, Standing
     from eos.settings import Settings
 
 Only = Annotated[
@@ -46,14 +34,12 @@ commands = typer.Typer(
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def show(
     *,
-    reference: JobReference,
-    config: Config = None,
-    local: Local = False,
+    given: GivenJobOnCluster,
     as_json: AsJson = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Show the committed offset of each input partition, and what the log holds.
+
+    Of a SqlJob it is the position in its database, and where Kafka's copy differs.
 
     With --json it is a backup that `eos offsets set --to FILE` restores: it has the
     topics' ids and the leaders' epochs too, so that offsets of a log that is another
@@ -63,18 +49,26 @@ def show(
       eos offsets show jobs.refunds:job -c conf/refunds.toml
       eos offsets show jobs.refunds:job --json > refunds.offsets
     """
-    settings, target = _loaded(reference, config, assignments, app_dir, local=local)
-    from eos.operate.offsets import show as look
+    settings = given.settings()
+    from eos.ops.operate.offsets import show as look
+    from eos.ops.operate.target import looked_at
 
-    found = look(settings, target)
-    if as_json:
-        partitions = [_standing(one) for one in found]
-        typer.echo(json.dumps({"group": target.group, "app": target.app, "partitions": partitions}, indent=2))
-        return
-    say(f"{target.app}: group {target.group!r}")
-    print_table(
-        ("partition", "committed", "lag", "log begins", "ends", "committed by", "when"),
-        [_row(one) for one in found],
+    target = looked_at(given.declaration(), settings)
+    reach(settings)
+    found, remarks = look(settings, target)
+    head = ("partition", "committed", "lag", "log begins", "ends", "committed by", "when")
+    answer(
+        {
+            **picked(target, "group", "app"),
+            "partitions": [_standing(one) for one in found],
+            "remarks": remarks,
+        },
+        lambda: [
+            f"{target.app}: group {target.group!r}",
+            Table(head, [_row(one) for one in found]),
+            *remarks,
+        ],
+        as_json=as_json,
     )
 
 
@@ -89,7 +83,6 @@ def show(
 )
 def set_(
     *,
-    reference: JobReference,
     to: Annotated[
         str,
         typer.Option(
@@ -99,19 +92,16 @@ def set_(
     only: Only = None,
     yes: Yes = False,
     adopt_offsets: AdoptOffsets = False,
-    config: Config = None,
-    local: Local = False,
+    given: GivenJobOnCluster,
     as_json: AsJson = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Put a stopped job at other offsets of its input, all of them or none.
 
     Without --yes it shows what would be done, and ends with 0.
 
-    WHERE is the beginning of the logs, their end (the last stable offset), the first
-    record of a time or later (with its zone), an offset for each named partition, or
-    what `eos offsets show --json` has written. Offsets that a log does not hold are
+    WHERE is the beginning of the logs, their end (the last stable offset), or the
+    first record of a time or later (with its zone). It may be an offset for each named
+    partition, or what `eos offsets show --json` has written. Offsets that a log does not hold are
     refused.
 
     Going back, records are processed again: what they make is written a second time.
@@ -123,18 +113,19 @@ def set_(
     partition and on Spark, an open transaction or offsets that move. Before it commits
     it fences every shard of the job, so an owner that only hung can't commit any more.
 
+    Of a SqlJob it sets the positions in its database, in one transaction there, and
+    Kafka's copy with them. `eos verify` then reports rows that were skipped as missing.
+
     Examples:
       eos offsets set jobs.refunds:job --to settlements:2@4711,settlements:3@17
       eos offsets set jobs.refunds:job --to 2026-11-22T10:00:00Z --only settlements
       eos offsets set jobs.refunds:job --to refunds.offsets --yes
     """
-    from eos.operate.choosing import chosen
-    from eos.operate.places import place_of
+    from eos.ops.operate.choosing import chosen
+    from eos.ops.operate.places import place_of
 
     place = place_of(to)
-    settings, target = _loaded(
-        reference, config, assignments, app_dir, local=local, adopt_offsets=adopt_offsets
-    )
+    settings, target = _loaded(given, adopt_offsets=adopt_offsets)
     _move(settings, target, lambda: chosen(settings, target, place, only or ()), yes=yes, as_json=as_json)
 
 
@@ -148,82 +139,75 @@ def set_(
 )
 def copy(
     *,
-    reference: JobReference,
     source: Annotated[
         str, typer.Option("--from-group", metavar="GROUP", help="Whose committed offsets are copied.")
     ],
     only: Only = None,
     yes: Yes = False,
     adopt_offsets: AdoptOffsets = False,
-    config: Config = None,
-    local: Local = False,
+    given: GivenJobOnCluster,
     as_json: AsJson = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Put a stopped job where another group stands, for example one that it had before.
 
     As `eos offsets set`, with the offsets that the other group has committed in the
     job's input. Of a group that this job has worked in the shards are fenced too, and
     its owners have to be stopped: two groups would make the same output twice. A group
-    of another job is left as it is.
+    of another job is left as it is. For a SqlJob: the positions that the group has in
+    the same database, or else its offsets in Kafka.
 
     Examples:
       eos offsets copy jobs.refunds:job --from-group refunds --set group=second
       eos offsets copy jobs.refunds:job --from-group old-consumer --yes
     """
-    settings, target = _loaded(
-        reference, config, assignments, app_dir, local=local, adopt_offsets=adopt_offsets
-    )
-    from eos.operate.choosing import copied
+    settings, target = _loaded(given, adopt_offsets=adopt_offsets)
+    from eos.ops.operate.choosing import copied
+    from eos.ops.operate.in_group import positions_of
+
+    positions = positions_of(settings, target)
 
     def choose() -> OffsetVector:
-        return copied(settings, target, source, only or ())
+        return copied(settings, target, positions, source, only or ())
 
     _move(settings, target, choose, yes=yes, as_json=as_json, source=source)
 
 
-def _loaded(
-    reference: str,
-    config: Path | None,
-    assignments: list[str] | None,
-    app_dir: Path,
-    *,
-    local: bool,
-    adopt_offsets: bool = False,
-) -> tuple[Settings, Target]:
-    settings = load_settings(
-        config,
-        assignments,
-        {"ownership.adopt_offsets": adopt_offsets or None},
-        local=local,
-        reference=reference,
-        app_dir=app_dir,
-    )
-    from eos.operate.target import Target
+def _loaded(given: GivenJobOnCluster, *, adopt_offsets: bool) -> tuple[Settings, Identity]:
+    settings = given.settings({"ownership.adopt_offsets": adopt_offsets or None})
+    from eos.ops.operate.target import target_of
 
-    job = load_declaration(reference, app_dir)
-    target = Target.of(job, settings)
+    target = target_of(given.declaration(), settings)
     reach(settings)
     return settings, target
 
 
 def _move(
     settings: Settings,
-    target: Target,
+    target: Identity,
     choose: Choose,
     *,
     yes: bool,
     as_json: bool,
     source: str | None = None,
 ) -> None:
-    from eos.operate.offsets import preview, write
+    from eos.ops.operate.offsets import preview, write
 
     plan = (write if yes else preview)(settings, target, choose, source=source)
-    if as_json:
-        typer.echo(json.dumps(_plan(plan, written=yes), indent=2))
-        return
-    say(f"{target.app}: group {plan.group!r}")
+    plain = {
+        "group": plan.group,
+        "written": yes,
+        "refused": plan.refused or None,
+        "partitions": [
+            {**at(one.partition), **picked(one, "committed", "to", "difference", "start", "end")}
+            for one in plan.moves
+        ],
+        **{name: list(getattr(plan, name)) for name in ("notes", "fenced", "verify_from")},
+    }
+    answer(plain, lambda: _shown(target, plan, written=yes), as_json=as_json)
+
+
+def _shown(target: Identity, plan: Plan, *, written: bool) -> Iterator[str | Table]:
+    yield f"{target.app}: group {plan.group!r}"
     rows = [
         (
             str(one.partition),
@@ -234,48 +218,25 @@ def _move(
         )
         for one in plan.moves
     ]
-    print_table(("partition", "committed", "to", "difference", "log"), rows)
-    for note in plan.notes:
-        say(note)
-    if yes:
-        say(f"committed in one transaction; fenced before: {', '.join(plan.fenced)}")
+    yield Table(("partition", "committed", "to", "difference", "log"), rows)
+    yield from plan.notes
+    if written:
+        yield f"committed in one transaction; fenced before: {', '.join(plan.fenced)}"
         if plan.verify_from:
             # Of a job for Spark another one is verified, the loop's that makes the same.
-            again = suggested("verify", *plan.verify_from, job=not target.by_spark)
-            say(f"from here on: {again}{' (with the job that it is judged by)' if target.by_spark else ''}")
+            on_spark = target.kind.on_spark
+            again = suggested("verify", *plan.verify_from, job=not on_spark)
+            yield f"from here on: {again}{' (with the job that it is judged by)' if on_spark else ''}"
         return
     if plan.refused:
         complain(f"it would be refused now: {plan.refused}")
-    say("nothing was written. To do it: --yes")
+    yield "nothing was written. To do it: --yes"
 
 
 def _difference(offsets: int | None) -> str:
     if not offsets:
         return "" if offsets is None else "0"
     return f"{offsets:+,} ({'skipped' if offsets > 0 else 'again'})"
-
-
-def _plan(plan: Plan, *, written: bool) -> dict[str, Any]:
-    return {
-        "group": plan.group,
-        "written": written,
-        "refused": plan.refused or None,
-        "partitions": [
-            {
-                "topic": one.partition.topic,
-                "partition": one.partition.number,
-                "committed": one.committed,
-                "to": one.to,
-                "difference": one.difference,
-                "start": one.start,
-                "end": one.end,
-            }
-            for one in plan.moves
-        ],
-        "notes": list(plan.notes),
-        "fenced": list(plan.fenced),
-        "verify_from": list(plan.verify_from),
-    }
 
 
 def _row(one: Standing) -> tuple[str, ...]:
@@ -296,17 +257,11 @@ def _row(one: Standing) -> tuple[str, ...]:
 
 
 def _standing(one: Standing) -> dict[str, Any]:
-    metadata = one.metadata
     return {
-        "topic": one.partition.topic,
-        "partition": one.partition.number,
+        **at(one.partition),
         "committed": one.stored and one.stored.offset,
         "leader_epoch": one.stored and one.stored.leader_epoch,
         "topic_id": one.topic_id or None,
-        "start": one.start,
-        "end": one.end,
-        "app": metadata and metadata.app,
-        "mode": metadata and metadata.mode,
-        "shard": metadata and metadata.shard,
-        "at_s": metadata and metadata.at_s,
+        **picked(one, "start", "end"),
+        **picked(one.metadata, "app", "mode", "shard", "at_s"),
     }

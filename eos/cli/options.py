@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
-from eos.cli.ending import Errors, complain
-from eos.commands import Started, started_with
+from eos.base.commands import COMMAND_LINE, Started, started, started_with
+from eos.cli.exit import Errors, complain
 from eos.errors import ConfigError
 
 if TYPE_CHECKING:
-    from eos.job import Declaration, Job
+    from eos.job import Declaration, Job, Looping
     from eos.settings import Settings
 
 PREFLIGHT_S = 30.0
-_SOURCE = "command line"
 
 log = logging.getLogger("eos.cli")
 
@@ -50,73 +51,115 @@ Directory = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it only what would be done is shown.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
-
-
-def _partitioner(name: str) -> str:
-    from eos.verifier.placement import require_partitioner
-
-    return require_partitioner(name)
-
-
-Partitioner = Annotated[
-    str,
-    typer.Option(
-        "--partitioner",
-        metavar="NAME",
-        callback=_partitioner,
-        help="By which the outputs were written: murmur2_random, as eos and Java do, or consistent_random, librdkafka's own default.",
-    ),
-]
 Debug = Annotated[
     bool,
     typer.Option("--debug", help="observe.log_level = debug: also where an error was raised."),
 ]
+Local = Annotated[bool, typer.Option("--local", help="Use the Kafka of `eos local start`.")]
 
 
-def load_settings(
-    config: Path | None,
-    assignments: Iterable[str] | None = None,
-    options: Mapping[str, object] | None = None,
-    *,
-    local: bool = False,
-    reference: str | None = None,
-    app_dir: Path = Path(),
-) -> Settings:
-    """The settings of a command: its options over everything else.
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Options that say a command's settings. A parameter of this class stands for all of them (`eos.cli.help.command`).
 
-    Args:
-        config: ``--config``.
-        assignments: the values of ``--set``.
-        options: settings that have an option of their own, by dotted name; None is "not given".
-        local: ``--local``: take the brokers of the local cluster that is running.
-        reference: the job, for the commands that errors name.
-        app_dir: ``--app-dir``, for them too.
-
-    Raises:
-        ConfigError: a setting is wrong, is a secret, or is given twice.
+    Attributes:
+        BACK: those that come behind the command's own.
     """
-    from eos.kafka.fixed import refuse_fixed
-    from eos.kafka.options import refuse_wrong
-    from eos.settings import Settings
 
-    started_with(_started(config, assignments, local=local, reference=reference, app_dir=app_dir))
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    overrides: dict[str, Any] = _assigned(assignments or ())
-    if twice := sorted(given.keys() & overrides.keys()):
-        raise ConfigError(
-            f"--set {twice[0]}=…: there is an option for it, and it is given too. Fix: keep one"
-        )
-    overrides |= given
-    settings = Settings.load(config, overrides, overrides_from=_SOURCE)
-    refuse_fixed(settings)
-    refuse_wrong(settings)
-    if local:
-        servers = {"kafka.bootstrap_servers": _local_brokers(settings)}
-        settings = Settings.load(config, overrides | servers, overrides_from=_SOURCE)
-    if settings.observe.log_level == "debug":
-        Errors.with_traceback = True
-    return settings
+    BACK: ClassVar[tuple[str, ...]] = ("app_dir", "assignments")
+
+    config: Config = None
+    assignments: Assignments = None
+
+    def settings(self, options: Mapping[str, object] | None = None) -> Settings:
+        """The settings of a command: its options over everything else.
+
+        Args:
+            options: settings that have an option of their own, by dotted name; None is "not given".
+
+        Raises:
+            ConfigError: a setting is wrong, is a secret, or is given twice.
+        """
+        from eos.kafka.fixed import refuse_fixed
+        from eos.kafka.options import refuse_wrong
+        from eos.settings import Settings
+
+        started_with(self._started())
+        given = {name: value for name, value in (options or {}).items() if value is not None}
+        overrides: dict[str, Any] = _assigned(self.assignments or ())
+        if twice := sorted(given.keys() & overrides.keys()):
+            raise ConfigError(
+                f"--set {twice[0]}=…: there is an option for it, and it is given too. Fix: keep one"
+            )
+        overrides |= given
+        settings = Settings.load(self.config, overrides, overrides_from=COMMAND_LINE)
+        refuse_fixed(settings)
+        refuse_wrong(settings)
+        if getattr(self, "local", False):
+            servers = {"kafka.bootstrap_servers": _local_brokers(settings)}
+            settings = Settings.load(self.config, overrides | servers, overrides_from=COMMAND_LINE)
+        elif hasattr(self, "local"):
+            started_with(started()._replace(forgotten=_forgotten(settings)))
+        if settings.observe.log_level == "debug":
+            Errors.with_traceback = True
+        return settings
+
+    def _started(self) -> Started:
+        """The words of this command line that another command needs, to mean the same job and the same cluster."""
+        app_dir = getattr(self, "app_dir", Path())
+        job = [getattr(self, "reference", Started().job)]
+        job += [] if app_dir == Path() else ["--app-dir", str(app_dir)]
+        words = ["--config", str(self.config)] if self.config else []
+        words += ["--local"] if getattr(self, "local", False) else []
+        words += [word for assignment in self.assignments or () for word in ("--set", assignment)]
+        return Started(shlex.join(job), "".join(f" {shlex.quote(word)}" for word in words))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenCluster(Given):
+    """Of a command that asks a cluster."""
+
+    local: Local = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenJob(Given):
+    """Of a command for a job."""
+
+    reference: JobReference
+    app_dir: AppDir = Path()
+
+    def job(self) -> Job:
+        """As `load_job`."""
+        return load_job(self.reference, self.app_dir)
+
+    def looping(self) -> Looping:
+        """The job of any kind that a loop drives. Raises as `load_job`."""
+        from eos.job import load_looping
+
+        return load_looping(self.reference, self.app_dir.absolute())
+
+    def declaration(self) -> Declaration:
+        """As `load_declaration`."""
+        return load_declaration(self.reference, self.app_dir)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenJobOnCluster(GivenJob, GivenCluster):
+    """Of a command that asks a cluster about a job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenRun(GivenJobOnCluster):
+    """Of a command that runs a job."""
+
+    BACK: ClassVar[tuple[str, ...]] = ("local", "debug", *Given.BACK)
+
+    debug: Debug = False
+
+    def settings(self, options: Mapping[str, object] | None = None) -> Settings:
+        """As of every command; with --debug at that level."""
+        return super().settings({**(options or {}), "observe.log_level": "debug" if self.debug else None})
 
 
 def reach(settings: Settings) -> None:
@@ -125,7 +168,7 @@ def reach(settings: Settings) -> None:
     Raises:
         EosError: as `await_brokers`.
     """
-    from eos.check.reach import await_brokers
+    from eos.ops.check.reach import await_brokers
 
     await_brokers(settings)
 
@@ -159,7 +202,7 @@ def check_cluster(job: Declaration, settings: Settings, *, local: bool, referenc
     Raises:
         EosError: as `preflight`.
     """
-    from eos.check.preflight import preflight
+    from eos.ops.check.preflight import preflight
 
     timeout_s = min(PREFLIGHT_S, settings.transaction.timeout_s)
     create = local_topics(reference, local=local)
@@ -170,23 +213,6 @@ def check_cluster(job: Declaration, settings: Settings, *, local: bool, referenc
 def local_topics(reference: str, *, local: bool) -> str:
     """The command that creates the job's topics with ``--local``; elsewhere eos has none."""
     return f"eos local topics {reference}" if local else ""
-
-
-def _started(
-    config: Path | None,
-    assignments: Iterable[str] | None,
-    *,
-    local: bool,
-    reference: str | None,
-    app_dir: Path,
-) -> Started:
-    """The words of this command line that another command needs, to mean the same job and the same cluster."""
-    job = [reference or Started().job, *(["--app-dir", str(app_dir)] if app_dir != Path() else [])]
-    words = ["--config", str(config)] if config else []
-    words += ["--local"] if local else []
-    for assignment in assignments or ():
-        words += ["--set", assignment]
-    return Started(shlex.join(job), "".join(f" {shlex.quote(word)}" for word in words))
 
 
 def _assigned(assignments: Iterable[str]) -> dict[str, Any]:
@@ -218,6 +244,18 @@ def pairs(option: str, texts: Iterable[str], form: str, example: str) -> Iterato
         if not (name.strip() and equals):
             raise ConfigError(f"{option} needs {form}, for example {option} {example}")
         yield name.strip(), value
+
+
+def _forgotten(settings: Settings) -> str:
+    """The directory of a Kafka of `eos local start` that runs, which ``--local`` would have meant; or nothing."""
+    directory = settings.local.directory
+    if directory.is_dir():
+        from eos.local import LocalKafka
+
+        with suppress(ConfigError):  # the directory is not one of ours
+            if LocalKafka.attach(directory) is not None:
+                return str(directory.absolute())
+    return ""
 
 
 def _local_brokers(settings: Settings) -> str:

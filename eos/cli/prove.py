@@ -14,27 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import complain, end_with
-from eos.cli.options import AppDir, Assignments, Config, JobReference, Partitioner, load_settings
-from eos.cli.texts import command, print_table, say
-from eos.cli.tried import (
-    COPIED,
-    SAMPLE_INPUT,
-    declared,
-    feed_of_source,
-    feed_of_topics,
-    judge_of,
-    kinds,
-    on_spark,
-)
+from eos.cli.exit import complain, end_with
+from eos.cli.help import command
+from eos.cli.options import Given, GivenJob
+from eos.cli.printing import print_table, say
+from eos.cli.prove_options import connector_of, declared, feed_of_source, feed_of_topics, judge_of, kinds
 from eos.errors import ConfigError
 from eos.exits import ExitCode
+from eos.prove.trial_options import FAULTS, TrialOptions
 
 if TYPE_CHECKING:
     from eos.prove.trial import Proof
 
-_MASTER = "local-cluster[2,1,1024]"
-_FAULTS = 20
 _SEEDS = 10_000
 
 commands = typer.Typer()
@@ -47,101 +38,25 @@ commands = typer.Typer()
     ExitCode.CONFIGURATION,
     ExitCode.UNAVAILABLE,
     ExitCode.NOT_EXACTLY_ONCE,
+    unavailable="the cluster did not start, or the job did not finish: it did not catch up, or ended for good",
 )
 def prove(
     *,
-    reference: JobReference,
-    config: Config = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Decides input and faults; else drawn.")
-    ] = None,
-    faults: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help=f"How many happen; {_FAULTS} if not given.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(metavar="M", min=0.1, help="Instead: for how long they happen.")
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND,…",
-            help="Of kill, term, pause, late, drop, error, zombie, input, broker, rebalance, expiry; else all. "
-            "KIND/WAY is one of its ways alone: broker/paused.",
-        ),
-    ] = None,
-    brokers: Annotated[int, typer.Option(metavar="1|3", help="Brokers of the cluster.")] = 1,
-    partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Of each topic.")] = 4,
-    rate: Annotated[int, typer.Option(metavar="N", min=1, help="Input records per second.")] = 500,
-    quiet: Annotated[
-        float,
-        typer.Option(metavar="FACTOR", min=0.0, help="Times the quiet between faults, which is 0.5 to 8 s."),
-    ] = 1.0,
-    each: Annotated[
-        bool,
-        typer.Option("--each", help="Judge after each fault, too: input waits until the job has caught up."),
-    ] = False,
-    feed: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            metavar="FILE|MODULE:FUNCTION",
-            help=f"The input's values, one a line, or records as .jsonl; or what makes it from a seed; else {SAMPLE_INPUT} in the "
-            "job's module.",
-        ),
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input-topic",
-            metavar="TOPIC[=INPUT]",
-            help="Instead: a copy of this topic, of the cluster in the settings; may be repeated.",
-        ),
-    ] = None,
-    copied: Annotated[
-        int | None,
-        typer.Option(
-            "--input-records", metavar="N", min=1, help=f"Of it, the newest ones; {COPIED:,} if not given."
-        ),
-    ] = None,
-    program: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="COMMAND",
-            help="Torment this program instead of `eos run`: the job says its inputs, outputs and transform.",
-        ),
-    ] = None,
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Of a job for Spark: as of `eos spark run`.")
-    ] = _MASTER,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="One setting of Spark; may be repeated."),
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            "--judge-by",
-            metavar="MODULE:NAME",
-            help="Of a job for Spark: the eos.Job that makes the same of each record, if it does not name one.",
-        ),
-    ] = None,
-    partitioner: Partitioner = "murmur2_random",
+    given: GivenJob,
+    asked: TrialOptions,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Keep an HTML report and the logs there.")
     ] = None,
     written: Annotated[
         Path | None, typer.Option("--figures", metavar="FILE", help="Write the figures there, as JSON.")
     ] = None,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
-    """Show a job under fire: is its output exactly once, whatever happens?
+    """Inject faults into a job: is its output exactly once all the same?
 
-    Starts a cluster of its own, feeds the job, and lets accidents happen by a seeded
-    schedule: workers are killed at the edges of their requests or asked to end, paused until
-    they are zombies, requests arrive late, twice or never, are answered by errors, brokers fail,
-    workers join and leave, transactions expire, input is deleted or held back. Then all is
+    Starts a cluster of its own, feeds the job, and injects faults by a seeded
+    schedule. Workers are killed at the edges of their requests, asked to end, or paused until
+    they are zombies; they join and leave. Requests arrive late, twice or never, or are answered
+    by errors. Brokers fail, transactions expire, input is deleted or held back. Then all is
     healed, the job catches up, and its output is compared with its input as by `eos verify`;
     what its workers were told must fit.
 
@@ -156,6 +71,9 @@ def prove(
     it is started again when it ends with anything but 0. If it writes by librdkafka's own
     partitioner, as plain confluent-kafka does, say --partitioner consistent_random.
 
+    A job with a database at one end gets a PostgreSQL of its own, with its tables. Of an outbox the
+    input is rows: writers insert them in transactions of their own, of which some are rolled back.
+
     A SparkJob is run again and again, a StreamJob from a checkpoint on: tasks, executors and
     drivers are killed and paused, and drivers that end are started again. There is no zombie
     and no rebalance, and no input of a query is deleted.
@@ -168,59 +86,66 @@ def prove(
       eos prove relay:job --input values.txt --run "python loop.py"
       eos prove jobs.refunds_batch:job -c conf/refunds_batch.toml --only kill --faults 100
     """
-    from eos.cli.progress import bars
+    from eos.cli.bars import bars
     from eos.local.jars import jars_root
+    from eos.ops.verifier.placement import require_partitioner
     from eos.prove import proving
-    from eos.prove.report import figures, replay_line, require_plots, rows, write_report
-    from eos.prove.trial import SPARK_SETTINGS, TRIAL_SETTINGS, Trial
+    from eos.prove.ends import ENDS
+    from eos.prove.runtime import runtime_of
+    from eos.prove.trial import Trial
+    from eos.prove.trial_report import figures, require_plots, rows, write_report
 
-    if faults is not None and minutes is not None:
+    if asked.faults is not None and asked.minutes is not None:
         raise ConfigError("--faults and --minutes: one of the two says how long. Fix: leave one out")
     if report is not None:
         require_plots()
-    if topics and feed is not None:
+    if asked.topics and asked.source is not None:
         raise ConfigError(
             "--input and --input-topic: one of the two says what the input is. Fix: leave one out"
         )
-    if copied is not None and not topics:
+    if asked.copied is not None and not asked.topics:
         raise ConfigError("--input-records: of which topic? Fix: --input-topic TOPIC, or leave it out")
-    tried = declared(reference, app_dir, program)
-    judged_by = judge_of(tried, reference, judge, app_dir)
-    given = {option.partition("=")[0] for option in assignments or ()}
-    wanted = TRIAL_SETTINGS if tried is judged_by else TRIAL_SETTINGS | SPARK_SETTINGS
+    require_partitioner(asked.partitioner)
+    reference, app_dir = given.reference, given.app_dir
+    tried = declared(given, asked.command)
+    named = {option.partition("=")[0] for option in given.assignments or ()}
+    runtime = runtime_of(asked.command, on_spark=tried.kind.on_spark)
     trial_settings = {  # the logs are those of the job's processes
-        name: value for name, value in wanted.items() if name not in given and not name.startswith("observe.")
+        name: value
+        for name, value in runtime.settings.items()
+        if name not in named and not name.startswith("observe.")
     }
     trial_settings |= {"input.start": "earliest", "ownership.ordinal": 0}
-    settings = load_settings(config, assignments, trial_settings)
-    spark = on_spark(tried, settings, master, conf or (), judge)
-    chosen, ways = kinds(only, settings, spark)
-    if topics:
-        source = feed_of_topics(topics, copied, judged_by, settings, partitions)
+    settings = Given(config=given.config, assignments=given.assignments).settings(trial_settings)
+    job = tried.identity(settings)
+    if (
+        ENDS[job.judged_by].has_shards and "workers.count" not in named
+    ):  # one without a shard would do nothing
+        settings = settings.model_copy(
+            update={"workers": settings.workers.model_copy(update={"count": len(job.commits)})}
+        )
+    judged_by = judge_of(tried, job.judged_by, reference, asked.judge, app_dir)
+    connector = connector_of(tried, settings, asked.conf or ())
+    chosen, ways = kinds(asked.only, settings, runtime, ENDS[job.judged_by])
+    if asked.topics:
+        source = feed_of_topics(asked, job, settings)
     else:
-        source = feed_of_source(feed, reference, app_dir, judged_by)
+        source = feed_of_source(asked.source, reference, app_dir, job.inputs or job.outputs)
     trial = Trial(
+        **{
+            **vars(asked),
+            "seed": random.randrange(_SEEDS) if asked.seed is None else asked.seed,  # noqa: S311 - no secret
+            "faults": None if asked.minutes is not None else asked.faults or FAULTS,
+        },
         reference=reference,
+        job=job,
         app_dir=app_dir.absolute(),
-        options=_options(config, assignments or ()),
-        seed=random.randrange(_SEEDS) if seed is None else seed,  # noqa: S311 - no secret
-        faults=None if minutes is not None else faults or _FAULTS,
-        minutes=minutes,
+        options=_options(given.config, given.assignments or ()),
         kinds=chosen,
         ways=ways,
-        quiet=quiet,
-        each=each,
-        brokers=brokers,
-        partitions=partitions,
-        rate=rate,
         directory=report or Path(),
         jars=jars_root(settings.local.directory, settings.local.jars),
-        command=program,
-        source=feed,
-        topics=topics or (),
-        copied=copied,
-        spark=spark,
-        partitioner=partitioner,
+        connector=connector,
     )
     with _kept(report) as directory:
         trial = replace(trial, directory=directory)
@@ -233,7 +158,7 @@ def prove(
         if report is not None:
             write_report(proof, report / "report.html")
             say(f"report: {report / 'report.html'}")
-        _end(proof, replay_line(proof))
+        _end(proof)
 
 
 @contextmanager
@@ -255,14 +180,14 @@ def _kept(report: Path | None) -> Iterator[Path]:
     rmtree(directory, ignore_errors=True)
 
 
-def _end(proof: Proof, again: str) -> None:
-    from eos.prove.report import verdict_of
+def _end(proof: Proof) -> None:
+    from eos.prove.trial_report import code_of, verdict_of
 
     if proof.exactly_once:
         return
-    for one in proof.verdict.against:
+    for one in (*proof.verdict.against, *proof.verdict.unfinished):
         say(one)
-    end_with(ExitCode.NOT_EXACTLY_ONCE, f"{verdict_of(proof)}. Again: {again}")
+    end_with(code_of(proof), f"{verdict_of(proof)}. Again: {proof.trial.again}")
 
 
 def _options(config: Path | None, assignments: Sequence[str]) -> list[str]:

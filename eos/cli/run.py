@@ -7,33 +7,21 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import Errors, complain, end_with
-from eos.cli.options import (
-    AdoptOffsets,
-    AppDir,
-    Assignments,
-    Config,
-    Debug,
-    JobReference,
-    Local,
-    Start,
-    check_cluster,
-    load_job,
-    load_settings,
-)
-from eos.cli.texts import command
-from eos.commands import started
-from eos.deadline import Deadline
+from eos.base.commands import started
+from eos.base.deadline import Deadline
+from eos.cli.exit import Errors, complain, end_with
+from eos.cli.help import command
+from eos.cli.options import AdoptOffsets, GivenRun, Start, check_cluster
 from eos.errors import EosError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.job import Job
+    from eos.identity import Identity
+    from eos.job import Looping
     from eos.runner.messages import Plan
     from eos.runner.processes import WorkerProcess
     from eos.settings import Settings
@@ -49,8 +37,7 @@ commands = typer.Typer()
 @command(commands, *(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE))
 def run(
     *,
-    reference: JobReference,
-    config: Config = None,
+    given: GivenRun,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes on this machine (workers.count).")
     ] = None,
@@ -59,10 +46,6 @@ def run(
     ] = False,
     start: Start = None,
     adopt_offsets: AdoptOffsets = False,
-    local: Local = False,
-    debug: Debug = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     r"""Run a job: its outputs and input offsets in one transaction.
 
@@ -87,31 +70,28 @@ def run(
         "workers.count": workers,
         "input.start": start,
         "ownership.adopt_offsets": adopt_offsets or None,
-        "observe.log_level": "debug" if debug else None,
     }
     with started_early() as waiting:  # at its imports while this process is at its own, and asks the cluster
-        from eos.cli.listening import listen, prepare
-        from eos.cli.progress import quiet, shows_bars
+        from eos.cli.bars import quiet, shows_bars
+        from eos.cli.worker_listener import listen, prepare
         from eos.runner.messages import Plan
 
-        settings = load_settings(
-            config, assignments, options, local=local, reference=reference, app_dir=app_dir
-        )
+        reference, settings = given.reference, given.settings(options)
         with_line = shows_bars(settings)
         theirs = quiet(settings) if with_line else settings
-        plan = Plan(reference, app_dir.absolute(), theirs, until_caught_up, listen, prepare, started())
+        plan = Plan(reference, given.app_dir.absolute(), theirs, until_caught_up, listen, prepare, started())
         prepare_all(waiting, plan)
 
-        from eos.observe import configure_logs
+        from eos.ops.observe import configure_logs
         from eos.settings.binding import bind
 
         Errors.in_the_log = configure_logs(settings.observe)
-        job = load_job(reference, app_dir)
+        job = given.looping()
         bind(job, settings)
-        check_cluster(job, settings, local=local, reference=reference)
+        check_cluster(job, settings, local=given.local, reference=reference)
         code, caught_up = _supervise(
             plan,
-            job.name,
+            job.identity(settings),
             settings,
             waiting,
             with_line=with_line,
@@ -122,7 +102,7 @@ def run(
     if code is ExitCode.FENCED:
         from eos.group.rivals import named_rivals
 
-        if said := named_rivals(settings, settings.group_for(job.name), own="those of this process"):
+        if said := named_rivals(settings, job.identity(settings).group, own="those of this process"):
             complain(said)
     if code is not ExitCode.DONE:
         end_with(
@@ -133,10 +113,10 @@ def run(
         raise typer.Exit(_STOPPED)
 
 
-def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
+def _name_what_holds_input_back(job: Looping, settings: Settings) -> None:
     """Say whose transaction it is. A worker knows only that there is one: librdkafka cannot ask for transactions."""
-    from eos.check.held_back import held_back
     from eos.kafka.admin import Admin, Mark
+    from eos.ops.check.held_back import held_back
 
     admin = Admin.of(settings)
     try:
@@ -151,7 +131,7 @@ def _name_what_holds_input_back(job: Job, settings: Settings) -> None:
 
 def _supervise(
     plan: Plan,
-    app: str,
+    known: Identity,
     settings: Settings,
     waiting: list[WorkerProcess],
     *,
@@ -159,37 +139,38 @@ def _supervise(
     on_held_back: Callable[[], None],
 ) -> tuple[ExitCode, bool]:
     """How the workers ended, and whether each of them has done all that it was to do."""
-    from eos.cli.figures import moving
-    from eos.observe import Board, serve
+    from eos.cli.run_statistics import moving
+    from eos.ops.observe import Aggregator, serve
     from eos.runner.supervisor import Restarted, run_workers
 
     at_work = {settings.for_worker(index).ordinal for index in range(settings.workers.count)}
     about = {
         "job": plan.job,
-        "app": app,
-        "group": settings.group_for(app),
+        "app": known.app,
+        "group": known.group,
         "host": socket.gethostname(),
+        "interval_s": settings.transaction.interval_s,
     }
-    board = Board(at_work, about=about)
-    server = serve(board, settings.observe)
+    aggregator = Aggregator(at_work, about=about)
+    server = serve(aggregator, settings.observe)
     if server is not None:
         log.info("metrics and health, and a page to look at: %s", server.url)
-    shown = moving(board, with_line=with_line, has_end=plan.until_caught_up, on_held_back=on_held_back)
+    shown = moving(aggregator, with_line=with_line, has_end=plan.until_caught_up, on_held_back=on_held_back)
     with server or nullcontext(), shown as show:
 
         def on_report(ordinal: int, report: object) -> None:
             if isinstance(report, bytes):
-                board.take(ordinal, report)
+                aggregator.take(ordinal, report)
             show()
 
         def on_restart(restarted: Restarted) -> None:
-            board.restarted(
+            aggregator.restarted(
                 restarted.ordinal,
                 f"ended by signal {restarted.signal} ({signal.strsignal(restarted.signal)})",
             )
 
         def on_done(ordinal: int) -> None:
-            board.done(ordinal)
+            aggregator.done(ordinal)
             at_work.discard(ordinal)
 
         code = run_workers(plan, on_report=on_report, on_restart=on_restart, on_done=on_done, waiting=waiting)

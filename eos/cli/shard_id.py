@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.options import AppDir, Assignments, Config, Local, load_job, load_settings
-from eos.cli.texts import command, say
+from eos.cli.help import command
+from eos.cli.options import AppDir, GivenCluster, load_job
+from eos.cli.printing import say
 from eos.cli.transactions import meaning
 from eos.errors import ConfigError
 from eos.exits import ExitCode
@@ -31,9 +32,7 @@ def shard_id(
         str | None, typer.Option(help="The id of this input partition.", metavar="TOPIC:NUMBER")
     ] = None,
     parse: Annotated[str | None, typer.Option(help="Print what this id means.", metavar="ID")] = None,
-    config: Config = None,
-    assignments: Assignments = None,
-    local: Local = False,
+    given: GivenCluster,
     app_dir: AppDir = Path(),
 ) -> None:
     """Print a job's transactional.ids, one a line; or parse one.
@@ -52,7 +51,7 @@ def shard_id(
         return
     if reference is None:
         raise ConfigError("shard-id needs a job, for example jobs.refunds:job, or --parse ID")
-    settings = load_settings(config, assignments, local=local)
+    settings = given.settings()
     for transactional_id in _ids(load_job(reference, app_dir), settings, ordinal, partition):
         say(transactional_id)
 
@@ -62,14 +61,14 @@ def _ids(job: Job, settings: Settings, ordinal: int | None, partition: str | Non
     from eos.settings.tables import parse_partition
     from eos.shards import OrdinalShard, PartitionShard
 
-    group = settings.group_for(job.name)
+    known = job.identity(settings)
     if partition is not None:
         try:
-            return [PartitionShard(job.name, group, parse_partition(partition)).transactional_id]
+            return [PartitionShard(known.app, known.group, parse_partition(partition)).transactional_id]
         except ValueError as error:
             raise ConfigError(f"--partition: {error}") from error
     if ordinal is not None:
-        return [OrdinalShard(job.name, group, ordinal).transactional_id]
+        return [OrdinalShard(known.app, known.group, ordinal).transactional_id]
     workers = [settings.for_worker(index) for index in range(settings.workers.count)]
     return [shard.transactional_id for worker in workers for shard in shards_of(job, worker)]
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.options import Assignments, Config, Local, load_settings, reach
-from eos.cli.texts import command, print_table
+from eos.cli.help import command
+from eos.cli.options import GivenCluster, reach
+from eos.cli.printing import picked, print_table
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.offsets import Partition
-    from eos.verifier.records import Shown
+    from eos.ops.verifier.records import Shown
 
 _MAX_CHARS = 200
 
@@ -32,12 +33,10 @@ def show(
         typer.Option(metavar="PARTITION@OFFSET", help="From here on; else the last ones of each partition."),
     ] = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many, of each partition.")] = 10,
-    config: Config = None,
-    local: Local = False,
+    given: GivenCluster,
     as_json: Annotated[
         bool, typer.Option("--json", help="One object a line; bytes that are not UTF-8 as \\xff.")
     ] = False,
-    assignments: Assignments = None,
 ) -> None:
     r"""Show records of a topic, with their headers, and whether they are committed.
 
@@ -55,11 +54,11 @@ def show(
       eos show settlements --at 2@4711 -n 3 -c conf/refunds.toml
       eos show settlements -c conf/refunds.toml --json | jq .value
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = given.settings()
     start = _start(topic, at)
     reach(settings)
-    from eos.check.grants import OFFSETS_TOPIC
-    from eos.verifier.records import records
+    from eos.ops.check.grants import OFFSETS_TOPIC
+    from eos.ops.verifier.records import records
 
     found = list(records(settings, topic, start=start, count=count))
     if topic == OFFSETS_TOPIC:
@@ -68,15 +67,19 @@ def show(
         if as_json:
             typer.echo(json.dumps(_plain(one)))
     if not as_json:
-        print_table(("record", "when", "state", "key", "value", "headers"), [_row(one) for one in found])
+        head = ("record", "when", "state", "key", "value", "headers")
+        print_table(head, [_row(one) for one in found], unbroken=True)
 
 
 def _spelled_out(one: Shown) -> Shown:
     """A record of __consumer_offsets, with what it says in the place of its bytes."""
     from eos.group.offset_record import in_words
+    from eos.records import InputRecord
 
-    key, value = in_words(one.record.key, one.record.value)
-    return replace(one, record=one.record._replace(key=key, value=value))
+    record = one.record
+    key, value = in_words(record.key, record.value)
+    places = (record.topic, record.partition, record.offset)
+    return replace(one, record=InputRecord(*places, key, value, record.headers, record.timestamp_ms))
 
 
 def _start(topic: str, at: str | None) -> tuple[Partition, int] | None:
@@ -120,10 +123,7 @@ def _plain(one: Shown) -> dict[str, Any]:
         return None if value is None else value.decode(errors="backslashreplace")
 
     return {
-        "topic": one.record.topic,
-        "partition": one.record.partition,
-        "offset": one.record.offset,
-        "timestamp_ms": one.record.timestamp_ms,
+        **picked(one.record, "topic", "partition", "offset", "timestamp_ms"),
         "state": one.state,
         "key": plain(one.record.key),
         "value": plain(one.record.value),

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from eos.cli.ending import Errors, complain
+from eos.cli.exit import Errors, complain
+from eos.cli.help import command
 from eos.cli.options import (
     AdoptOffsets,
-    AppDir,
-    Assignments,
-    Config,
-    Debug,
     Directory,
-    Local,
+    Given,
+    GivenJobOnCluster,
+    GivenRun,
     Start,
     check_cluster,
-    load_settings,
     pairs,
 )
-from eos.cli.spark_run import print_results, run_batch, run_every, run_stream, spark_session
-from eos.cli.texts import command, print_table, say
+from eos.cli.printing import print_table, say
+from eos.cli.spark_run import location_of, run_and_print, spark_session
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.settings import Settings
-    from eos.spark.job import SparkJob
-    from eos.spark.stream_job import StreamJob
+    from eos.spark.jobs import SparkJob, StreamJob
 
 commands = typer.Typer(
     no_args_is_help=True, help="Run Spark jobs: output and input offsets in one transaction."
@@ -47,11 +45,22 @@ _MaxRecords = Annotated[
 _MASTER = "local[*,4]"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _GivenRun(GivenRun):
+    reference: _Reference
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GivenPlan(GivenJobOnCluster):
+    BACK: ClassVar[tuple[str, ...]] = ("local", *Given.BACK)
+
+    reference: _Reference
+
+
 @command(commands, *(code for code in ExitCode if code is not ExitCode.NOT_EXACTLY_ONCE))
 def run(
     *,
-    reference: _Reference,
-    config: Config = None,
+    given: _GivenRun,
     start: Start = None,
     adopt_offsets: AdoptOffsets = False,
     max_records_per_partition: _MaxRecords = None,
@@ -67,6 +76,18 @@ def run(
     checkpoint: Annotated[
         str | None, typer.Option(metavar="DIR", help="Of a StreamJob: where its query keeps its place.")
     ] = None,
+    max_offsets_per_batch: Annotated[
+        int | None, typer.Option(metavar="N", help="Of a StreamJob: offsets that a batch takes at most.")
+    ] = None,
+    adopt: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Of a StreamJob, once: what a refusal said to pass.")
+    ] = None,
+    skip_deleted: Annotated[
+        bool,
+        typer.Option(
+            "--skip-deleted", help="Of a StreamJob, once: go on behind input that was deleted unread."
+        ),
+    ] = False,
     master: Annotated[
         str, typer.Option(metavar="URL", help=r"local\[threads,tries], or spark://host:port.")
     ] = _MASTER,
@@ -74,10 +95,6 @@ def run(
         list[str] | None,
         typer.Option("--conf", metavar="KEY=VALUE", help="One setting of Spark; may be repeated."),
     ] = None,
-    local: Local = False,
-    debug: Debug = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     r"""Run a SparkJob once over what is new in its input, or a StreamJob's query.
 
@@ -101,45 +118,38 @@ def run(
       eos spark run jobs.refunds_stream:job --checkpoint /data/refunds-stream
     """
     from eos.kafka.librdkafka import librdkafka_version
-    from eos.observe import configure_logs, log_start
+    from eos.ops.observe import configure_logs, log_start
 
     spark_conf = dict(pairs("--conf", conf or (), "KEY=VALUE", "spark.driver.memory=2g"))
-    options = _options(start, adopt_offsets, max_records_per_partition)
-    options["observe.log_level"] = "debug" if debug else None
-    settings = load_settings(config, assignments, options, local=local, reference=reference, app_dir=app_dir)
+    # Tasks of this machine import the job's functions from where the driver does.
+    spark_conf.setdefault("spark.executorEnv.PYTHONPATH", str(given.app_dir.absolute()))
+    settings = given.settings(_options(start, adopt_offsets, max_records_per_partition))
     Errors.in_the_log = configure_logs(settings.observe)
-    job = _load(reference, app_dir)
+    job = _load(given.reference, given.app_dir)
     log_start(librdkafka_version, job=job.name)
     from eos.settings.binding import own_settings
-    from eos.spark.job import SparkJob
+    from eos.spark.running import RunOptions
 
-    if isinstance(job, SparkJob) == (checkpoint is not None):
-        raise ConfigError(
-            f"{reference} is a {type(job).__name__}: --checkpoint is for a StreamJob, which needs one "
-            "(for example --checkpoint .eos/checkpoints/refunds-stream)"
-        )
-    if every_s is not None and (until_caught_up or checkpoint is not None):
-        raise ConfigError(
-            "--every: a SparkJob is run again without an end. Fix: leave out --every, or --until-caught-up and --checkpoint"
-        )
+    how = RunOptions(
+        until_caught_up=until_caught_up,
+        every_s=every_s,
+        checkpoint=None if checkpoint is None else location_of(checkpoint),
+        max_offsets_per_batch=max_offsets_per_batch,
+        adopt=adopt,
+        skip_deleted=skip_deleted,
+    )
+    how.require_fit(job)
     own_settings(job, settings)
     jars = _connector(settings)
-    check_cluster(job, settings, local=local, reference=reference)
+    check_cluster(job, settings, local=given.local, reference=given.reference)
     with spark_session(job.name, master, jars, spark_conf) as spark:
-        if isinstance(job, SparkJob):
-            if every_s is None:
-                print_results(run_batch(job, spark, settings, until_caught_up=until_caught_up))
-            else:
-                run_every(every_s, job, spark, settings)
-        else:
-            run_stream(job, spark, settings, checkpoint or "", until_caught_up=until_caught_up)
+        run_and_print(job, spark, settings, how)
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE, ExitCode.OFFSET_GAP)
 def plan(
     *,
-    reference: _Reference,
-    config: Config = None,
+    given: _GivenPlan,
     start: Start = None,
     adopt_offsets: AdoptOffsets = False,
     max_records_per_partition: _MaxRecords = None,
@@ -149,9 +159,6 @@ def plan(
             "--explain", help="Also print whether the rows are shuffled, and by what. It starts Spark."
         ),
     ] = False,
-    local: Local = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Print what a run would read now: an offset range per input partition.
 
@@ -163,16 +170,16 @@ def plan(
       eos spark plan jobs.refunds_batch:job -c conf/refunds_batch.toml --start earliest
       eos spark plan jobs.refunds_batch:job --explain
     """
-    options = _options(start, adopt_offsets, max_records_per_partition)
-    settings = load_settings(config, assignments, options, local=local, reference=reference, app_dir=app_dir)
-    job = _load(reference, app_dir)
-    from eos.spark.job import SparkJob, preview
-    from eos.spark.job import explain as explain_job
-    from eos.spark.session import interruptible
+    settings = given.settings(_options(start, adopt_offsets, max_records_per_partition))
+    job = _load(given.reference, given.app_dir)
+    from eos.identity import Kind
+    from eos.spark.running import explain as explain_job
+    from eos.spark.running import preview
+    from eos.spark.session.session import interruptible
 
-    if not isinstance(job, SparkJob):
+    if job.kind is Kind.STREAM:
         raise ConfigError(
-            f"{reference} is a query, whose plan is in its checkpoint; `plan` is for a SparkJob"
+            f"{given.reference} is a query, whose plan is in its checkpoint; `plan` is for a SparkJob"
         )
 
     jars = _connector(settings) if explain else []
@@ -196,7 +203,7 @@ def jars(
       eos spark jars
       spark-submit --jars "$(eos spark jars)" jobs/refunds_batch.py
     """
-    settings = load_settings(None, options={"local.directory": directory})
+    settings = Given().settings({"local.directory": directory})
     say(",".join(map(str, _connector(settings))))
 
 
@@ -205,8 +212,7 @@ def _load(reference: str, app_dir: Path) -> SparkJob | StreamJob:
     from eos.references import load_named
 
     require_pyspark()
-    from eos.spark.job import SparkJob
-    from eos.spark.stream_job import StreamJob
+    from eos.spark.jobs import SparkJob, StreamJob
 
     kinds: Any = SparkJob | StreamJob
     found: SparkJob | StreamJob = load_named(reference, app_dir.absolute(), kinds, "SparkJob or StreamJob")

@@ -4,76 +4,63 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eos.cli.ending import Errors, end_at_signal
-from eos.cli.texts import print_table, say
+from eos.cli.exit import Errors, end_at_signal
+from eos.cli.printing import print_table, say
 
 if TYPE_CHECKING:
     from eos.settings import Settings
-    from eos.spark.batch import BatchResult
-    from eos.spark.job import SparkJob
-    from eos.spark.stream_job import StreamJob
+    from eos.spark.batch.batch import BatchResult
+    from eos.spark.jobs import SparkJob, StreamJob
+    from eos.spark.running import RunOptions
 
 _FILE_SYSTEM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-def run_batch(job: SparkJob, spark: Any, settings: Settings, *, until_caught_up: bool) -> list[BatchResult]:
-    """Run a job once, or until it has caught up; each run's result."""
-    from eos.cli.progress import polled_bar, quiet, shows_bars
-    from eos.observe import LogListener, configure_logs
-    from eos.spark.job import run_job, run_until_caught_up
-    from eos.spark.session import interruptible, tasks_done
+def run_and_print(job: SparkJob | StreamJob, spark: Any, settings: Settings, options: RunOptions) -> None:
+    """Run a job as the options say, with a bar beside each run of a batch; then print what became of the runs that have an end."""
+    from eos.identity import Kind
+    from eos.spark.log_listener import SparkLogListener
+    from eos.spark.running import run
+    from eos.spark.session.session import interruptible
 
-    listener, with_bar = LogListener(), shows_bars(settings)
+    results: list[BatchResult] = []
 
-    def work() -> list[BatchResult]:
-        if until_caught_up:
-            return list(run_until_caught_up(job, spark, settings, listener=listener))
-        return [run_job(job, spark, settings, listener=listener)]
+    def call(work: Callable[[], None]) -> None:
+        with _bar(job.name, spark, settings) if job.kind is Kind.BATCH else nullcontext():
+            interruptible(spark, work)
 
-    with polled_bar(job.name, "tasks", lambda: tasks_done(spark)) if with_bar else nullcontext():
-        if with_bar:  # to the bar's own stderr, which writes above it
-            Errors.in_the_log = configure_logs(quiet(settings).observe)
-        return interruptible(spark, work)
-
-
-def run_every(seconds: float, job: SparkJob, spark: Any, settings: Settings) -> None:
-    """Run a job again and again until SIGTERM; the run at work then ends first."""
-    from eos.spark.again import again
-
-    def run() -> None:  # each one is in the log
-        nonlocal settings
-        run_batch(job, spark, settings, until_caught_up=False)
-        settings = settings.once_started()
-
-    again(seconds, run)
+    keep = options.every_s is None  # else each one is in the log
+    run(
+        job,
+        spark,
+        settings,
+        options,
+        listener=SparkLogListener(),
+        on_result=lambda result: results.append(result) if keep else None,
+        call=call,
+    )
+    if results:
+        _print_results(results)
 
 
-def run_stream(
-    job: StreamJob, spark: Any, settings: Settings, checkpoint: str, *, until_caught_up: bool
-) -> None:
-    """Run a query until it is stopped, or has caught up."""
-    from eos.observe import LogListener
-    from eos.spark.session import interruptible
-    from eos.spark.stream_job import start_stream
+@contextmanager
+def _bar(name: str, spark: Any, settings: Settings) -> Iterator[None]:
+    from eos.cli.bars import polled_bar, quiet, shows_bars
+    from eos.ops.observe import configure_logs
+    from eos.spark.session.session import tasks_done
 
-    def work() -> None:
-        run = start_stream(
-            job,
-            spark,
-            settings,
-            checkpoint=location_of(checkpoint),
-            available_now=until_caught_up,
-            listener=LogListener(),
-        )
-        run.wait()
-        run.sink.refresh()
-
-    interruptible(spark, work)
+    if not shows_bars(settings):
+        yield
+        return
+    with polled_bar(name, "tasks", lambda: tasks_done(spark)):
+        # To the bar's own stderr, which writes above it.
+        Errors.in_the_log = configure_logs(quiet(settings).observe)
+        yield
 
 
 def location_of(checkpoint: str) -> str:
@@ -88,8 +75,7 @@ def location_of(checkpoint: str) -> str:
 @contextmanager
 def spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str, str]) -> Iterator[Any]:
     """A session, stopped at the end of the block, and with it every task. SIGTERM ends the block like Ctrl-C does."""
-    from eos.spark.session import build_session
-    from eos.spark.session_end import stopping
+    from eos.spark.session.session import build_session, stopping
 
     before = signal.signal(signal.SIGTERM, end_at_signal)
     try:
@@ -100,9 +86,9 @@ def spark_session(name: str, master: str, jars: Sequence[Path], conf: dict[str, 
         signal.signal(signal.SIGTERM, before)
 
 
-def print_results(results: Sequence[BatchResult]) -> None:
+def _print_results(results: Sequence[BatchResult]) -> None:
     """Print what became of each run, and where the last one with input wrote its rows."""
-    from eos.spark.report import ShardState
+    from eos.spark.write.writer import ShardState
 
     states = (ShardState.COMMITTED, ShardState.EMPTY, ShardState.SKIPPED)
     head = ("run", "partitions", *map(str, states), "records out", "seconds")

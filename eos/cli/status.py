@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.options import AppDir, Assignments, Config, JobReference, Local, load_declaration, load_settings
-from eos.cli.texts import age, command, print_table, say
+from eos.base.listing import listed
+from eos.cli.help import command
+from eos.cli.options import GivenJobOnCluster
+from eos.cli.printing import Table, age, answer, at, picked
 from eos.cli.transactions import plain
 from eos.exits import ExitCode
-from eos.listing import listed
 
 if TYPE_CHECKING:
-    from eos.check.status import JobStatus, PartitionStatus
     from eos.offsets import Partition
+    from eos.ops.check.status import JobStatus, PartitionStatus
 
 _EVERY_S = 2.0
 _MAX_LISTED = 8
@@ -30,24 +30,21 @@ commands = typer.Typer()
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def status(
     *,
-    reference: JobReference,
-    config: Config = None,
-    local: Local = False,
+    given: GivenJobOnCluster,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON; with --watch one object a line.")
     ] = False,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Say how far a job is, who runs it, and what holds it up.
 
-    Of each input partition: the committed offset, who committed it and when (also on
-    which host, as host name/process id, where the group has no members), how much
+    Of each input partition: the committed offset, who committed it and when. Where the
+    group has no members, also on which host, as host name/process id. Then how much
     there is to process, whose open transaction holds back the rest, and which broker
     leads it. Of the group: its members as its coordinator counts them; one that died,
     or a static one that was stopped, is among them for ownership.session_timeout_ms.
-    Of the job's transactional.ids: the state of their transactions.
+    Of the job's transactional.ids: the state of their transactions. Of a SqlJob the
+    position in its database stands for the committed offset.
 
     Asks the cluster, joins no group and changes nothing. For a loop, a SparkJob or a
     StreamJob, whose ledger is not shown.
@@ -57,47 +54,45 @@ def status(
       eos status jobs.refunds:job -c conf/refunds.toml --watch
       eos status jobs.refunds:job -c conf/refunds.toml --json | jq '.partitions[].lag'
     """
-    settings = load_settings(config, assignments, local=local, reference=reference, app_dir=app_dir)
-    job = load_declaration(reference, app_dir)
-    from eos.check.status import status as look
+    settings, job = given.settings(), given.declaration()
+    from eos.ops.check.status import status as look
 
     while True:
         found = look(job, settings)
-        if as_json:
-            typer.echo(json.dumps(_plain(found), indent=None if watch else 2))
-        else:
-            if watch:
-                typer.echo(_CLEAR, nl=False)
-            _print(job.name, found)
+        if watch and not as_json:
+            typer.echo(_CLEAR, nl=False)
+        shown = partial(_shown, job.name, found)
+        answer(_plain(found), shown, as_json=as_json, indent=None if watch else 2)
         if not watch:
             return
         time.sleep(_EVERY_S)
 
 
-def _print(name: str, found: JobStatus) -> None:
-    say(f"{name}: group {found.group!r}, {len(found.members)} member(s)")
-    print_table(
+def _shown(name: str, found: JobStatus) -> Iterator[str | Table]:
+    kept = f", positions in {found.kept_in}" if found.kept_in else ""
+    yield f"{name}: group {found.group!r}, {len(found.members)} member(s){kept}"
+    yield Table(
         ("partition", "committed", "lag", "held back", "by", "when"),
         [_row(name, one) for one in found.partitions],
     )
     for member in found.members:
-        say(f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}")
+        yield f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}"
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
-        say(f"no member reads {listed(unread, _MAX_LISTED)}")
+        yield f"no member reads {listed(unread, _MAX_LISTED)}"
     # Members say where they are; of the other owners only their commits do.
     alone = [one for one in found.partitions if one.member is None and one.metadata and one.metadata.host]
     for host, partitions in _grouped((one.metadata.host, one) for one in alone if one.metadata):
-        say(f"{host} last committed {listed(partitions, _MAX_LISTED)}")
+        yield f"{host} last committed {listed(partitions, _MAX_LISTED)}"
     for leader, partitions in _grouped((one.leader or "no broker", one) for one in found.partitions):
-        say(f"{leader} leads {listed(partitions, _MAX_LISTED)}")
+        yield f"{leader} leads {listed(partitions, _MAX_LISTED)}"
     for text in (*_waiting(found), *(text for one in found.partitions for text in _troubles(one))):
-        say(text)
+        yield text
     for transaction in found.transactions or ():
         if transaction.open_s is not None:
             open_s = transaction.open_s
-            say(f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s")
-    for text in found.unknown:
-        say(text)
+            yield f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s"
+    for text in (*found.remarks, *found.unknown):
+        yield text
 
 
 def _waiting(found: JobStatus) -> Iterator[str]:
@@ -113,7 +108,7 @@ def _troubles(one: PartitionStatus) -> Iterator[str]:
     if one.gone:
         yield (
             f"{one.partition}: up to {one.gone:,} offsets were deleted before they were processed, the log begins at "
-            f"{one.start:,}. The job ends with 6: see 'Input is gone' in docs/RUNBOOK.md"
+            f"{one.start:,}. The job ends with 6: see 'Input is gone' in docs/operations/offsets.md"
         )
     if one.held_back:
         yield f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}"
@@ -149,36 +144,25 @@ def _plain(found: JobStatus) -> dict[str, Any]:
         "group": found.group,
         "members": [
             {
-                "client_id": one.client_id,
-                "instance_id": one.instance_id,
-                "host": one.host,
+                **picked(one, "client_id", "instance_id", "host"),
                 "partitions": [str(p) for p in one.partitions],
             }
             for one in found.members
         ],
         "partitions": [
             {
-                "topic": one.partition.topic,
-                "partition": one.partition.number,
-                "committed": one.committed,
-                "lag": one.lag,
-                "gone": one.gone,
-                "start": one.start,
-                "lso": one.lso,
-                "end": one.end,
+                **at(one.partition),
+                **picked(one, "committed", "lag", "gone", "start", "lso", "end"),
                 "held_back_by": one.held_back or None,
-                "age_s": one.age_s,
-                "waits": one.waits,
-                "mode": one.metadata and one.metadata.mode,
-                "app": one.metadata and one.metadata.app,
-                "shard": one.metadata and one.metadata.shard,
-                "commit": one.metadata and one.metadata.commit,
+                **picked(one, "age_s", "waits"),
+                **picked(one.metadata, "mode", "app", "shard", "commit"),
                 "host": one.metadata and (one.metadata.host or None),
-                "member": one.member,
-                "leader": one.leader,
+                **picked(one, "member", "leader"),
             }
             for one in found.partitions
         ],
         "transactions": None if found.transactions is None else list(map(plain, found.transactions)),
         "unknown": list(found.unknown),
+        "kept_in": found.kept_in or None,
+        "remarks": list(found.remarks),
     }

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eos.cli.ending import complain
-from eos.cli.options import (
-    AppDir,
-    Assignments,
-    Config,
-    Local,
-    Yes,
-    load_declaration,
-    load_settings,
-    reach,
-)
-from eos.cli.texts import age, command, print_table, say
-from eos.commands import suggested
+from eos.base.commands import suggested
+from eos.cli.exit import complain
+from eos.cli.help import command
+from eos.cli.options import AppDir, AsJson, GivenCluster, Yes, load_declaration, reach
+from eos.cli.printing import Table, age, answer, picked, say
 from eos.errors import ConfigError, EosError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
-    from eos.check.transactions import TransactionDescription
+    from eos.ops.check.transactions import TransactionDescription
     from eos.settings import Settings
     from eos.shards import Shard
 
@@ -48,11 +39,9 @@ def list_(
     ] = None,
     only_open: Annotated[bool, typer.Option("--open", help="Those alone that hold back readers.")] = False,
     topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Those alone that write to it.")] = None,
-    config: Config = None,
-    local: Local = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    given: GivenCluster,
+    as_json: AsJson = False,
     app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """List transactional.ids and the state of their transactions.
 
@@ -62,15 +51,15 @@ def list_(
       eos transactions list jobs.refunds:job -c conf/refunds.toml
       eos transactions list --open --topic settlements --local
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = given.settings()
     reach(settings)
     prefix = ""
     if reference is not None:
-        from eos.shards import shard_prefix
-
-        job = load_declaration(reference, app_dir)
-        prefix = shard_prefix(job.name, settings.group_for(job.name))
-    from eos.check.transactions import TransactionsView
+        known = load_declaration(reference, app_dir).identity(settings)
+        if known.ids is None:
+            raise ConfigError(f"{known.app!r} has no transactional.id. Fix: leave the job out")
+        prefix = known.ids
+    from eos.ops.check.transactions import TransactionsView
 
     with TransactionsView(settings, timeout_s=_READ_S) as view:
         described = view.describe(view.transactional_ids(prefix)).values()
@@ -79,27 +68,23 @@ def list_(
         for one in sorted(described, key=lambda one: one.transactional_id)
         if (one.is_open or not only_open) and (topic is None or topic in {p.topic for p in one.partitions})
     ]
-    if as_json:
-        typer.echo(json.dumps([plain(one) for one in found], indent=2))
-        return
     rows = [(one.transactional_id, one.state, _open_for(one), _listed(one)) for one in found]
-    print_table(("transactional.id", "state", "open for", "partitions"), rows)
+    table = Table(("transactional.id", "state", "open for", "partitions"), rows)
+    answer([plain(one) for one in found], lambda: [table], as_json=as_json)
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
 def explain(
     *,
     transactional_id: TransactionalId,
-    config: Config = None,
-    local: Local = False,
-    assignments: Assignments = None,
+    given: GivenCluster,
 ) -> None:
     """Say what an id means, what its transaction is doing, who owns it, and what to do.
 
     Examples:
       eos transactions explain refunds.refunds.i.3 -c conf/refunds.toml
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = given.settings()
     reach(settings)
     shard = _shard(transactional_id)
     if shard is None:
@@ -132,9 +117,7 @@ def end(
         bool, typer.Option("--fence-owner", help="Also if its owner may live: it ends as fenced.")
     ] = False,
     yes: Yes = False,
-    config: Config = None,
-    local: Local = False,
-    assignments: Assignments = None,
+    given: GivenCluster,
 ) -> None:
     """Fence a transactional.id: abort what is open under it, and end its owner.
 
@@ -152,7 +135,7 @@ def end(
       eos transactions end refunds.refunds.i.3 -c conf/refunds.toml
       eos transactions end refunds.refunds.i.3 -c conf/refunds.toml --yes
     """
-    settings = load_settings(config, assignments, local=local)
+    settings = given.settings()
     reach(settings)
     shard = _shard(transactional_id)
     before = _described(settings, transactional_id)
@@ -160,7 +143,7 @@ def end(
         raise ConfigError(f"no coordinator knows {transactional_id!r}. Fix: {suggested('transactions list')}")
     if before.state.startswith("Prepare"):
         raise ConfigError(
-            f"{transactional_id!r} is in {before.state}: its end is decided, and its coordinator has to write it. See docs/RUNBOOK.md, "
+            f"{transactional_id!r} is in {before.state}: its end is decided, and its coordinator has to write it. See docs/operations/lso.md, "
             "'The LSO is stuck'"
         )
     refused = "" if fence_owner else _refusal(settings, shard)
@@ -173,7 +156,7 @@ def end(
         return
     if refused:
         raise ConfigError(refused)
-    from eos.producer.fence import fence
+    from eos.core.fence import fence
 
     fence(settings, transactional_id)
     what = (
@@ -209,7 +192,7 @@ def _shard(transactional_id: str) -> Shard | None:
 
 
 def _described(settings: Settings, transactional_id: str) -> TransactionDescription | None:
-    from eos.check.transactions import TransactionsView
+    from eos.ops.check.transactions import TransactionsView
 
     with TransactionsView(settings, timeout_s=_READ_S) as view:
         return view.describe([transactional_id]).get(transactional_id)
@@ -273,7 +256,7 @@ def _advice(one: TransactionDescription, shard: Shard | None, *, has_members: bo
     if not one.is_open:
         return "to do: nothing, no transaction is open"
     if one.state.startswith("Prepare"):
-        return "to do: wait, its end is decided; if it stays, see docs/RUNBOOK.md, 'The LSO is stuck'"
+        return "to do: wait, its end is decided; if it stays, see docs/operations/lso.md, 'The LSO is stuck'"
     left_s = one.timeout_ms / 1000 - (one.open_s or 0.0)
     by_timeout = f"the coordinator aborts it {f'in {left_s:.0f} s' if left_s > 0 else 'within seconds'}"
     at_once = suggested("transactions end", one.transactional_id)
@@ -300,12 +283,9 @@ def plain(one: TransactionDescription) -> dict[str, Any]:
     """A transaction, for JSON."""
     return {
         "id": one.transactional_id,
-        "state": one.state,
-        "is_open": one.is_open,
-        "producer_id": one.producer_id,
+        **picked(one, "state", "is_open", "producer_id"),
         "epoch": one.producer_epoch,
-        "timeout_ms": one.timeout_ms,
-        "started_ms": one.started_ms,
+        **picked(one, "timeout_ms", "started_ms"),
         "partitions": [str(p) for p in sorted(one.partitions)],
         "coordinator": one.coordinator,
     }

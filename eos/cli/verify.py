@@ -5,31 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eos.cli.ending import complain, end_with
-from eos.cli.options import (
-    AppDir,
-    Assignments,
-    Config,
-    JobReference,
-    Local,
-    Partitioner,
-    load_job,
-    load_settings,
-    reach,
-)
-from eos.cli.texts import command, print_table, say
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.cli.exit import complain, end_with
+from eos.cli.help import command
+from eos.cli.options import GivenJobOnCluster, reach
+from eos.cli.printing import print_table, say
 from eos.errors import ConfigError
 from eos.exits import ExitCode
+from eos.prove.trial_options import PARTITIONER
 
 if TYPE_CHECKING:
     from eos.offsets import Partition
-    from eos.verifier.report import VerificationReport
+    from eos.ops.verifier.report import VerificationReport
+    from eos.sql.outbox_report import OutboxReport
+    from eos.sql.tables_report import TablesReport
 
 _DEADLINE_S = 3600.0
 _SAID_EVERY_S = 10.0  # where no terminal shows a bar
@@ -57,9 +50,7 @@ commands = typer.Typer()
 )
 def verify(
     *,
-    reference: JobReference,
-    config: Config = None,
-    local: Local = False,
+    given: GivenJobOnCluster,
     input_from: Annotated[
         list[str] | None,
         typer.Option(metavar="TOPIC:N=OFFSET", help="Where the group began; may be repeated."),
@@ -75,13 +66,13 @@ def verify(
             help="An output topic's partitions before it was given more; may be repeated.",
         ),
     ] = None,
-    partitioner: Partitioner = "murmur2_random",
+    partitioner: Annotated[str, PARTITIONER] = "murmur2_random",
     order: Annotated[
         bool | None,
         typer.Option(help="Compare the order. If not given: unless Spark has committed the offsets."),
     ] = None,
     complete: Annotated[
-        bool, typer.Option("--complete", help="Fail with 5 unless all input is processed, to its very end.")
+        bool, typer.Option("--complete", help="Fail with 5 unless all input is processed, to its end.")
     ] = False,
     timeout_s: Annotated[
         float,
@@ -89,8 +80,6 @@ def verify(
             "--timeout", metavar="SECONDS", help="Give up after this, whatever is done then: 5.", min=1
         ),
     ] = _DEADLINE_S,
-    app_dir: AppDir = Path(),
-    assignments: Assignments = None,
 ) -> None:
     """Prove from the outside that a job's output is exactly once.
 
@@ -103,6 +92,12 @@ def verify(
     open transaction, or not processed yet. --complete makes that an error. Where
     the group has processed no record, nothing is compared, and it ends with 7.
 
+    Of a job that writes to tables it compares their rows, by primary key and in the
+    columns that the transform names, in one snapshot of the database.
+
+    Of a job that relays an outbox it compares the relayed rows with the records, by
+    their contents.
+
     Where the group did not begin at offset 0, or input or output was deleted since,
     say where to begin on both sides. Where an output topic was given more partitions,
     say how many it had.
@@ -112,13 +107,25 @@ def verify(
       eos verify jobs.refunds:job --config conf/refunds.toml --complete
       eos verify jobs.refunds:job --input-from settlements:0=500
     """
+    from eos.ops.verifier.placement import require_partitioner
+
+    require_partitioner(partitioner)
     begins = _offsets("--input-from", input_from or ()), _offsets("--output-from", output_from or ())
-    grown = dict(_grown(text) for text in grown_from or ())
-    settings = load_settings(config, assignments, local=local, reference=reference, app_dir=app_dir)
-    job = load_job(reference, app_dir)
+    grown: dict[str, int] = {}
+    for topic, count in map(_grown, grown_from or ()):
+        # Of one that was given more twice, any count from the least on is right.
+        grown[topic] = min(count, grown.get(topic, count))
+    settings, job = given.settings(), given.looping()
+    judged_by = job.identity(settings).judged_by
+    if judged_by != "topics" and (output_from or grown_from or order is not None):
+        raise ConfigError(
+            "--output-from, --grown-from and --order are about what a transform writes to topics, and this job has none. Fix: without "
+            "them"
+        )
+    if judged_by == "rows" and input_from:
+        raise ConfigError("--input-from is about input topics, and this job reads an outbox. Fix: without it")
     reach(settings)
-    from eos.cli.progress import bars
-    from eos.verifier import verify as verifying  # only now: it takes longest to load
+    from eos.cli.bars import bars
 
     said, stuck = Deadline(_SAID_EVERY_S), Deadline(timeout_s + _STUCK_S)
 
@@ -137,24 +144,51 @@ def verify(
                 )
                 os._exit(ExitCode.UNAVAILABLE)
 
-        report = verifying.verify(
-            job,
-            settings,
-            timeout_s=timeout_s,
-            on_progress=show,
-            input_from=begins[0],
-            output_from=begins[1],
-            grown_from=grown,
-            partitioner=partitioner,
-            order=order,
-        )
+        report: VerificationReport | TablesReport | OutboxReport
+        if judged_by == "topics":
+            from eos.ops.verifier import verify as verifying  # only now: it takes longest to load
+
+            report = verifying.verify(
+                given.job(),
+                settings,
+                timeout_s=timeout_s,
+                on_progress=show,
+                input_from=begins[0],
+                output_from=begins[1],
+                grown_from=grown,
+                partitioner=partitioner,
+                order=order,
+            )
+        elif judged_by == "rows":
+            from eos.references import load_named
+            from eos.sql.outbox_job import OutboxJob
+            from eos.sql.verify_outbox import verify_outbox
+
+            report = verify_outbox(
+                load_named(given.reference, given.app_dir.absolute(), OutboxJob, "eos.sql.OutboxJob"),
+                settings,
+                timeout_s=timeout_s,
+                on_progress=show,
+            )
+        else:
+            from eos.references import load_named
+            from eos.sql.job import SqlJob
+            from eos.sql.verify import verify_tables
+
+            report = verify_tables(
+                load_named(given.reference, given.app_dir.absolute(), SqlJob, "eos.sql.SqlJob"),
+                settings,
+                timeout_s=timeout_s,
+                on_progress=show,
+                input_from=begins[0],
+            )
     print_table(("", ""), report.rows())
     for example in report.examples:
         say(str(example))
     _end(report, complete=complete)
 
 
-def _end(report: VerificationReport, *, complete: bool) -> None:
+def _end(report: VerificationReport | TablesReport | OutboxReport, *, complete: bool) -> None:
     if report.differs:
         end_with(ExitCode.NOT_EXACTLY_ONCE)
     if not report.records:
@@ -163,6 +197,8 @@ def _end(report: VerificationReport, *, complete: bool) -> None:
             f"the group {report.group!r} has processed no record, so nothing was compared. Fix: run the job first; or name "
             "the group that ran it (--set group=…), or an earlier beginning (--input-from)",
         )
+    if not report.exactly_once:
+        end_with(ExitCode.NOT_EXACTLY_ONCE, f"{report.verdict}. Nothing speaks against it either")
     if complete and not report.complete:
         end_with(
             ExitCode.UNAVAILABLE,

@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from itertools import count
 
 from eos import retry
-from eos.commands import suggested
 from eos.errors import AbortableError, ConfigError, UnavailableError
-from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
+from eos.group.committed import committed_offsets, fresh_reader, partitions_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.kafka.admin import Admin, Mark
-from eos.kafka.consumer import ConsumerClient
+from eos.kafka.admin import Admin
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
@@ -30,7 +29,7 @@ _CLOCKS_DIFFER_S = 3_600
 _READ_S = 5.0
 
 
-def count_started(stored: Mapping[Partition, Committed], also: Iterable[Partition] = ()) -> dict[str, int]:
+def count_started(stored: Mapping[Partition, Committed]) -> dict[str, int]:
     """Per topic, how many of its first partitions have a committed offset or once had one (``had=`` in the metadata).
 
     The count comes from the stored offsets, and from their metadata for offsets that have expired. An offset without eos
@@ -38,17 +37,20 @@ def count_started(stored: Mapping[Partition, Committed], also: Iterable[Partitio
 
     Args:
         stored: all offsets that the group has stored for the topics.
-        also: partitions that get an offset now.
     """
-    present = {*stored, *also}
-    started = dict.fromkeys((partition.topic for partition in present), 0)
+    started = dict.fromkeys((partition.topic for partition in stored), 0)
     for (topic, number), committed in stored.items():
         metadata = OffsetMetadata.parse(committed.metadata)
         started[topic] = max(started[topic], number + 1 if metadata is None else metadata.started_partitions)
-    for topic in started:
-        while Partition(topic, started[topic]) in present:
-            started[topic] += 1
-    return started
+    return grown(started, stored)
+
+
+def grown(started: Mapping[str, int], present: Collection[Partition]) -> dict[str, int]:
+    """The counts once these partitions have an offset."""
+    return {
+        topic: next(n for n in count(first) if Partition(topic, n) not in present)
+        for topic, first in started.items()
+    }
 
 
 class StartedPartitions:
@@ -64,10 +66,17 @@ class StartedPartitions:
         self._settings = settings
         self._group = group
         self._started = dict(started or {})
+        self._present: set[Partition] | None = None  # None: nothing was asked, and what was given counts
         self._asked_at = time.monotonic()
 
-    def with_offsets_of(self, partitions: Collection[Partition]) -> Mapping[str, int]:
-        """By topic, for these partitions, which get an offset now.
+    def with_offsets_of(
+        self, partitions: Collection[Partition], *, stored: Iterable[Partition] = ()
+    ) -> Mapping[str, int]:
+        """By topic, for these partitions, which get an offset now: in this commit alone, for it may fail.
+
+        Args:
+            partitions: those of the commit.
+            stored: partitions that have an offset, as the owner knows by now.
 
         Raises:
             AbortableError: the cluster did not answer in time.
@@ -77,29 +86,33 @@ class StartedPartitions:
         topics = {partition.topic for partition in partitions}
         if is_old or not topics <= self._started.keys():
             try:
-                stored = self._ask(sorted(topics | self._started.keys()), partitions)
+                found, counted = self._ask(sorted(topics | self._started.keys()))
             except ConfigError:
                 # A topic was deleted, or a broker's metadata is behind. The consumer finds out which. The next commit asks
                 # again.
                 return dict.fromkeys(topics, 0) | self._started
-            for topic, number in stored.items():
-                self._started[topic] = max(number, self._started.get(topic, 0))
+            self._present = {*(self._present or ()), *found}
+            for topic in topics | counted.keys():
+                self._started[topic] = max(counted.get(topic, 0), self._started.get(topic, 0))
             self._asked_at = now
-        return self._started
+        if self._present is None:
+            return self._started
+        self._present.update(stored)
+        return grown(self._started, self._present.union(partitions))
 
-    def _ask(self, topics: list[str], partitions: Collection[Partition]) -> dict[str, int]:
+    def _ask(self, topics: list[str]) -> tuple[Collection[Partition], Mapping[str, int]]:
         # Not stable: what matters is which partitions have an offset, not its value.
         with fresh_reader(self._settings, self._group, stable=False) as reader:
             try:
                 listed = partitions_of(reader, topics, timeout_s=_READ_S)
                 stored = committed_offsets(reader, listed, timeout_s=_READ_S)
                 present = {partition.topic for partition in stored}
-                uncounted = _may_have_expired_uncounted(self._settings, self._group, present, stored)
+                uncounted = may_have_expired_uncounted(self._settings, self._group, present, stored)
             except UnavailableError as error:
                 raise AbortableError(f"the offsets of {self._group!r} could not be read: {error}") from error
-        started = count_started(stored, partitions)
         # These partitions stay refused, also after our own commit has become the newest of the topic.
-        return started | Counter(partition.topic for partition in listed if partition.topic in uncounted)
+        refused = Counter(partition.topic for partition in listed if partition.topic in uncounted)
+        return stored.keys(), count_started(stored) | refused
 
 
 def due_for_renewal(
@@ -120,50 +133,11 @@ def due_for_renewal(
     return due
 
 
-def refuse_expired(
-    settings: Settings,
-    partitions: Iterable[Partition],
-    stored: Mapping[Partition, Committed],
-    reader: ConsumerClient,
-) -> None:
-    """Refuse partitions whose committed offset has expired. Partitions that are new to their topic pass.
-
-    The offset metadata counts a topic's partitions that had an offset, unless the group was stopped for so long that offsets
-    may have expired without an owner that counted them. A partition that was never written to is not refused.
-
-    Args:
-        settings: how to reach the cluster.
-        partitions: the partitions to check.
-        stored: all offsets that the group has stored for their topics. A topic without any is not checked.
-        reader: a client of the group.
-
-    Raises:
-        ConfigError: names the partitions.
-        UnavailableError: the cluster did not answer in time.
-    """
-    started = count_started(stored)
-    missing = [p for p in partitions if p not in stored and p.topic in started]
-    above = {p.topic for p in missing if p.number >= started[p.topic]}
-    doubtful = _may_have_expired_uncounted(settings, reader.group_id, above, stored)
-    suspects = [p for p in missing if p.number < started[p.topic] or p.topic in doubtful]
-    starts, ends = (offsets_at(settings, mark, suspects) for mark in (Mark.START, Mark.LAST_STABLE))
-    expired = [p for p in suspects if (starts[p], ends[p]) != (0, 0)]
-    if expired:
-        one = expired[0]
-        raise ConfigError(
-            f"{', '.join(map(str, expired))}: the group {reader.group_id!r} has no committed offset there, though it has "
-            f"for other partitions of {one.topic}: the offset has expired (offsets.retention.minutes). How far the "
-            "partition was processed is not known; reading it from its beginning could write its output twice. Fix: find its "
-            "last processed record in the output, or make sure that there is none, and set the offset while no instance "
-            f"runs: {suggested('offsets set', '--to', f'{one.topic}:{one.number}@N', job=True)}"
-        )
-
-
 def _is_younger(metadata: OffsetMetadata, than_s: float) -> bool:
     return -_CLOCKS_DIFFER_S <= time.time() - metadata.at_s < than_s
 
 
-def _may_have_expired_uncounted(
+def may_have_expired_uncounted(
     settings: Settings, group: str, topics: set[str], stored: Mapping[Partition, Committed]
 ) -> set[str]:
     """The topics whose newest commit is so old that an offset may have expired before an owner counted it."""
@@ -178,7 +152,7 @@ def _may_have_expired_uncounted(
 
 
 def _expires_all_at_once(settings: Settings, group: str) -> bool:
-    """Whether the owners are members and the group is classic: Kafka then deletes all its offsets together (`eos.group.guards`)."""
+    """Whether the owners are members and the group is classic: Kafka then deletes all its offsets together (`eos.guards.owners`)."""
     if settings.ownership.mode != "group":
         return False
     admin = Admin.of(settings)

@@ -91,9 +91,11 @@ class FencedMember:
             # The coordinator may have been paused too, so its session timeout starts anew.
             self._seen_since = None
             if now >= self._give_up_at:
-                raise UnavailableError(
+                silent = UnavailableError(
                     f"group {self._group!r}: the coordinator did not list its members in time: {error}"
-                ) from error
+                )
+                silent.unanswered = True
+                raise silent from error
             return False
         self._give_up_at = now + self._settings.open_timeout_s
         if self._instance_id not in living:

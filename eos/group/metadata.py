@@ -35,6 +35,8 @@ class OwnershipMode(StrEnum):
     START = "start"  # older metadata of a start policy's offsets; every mode takes them over
 
 
+OPERATOR = "operator"  # the shard of what a person has set: `eos status` says who has committed
+
 # Older metadata has no app, no topic and no host.
 _FORM = re.compile(
     r"eos1 mode=(?P<mode>\w+) shard=(?P<shard>\S+) owner=(?P<owner>\w+?)(?:_p(?P<in_a_row>[1-9]\d{0,8}))?"
@@ -66,7 +68,7 @@ class OffsetMetadata:
         app: the job's name; "" in older metadata.
         topic: the id of the topic that the offset counts in; "" in older metadata.
         host: and process of the owner, ``web-0/17``; "" in older metadata.
-        attempt: how far the search for a record behind this offset has come that ends its owners (`eos.session.suspects`); 0:
+        attempt: how far the search for a record behind this offset has come that ends its owners (`eos.crashes.suspects`); 0:
             there is none.
         in_a_row: how many records in a row before this offset were poison, as its owner had counted; an eos without this count
             reads it as a part of the owner's token.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eos.calls import Call
+from eos.base.calls import Call
 from eos.errors import ConfigError, EosError, RetriableError, UnavailableError
 from eos.kafka.tokens import why_no_token
 

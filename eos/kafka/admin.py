@@ -26,13 +26,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # both are do
     ResourceType,
 )
 
-from eos.addresses import address
-from eos.deadline import Deadline
+from eos.base.addresses import address
+from eos.base.deadline import Deadline
 from eos.kafka.admin_connection import AdminConnection
 from eos.kafka.classify import no_topic
 from eos.kafka.config import client_config
 from eos.kafka.groups import Groups
-from eos.kafka.positions import as_partitions, bare, positions_of
+from eos.kafka.positions import as_java_writes, as_partitions, bare, positions_of
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -170,7 +170,7 @@ class Admin:
         for name, described in answers.items():
             if described is not None:
                 replicas = [len(partition.replicas) for partition in described.partitions]
-                topic_id = _as_java_writes(described.topic_id)
+                topic_id = as_java_writes(described.topic_id)
                 found[name] = TopicShape(len(replicas), min(replicas, default=0), topic_id)
         return found
 
@@ -331,12 +331,6 @@ class Admin:
             for resource, entries in answers.items()
             if entries is not None
         }
-
-
-def _as_java_writes(topic_id: object) -> str:
-    # librdkafka writes plain base64, Java its URL-safe form; an id of zeros is none.
-    text = "" if topic_id is None else str(topic_id).rstrip("=").replace("+", "-").replace("/", "_")
-    return text if text.strip("A") else ""
 
 
 _shared: WeakValueDictionary[str, Admin] = WeakValueDictionary()

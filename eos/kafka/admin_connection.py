@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from eos.calls import Call
-from eos.deadline import Deadline
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
+from eos.base.threads import beside
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
 from eos.kafka.idle import IDLE_CLIENTS
-from eos.threads import beside
 
 T = TypeVar("T")
 
@@ -145,6 +145,10 @@ class AdminConnection:
                     if error.args[0].code() not in absent:
                         raise
                     found[key] = None
+                except (
+                    RuntimeError
+                ) as error:  # the client's, for an answer that leaves out what was asked for
+                    raise RetriableError(f"{Call.METADATA}: {error}") from error
         self._is_connected = self._is_connected or bool(found)
         self.answered()
         return found

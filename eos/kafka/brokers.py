@@ -7,7 +7,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from eos.addresses import address
+from eos.base.addresses import address
 from eos.kafka.config import QUICKLY
 
 

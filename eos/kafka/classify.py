@@ -19,16 +19,14 @@ import re
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos.calls import Call
-from eos.commands import suggested
+from eos.base.calls import Call
+from eos.base.commands import suggested
 from eos.errors import (
     ONE_OWNER,
     AbortableError,
     CommitOutcomeUnknownError,
     ConfigError,
-    DeliveryError,
     EosError,
-    FatalError,
     FencedError,
     OffsetGapError,
     RebalancedError,
@@ -36,6 +34,7 @@ from eos.errors import (
     ReopenError,
     RetriableError,
     TransactionExpiredError,
+    UnavailableError,
     UnclassifiedError,
     UnprovenFenceError,
     UsageError,
@@ -67,7 +66,8 @@ _GROUP_MOVED_ON = {
 _ACCESS = "access was refused. Fix: grant what `eos acl show MODULE:NAME` prints for the job"
 _FIXES = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_ACCESS}: Write and Describe on its TransactionalId prefix",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on input topics, Write on output topics",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on input topics, Write on output topics. `eos verify` "
+    "reads both: `--for verify`",
     KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_ACCESS}: Read on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_ACCESS} on the cluster",
     KafkaError.SASL_AUTHENTICATION_FAILED: "the broker refused the credentials. Fix: kafka.sasl_username and "
@@ -126,6 +126,15 @@ _PERMANENT_IN_PRODUCE = {
 }
 
 
+# What librdkafka asks again for: the group takes this member once others have left it.
+_GROUP_REFUSES = {
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "a member of this group shares its partitions out by another strategy, so it is another "
+    "program, or of another ownership.protocol. Fix: a group of its own for each program; one protocol for all instances of a job",
+    KafkaError.GROUP_MAX_SIZE_REACHED: "the brokers' group.max.size (with ownership.protocol = 'consumer' their "
+    "group.consumer.max.size). Fix: fewer instances, or a larger one",
+}
+
+
 def classify(
     call: Call,
     error: KafkaError,
@@ -174,7 +183,7 @@ def classify_delivery(
         return RecordRefusedError(
             f"{topic}: {_text(Call.PRODUCE, error)}: {_PERMANENT_IN_PRODUCE[code]}", code=error.name()
         )
-    return DeliveryError(f"{topic}: {_text(Call.PRODUCE, error)}", code=error.name())
+    return AbortableError(f"{topic}: {_text(Call.PRODUCE, error)}", code=error.name())
 
 
 def classify_consumer(call: Call, error: KafkaError) -> EosError:
@@ -208,6 +217,10 @@ def classify_consumer(call: Call, error: KafkaError) -> EosError:
             "is damaged",
             code=error.name(),
         )
+    if code in _GROUP_REFUSES:
+        text = f"{text}: {_GROUP_REFUSES[code]}"
+        if error.fatal():  # by KIP-848 a client asks once
+            return UnavailableError(text, code=error.name())
     if error.fatal() or code == KafkaError._BAD_MSG:
         # Records that cannot be read must not be passed over.
         return UnclassifiedError(text, code=error.name())
@@ -271,7 +284,7 @@ def _fatal(call: Call, error: KafkaError, expired: bool, doubt: str) -> EosError
     return UnclassifiedError(_text(call, error), code=error.name())
 
 
-def _fenced(call: Call, error: KafkaError, expired: bool, doubt: str) -> FatalError | ReopenError:
+def _fenced(call: Call, error: KafkaError, expired: bool, doubt: str) -> FencedError | ReopenError:
     text = _text(call, error)
     if expired:
         return TransactionExpiredError(
@@ -302,7 +315,7 @@ def _abortable(call: Call, error: KafkaError) -> EosError:
     if code in _FIXES:
         return ConfigError(f"{text}: {_FIXES[code]}", code=error.name())
     if code == KafkaError._INCONSISTENT:
-        return DeliveryError(f"{text}: a record of the transaction was not delivered", code=error.name())
+        return AbortableError(f"{text}: a record of the transaction was not delivered", code=error.name())
     return AbortableError(text, code=error.name())
 
 

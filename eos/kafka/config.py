@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from eos.base.commands import forgotten_local
 from eos.kafka.fixed import refuse_fixed
 from eos.kafka.options import refuse_wrong
 from eos.offsets import Partition
@@ -23,6 +24,12 @@ _QUEUED_MIN_MESSAGES = 20_000
 # How late new partitions of an input topic are noticed (the group is then rebalanced), and that one was deleted.
 _METADATA_REFRESH_MS = 30_000
 _MAX_QUEUED_RECORDS = 1_000_000
+# A member learns of a rebalance by its heartbeat. In the second round of the cooperative protocol, the partitions that
+# move belong to no member until each has come back (measured: 3.2 s at 3 s, 0.7 s at 0.5 s).
+_HEARTBEAT_MS = 500
+_HEARTBEATS_PER_SESSION = (
+    3  # Kafka's own advice, at least: else a member that lives is dropped for one late heartbeat
+)
 # A transaction that begins before the markers of the last one are written is answered to wait (CONCURRENT_TRANSACTIONS).
 # librdkafka asks again after 20 ms when it adds partitions, as the Java client does, and after this when it adds
 # offsets (rdkafka_txnmgr.c): its default of 100 ms was the length of most transactions of 10 ms.
@@ -45,7 +52,7 @@ MAX_MESSAGE_BYTES = 1_048_588 + 10_000
 _LOG_LEVEL_INFO = 6  # REQTMOUT lines, which show a resend, are not written at 3
 # org.apache.kafka.common.requests.JoinGroupRequest: an instance id is checked like a topic name.
 _NO_INSTANCE_ID = re.compile(r"[^A-Za-z0-9._-]")
-_MAX_INSTANCE_ID_CHARS = 249 - 5  # what a member adds that joins anew, see eos.session.unowned
+_MAX_INSTANCE_ID_CHARS = 249 - 5  # what a member adds that joins anew, see eos.watches.unowned
 _DIGEST_CHARS = 8  # of what a member reads: two that differ are hardly ever taken for the same
 
 
@@ -60,7 +67,7 @@ def client_config(settings: Settings) -> dict[str, Any]:
     kafka = settings.kafka
     if not kafka.bootstrap_servers:
         what = "is missing: nothing says where Kafka is"
-        fix = "EOS_KAFKA__BOOTSTRAP_SERVERS=host:9092, or bootstrap_servers in the table [kafka]"
+        fix = f"{forgotten_local()}EOS_KAFKA__BOOTSTRAP_SERVERS=host:9092, or bootstrap_servers in the table [kafka]"
         raise config_error([Problem("kafka.bootstrap_servers", what, fix)])
     own = {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -136,9 +143,8 @@ def consumer_config(
         # librdkafka refuses more than max.poll.interval.ms, of a consumer without membership too.
         fixed["session.timeout.ms"] = min(ownership.session_timeout_ms, ownership.max_poll_interval_ms)
         if ownership.mode == "group":
-            # A member learns of a rebalance by its heartbeat. In the second round of the cooperative protocol, the
-            # partitions that move belong to no member until each has come back (measured: 3.2 s at 3 s, 0.7 s at 0.5 s).
-            fixed["heartbeat.interval.ms"] = ownership.heartbeat_interval_ms
+            session_ms = ownership.session_timeout_ms
+            fixed["heartbeat.interval.ms"] = min(_HEARTBEAT_MS, session_ms // _HEARTBEATS_PER_SESSION)
             fixed["partition.assignment.strategy"] = "cooperative-sticky"
     # Not with KIP-848: there a replacement is refused (UNRELEASED_INSTANCE_ID, fatal in librdkafka) until the broker's
     # own session timeout has dropped the member that was killed.

@@ -22,20 +22,30 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eos.calls import Call
+from eos.base.calls import Call
+from eos.base.forked import end_if_forked
+from eos.base.threads import beside
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
+from eos.kafka.consumer_log import ConsumerLog
 from eos.kafka.group_offsets import Committed, GroupMetadata
-from eos.kafka.librdkafka import LogLines, end_if_forked, require_sound_librdkafka
-from eos.kafka.positions import as_partitions, bare, epoch_of, metadata_of, positions_of, with_offsets
+from eos.kafka.librdkafka import require_sound_librdkafka
+from eos.kafka.positions import (
+    as_partitions,
+    bare,
+    epoch_of,
+    epoch_or_none,
+    metadata_of,
+    positions_of,
+    with_offsets,
+)
 from eos.kafka.statistics import INTERVAL_MS, NOT_FETCHED, ConsumerStatistics, FetchState, Watermarks
 from eos.kafka.tokens import secrets_in
 from eos.offsets import OffsetVector, Partition
 from eos.records import ConsumedMessage
 from eos.settings import Settings
-from eos.threads import beside
 
 # A loop that catches up has to wait a moment only; one at a low rate waits for its interval, with few looks in between.
 _FIRST_STEP_S = 0.002
@@ -44,6 +54,7 @@ _MAX_EVENTS = 100  # that may wait before the one that is looked for
 # users yet, and one that goes down breaks a handshake.
 _REFUSED_S = 15.0
 _FIRST_ANSWER_S = 1.0
+AWAY_S = 10.0  # without a connection: a broker is away, and no longer about to answer
 # To leave a group takes a round trip, and an instance goes in milliseconds. One that has a record locked in it never goes.
 _CLOSE_S = 15.0
 # Before a callback that is served inside close() calls the client. librdkafka's thread drops the calls that wait for it when it
@@ -104,10 +115,12 @@ class ConsumerClient:
         self._statistics_texts: deque[str] = deque(maxlen=1)
         self._error_events: deque[KafkaError] = deque(maxlen=_MAX_EVENTS)
         options = {"statistics.interval.ms": INTERVAL_MS, **config}
+        self._log = ConsumerLog(secrets_in(config))
+        self._topic_ids: dict[str, tuple[str, ...]] = {}
         callbacks = {
+            **self._log.options(with_ids=config.get("log_level") != 0),
             "error_cb": self._error_events.append,
             "stats_cb": self._statistics_texts.append,
-            "logger": LogLines(secrets_in(config)),
         }
         try:
             self._consumer = Consumer(options | callbacks)
@@ -148,7 +161,7 @@ class ConsumerClient:
         """Read exactly these partitions from these offsets, without a group membership.
 
         Where an offset has a leader epoch, librdkafka asks a leader that it comes to know later whether the log still holds
-        what was before the offset (KIP-320); if not, consume() raises an OffsetGapError. See `eos.group.committed.refuse_truncated`.
+        what was before the offset (KIP-320); if not, consume() raises an OffsetGapError. See `eos.guards.truncated.refuse_truncated`.
         """
         self._reads = True
         self._guard(Call.CONSUME, self._consumer.assign, with_offsets(positions))
@@ -235,6 +248,20 @@ class ConsumerClient:
                 self._error_event = self._classified(Call.CONSUME, _placed(error, message), topics)
         return ends
 
+    @property
+    def topic_ids(self) -> Mapping[str, Sequence[str]]:
+        """Per topic, the ids under which records may have been fetched since :meth:`forget_former_ids`, the newest last.
+
+        See `eos.kafka.consumer_log`; "" where the brokers have no ids.
+        """
+        return self._topic_ids
+
+    def forget_former_ids(self) -> None:
+        """All records that came so far were looked at, or dropped."""
+        for topic, ids in self._topic_ids.items():
+            if len(ids) > 1:
+                self._topic_ids[topic] = ids[-1:]
+
     def assignment(self) -> frozenset[Partition]:
         """The partitions that are read."""
         return frozenset(as_partitions(self._guard(Call.CONSUME, self._consumer.assignment)))
@@ -258,6 +285,11 @@ class ConsumerClient:
         self._waiting = assigned.difference(partitions) if partitions else frozenset()
         self._guard(Call.CONSUME, self._consumer.resume, bare(assigned - self._waiting))
         self._guard(Call.CONSUME, self._consumer.pause, bare(self._waiting))
+
+    @property
+    def some_wait(self) -> bool:
+        """Whether partitions wait for others; see :meth:`read_only`."""
+        return bool(self._waiting)
 
     def seek(self, positions: OffsetVector) -> None:
         """Go to these offsets, if the log still holds what was before them; what was fetched ahead is dropped."""
@@ -291,6 +323,15 @@ class ConsumerClient:
         """The member's metadata as of now."""
         return GroupMetadata(self.group_id, self._consumer.consumer_group_metadata())
 
+    def commit_for_tools(self, offsets: Mapping[Partition, Committed]) -> None:
+        """Commit offsets that no owner begins at. Nothing is waited for: one that does not arrive is replaced by the next."""
+        wanted = [
+            TopicPartition(*partition, one.offset, one.metadata, epoch_or_none(one.leader_epoch))
+            for partition, one in offsets.items()
+        ]
+        with suppress(KafkaException):
+            self._consumer.commit(offsets=wanted, asynchronous=True)
+
     def watermarks(self, partition: Partition) -> Watermarks | None:
         """As the last fetches brought them, a few seconds old; None before."""
         return self._statistics.watermarks.get(partition)
@@ -304,9 +345,13 @@ class ConsumerClient:
         since = self._statistics.unreached.get(partition)
         return 0.0 if since is None else time.monotonic() - since
 
+    def is_away(self, partition: Partition) -> bool:
+        """Whether the broker that leads the partition has not been reached for some time."""
+        return self.unreached_s(partition) >= AWAY_S
+
     @property
     def outside_s(self) -> float:
-        """For how many seconds no statistics have shown a connection to the coordinator of the group; 0 if they do."""
+        """For how many seconds no statistics have shown that the coordinator of the group is connected and takes this member; or 0."""
         since = self._statistics.outside_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -392,6 +437,9 @@ class ConsumerClient:
 
     def _serve_callbacks(self) -> None:
         """Look at what the callbacks have been given."""
+        if self._log.printed.tell():
+            for topic, topic_id in self._log.take():
+                self._topic_ids[topic] = (*self._topic_ids.get(topic, ()), topic_id)
         while self._error_events:
             self._on_error(self._error_events.popleft())
         while self._statistics_texts:
@@ -412,8 +460,9 @@ class ConsumerClient:
 
 def _classify_fatal(error: KafkaError) -> EosError:
     """A consumer's fatal error comes as _FATAL, as a message; its text quotes the description of its code."""
-    if KafkaError(KafkaError.FENCED_INSTANCE_ID).str() in error.str():
-        return classify_consumer(Call.CONSUME, KafkaError(KafkaError.FENCED_INSTANCE_ID, error.str()))
+    for code in (KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_MAX_SIZE_REACHED):
+        if KafkaError(code).str() in error.str():
+            return classify_consumer(Call.CONSUME, KafkaError(code, error.str(), True))
     return UnclassifiedError(f"{Call.CONSUME}: {error.name()}: {error.str()}", code=error.name())
 
 

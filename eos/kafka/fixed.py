@@ -65,7 +65,7 @@ _FIXED: dict[str, tuple[str, str]] = {
     "group.protocol.type": (_MEMBERS, ""),
     "partition.assignment.strategy": (_MEMBERS, "ownership.protocol"),
     "session.timeout.ms": (_MEMBERS, "ownership.session_timeout_ms"),
-    "heartbeat.interval.ms": (_MEMBERS, "ownership.heartbeat_interval_ms"),
+    "heartbeat.interval.ms": (_MEMBERS, ""),
     "max.poll.interval.ms": (_MEMBERS, "ownership.max_poll_interval_ms"),
     "enable.auto.commit": (_OFFSETS, "transaction.interval_ms"),
     "auto.commit.enable": (_OFFSETS, "transaction.interval_ms"),

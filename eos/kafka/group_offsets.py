@@ -57,6 +57,11 @@ class Committed(NamedTuple):
     leader_epoch: int | None = None
 
 
+def same_commit(one: Committed | None, other: Committed | None) -> bool:
+    """Whether both are the same commit. Compares offset and metadata; a broker need not keep the epoch."""
+    return (one and one[:2]) == (other and other[:2])
+
+
 def stored_positions(stored: Mapping[Partition, Committed]) -> OffsetVector:
     """What a group has stored as positions, with their leader epochs: to read on from, or to commit again."""
     epochs = {p: one.leader_epoch for p, one in stored.items() if one.leader_epoch is not None}

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.errors import ConfigError
 from eos.kafka.admin_connection import AdminConnection
+from eos.kafka.group_offsets import Committed
+from eos.kafka.positions import epoch_or_none
 from eos.offsets import Partition
 
 _NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
+# Said of offsets that name no member, while a group has some.
+_HAS_MEMBERS = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.UNKNOWN_MEMBER_ID,
+}
 # Seconds, the most that librdkafka allows. A question for a group whose coordinator is found after the question's timeout ends
 # the process (librdkafka issue 4605; tests/canaries). So it does not time out; only the wait for its answer does.
 _GROUP_TIMEOUT_S = 3_600.0
@@ -92,6 +110,31 @@ class Groups:
             )
             for member in described.members
         }
+
+    def set_offsets(self, group: str, offsets: Mapping[Partition, Committed], timeout_s: float) -> None:
+        """Commit offsets that no owner begins at, in the place of the members of a group that has none.
+
+        Raises:
+            RetriableError: no answer in time, or the coordinator is moving.
+            ConfigError: access was refused, or the group has members.
+        """
+        wanted = [
+            TopicPartition(*partition, one.offset, one.metadata, epoch_or_none(one.leader_epoch))
+            for partition, one in sorted(offsets.items())
+        ]
+        with self._connection.classified(group=group):
+            client = self._connection.client
+            (asked,) = client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_GROUP_TIMEOUT_S
+            ).values()
+            for one in asked.result(timeout_s).topic_partitions:
+                if one.error is not None and one.error.code() in _HAS_MEMBERS:
+                    raise ConfigError(
+                        f"group {group!r} has got live members, and takes no offsets from outside. Fix: stop them all"
+                    )
+                if one.error is not None:
+                    raise KafkaException(one.error)
+        self._connection.answered()
 
     def _describe(self, group: str, timeout_s: float) -> Any:
         deadline = Deadline(timeout_s)

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Mapping
 from statistics import median
 
-from eos.calls import Call
+from eos.base.calls import Call
 from eos.kafka.api_versions import ApiVersions
 from eos.kafka.implicit_acks import IMPLICIT_ACK, ImplicitAcks
 

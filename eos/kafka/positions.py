@@ -59,3 +59,9 @@ def positions_of(
     known = {p: one for p, one in answers.items() if one.offset >= 0}
     epochs = {p: epoch for p, one in known.items() if (epoch := epoch_of(one)) is not None}
     return OffsetVector({p: one.offset for p, one in known.items()}, epochs, topic_ids)
+
+
+def as_java_writes(topic_id: object) -> str:
+    """A topic's id in Java's form, or "" where it has none. librdkafka writes plain base64, Java its URL-safe form; zeros are no id."""
+    text = "" if topic_id is None else str(topic_id).rstrip("=").replace("+", "-").replace("/", "_")
+    return text if text.strip("A") else ""

@@ -20,8 +20,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from eos.calls import Call
-from eos.deadline import Deadline
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
+from eos.base.forked import end_if_forked
+from eos.base.raised_at import of_a_signal_handler
+from eos.base.threads import beside
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
@@ -29,12 +32,11 @@ from eos.kafka.config import QUICKLY
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.idle import IDLE_CLIENTS
 from eos.kafka.late_copies import FenceDoubt, ResendWatch
-from eos.kafka.librdkafka import end_if_forked, require_sound_librdkafka
+from eos.kafka.librdkafka import require_sound_librdkafka
 from eos.kafka.positions import epoch_or_none
-from eos.kafka.refused_times import with_the_cause
+from eos.kafka.refused_records import RefusedBatch, naming, of_a_wrong_type, one_more, why_failed
 from eos.offsets import Partition
-from eos.records import fingerprint, not_writable
-from eos.threads import beside
+from eos.records import not_writable
 
 _MAX_DRAIN_POLLS = 10_000  # more log lines and reports than one call can leave; bounds the loop all the same
 _FULL_QUEUE_WAIT_S = 0.05
@@ -50,6 +52,8 @@ _WRITTEN_STEP_S = 0.002
 # confluent-kafka cuts a flush of 0.2 s or more into such, and goes on with the next where a fatal error has been raised in one:
 # Python's exception state is broken from then on (2.16).
 _FLUSH_S = 0.19
+# A last look counts for a commit that follows it so soon: what changes between the two is changed as behind the commit.
+_LOOK_COUNTS_S = 0.1
 _LEAST_COMMIT_S = 0.001  # what is left of a timeout that the flush has used up
 _END_TXN_OF_4_0 = 5
 _FIRST_WRITTEN_S = (
@@ -88,14 +92,13 @@ class TransactionalClient:
         self._refused: ConfigError | None = None
         self._fatal: KafkaError | None = None
         self._failed_delivery: EosError | None = None
-        self._refused_topic = ""  # of the first one …
-        self._lacks_key = False  # … whether it, or one that was refused with it, has no key, …
-        self._refused_together = 0  # … and how many those are
+        self._refused_batch: RefusedBatch | None = None
         self._stamped: set[str] = set()  # topics for which timestamps were given
         self._refused_whole: EosError | None = None
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
-        self._ending = False  # whether its commit has been called, with all records delivered
+        self.commit_called = False  # in the open transaction, or the last one
+        self._looked_at: float | None = None  # behind its last record
         self._poll_at = 0.0
         self._begun_at: float | None = None
         self._ended_at = 0.0
@@ -162,7 +165,8 @@ class TransactionalClient:
             self._written.clear()
             self._stamped.clear()
             self._queued = 0
-            self._ending = False
+            self.commit_called = False
+            self._looked_at = None
             self._call(Call.BEGIN, "begin_transaction")
             self._begun_at = _now()
 
@@ -183,8 +187,24 @@ class TransactionalClient:
             )
             raise named from error.__cause__
 
+    def prepare_commit(self, last_look: Callable[[], None], over: Callable[[], bool]) -> None:
+        """What :meth:`commit` begins with, beside :meth:`send_offsets`: its two round trips take longer.
+
+        Args:
+            last_look: as of :meth:`commit`, which calls it again if it does not follow soon.
+            over: when to leave the rest to :meth:`commit`.
+
+        Raises:
+            EosError: a record could not be delivered; or of ``last_look``.
+        """
+        while self._guarded(Call.COMMIT, "flush", _FLUSH_S):
+            self.check_deliveries()
+            if self._watch.failed or over():
+                return
+        self._look(last_look)
+
     def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
-        """Flush and commit. After a RetriableError only commit may follow: it resumes the same commit.
+        """Flush and commit. Once :attr:`commit_called`, only commit may follow a RetriableError: it resumes the same commit.
 
         Args:
             timeout_s: seconds to wait.
@@ -195,14 +215,13 @@ class TransactionalClient:
         """
         began, deadline = time.monotonic(), Deadline(timeout_s)
         try:
-            if not self._ending:
+            if not self.commit_called:
                 self._flush(deadline)
                 if taken := self._watch.implicit_ack:
                     raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
-                # What has failed already, the commit says.
-                if last_look is not None and not self._watch.failed and self._failed_delivery is None:
-                    last_look()
-                self._ending = True
+                if last_look is not None and not self._has_just_looked:
+                    self._look(last_look)
+                self.commit_called = True
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)
@@ -238,10 +257,11 @@ class TransactionalClient:
         """
         if (unfit := not_writable(timestamps_ms, partitions, headers)) is not None:
             refusal = RecordRefusedError(f"record {unfit[0]} of {len(values)}: {unfit[1]}")
-            self._refused_whole = _naming(topic, refusal, values, keys, unfit[0])
+            self._refused_whole = naming(topic, refusal, values, keys, unfit[0])
             raise self._refused_whole
         columns = _columns(values, keys, headers, timestamps_ms, partitions)
-        self._note_written(topic, stamped=timestamps_ms is not None)
+        self._written.add(topic)
+        self._stamped |= set() if timestamps_ms is None else {topic}
         defaults = (None, None, -1, None, None, 0, None)
         start = 0
         while start < len(values):
@@ -253,7 +273,7 @@ class TransactionalClient:
                 deque(map(self._producer.produce, repeat(topic), *rest), maxlen=0)
             except BaseException as error:
                 taken = len(values) - start - length_hint(rest[0])
-                if _of_a_signal_handler(error):  # which runs behind the call: what it has taken is queued
+                if of_a_signal_handler(error):  # which runs behind the call: what it has taken is queued
                     self._queued += taken
                     raise
                 # The record that was refused has been taken from the iterators.
@@ -263,13 +283,9 @@ class TransactionalClient:
                     self._wait_for_room(deadline)
                     continue
                 if isinstance(error, KafkaException):
-                    refused = _naming(topic, self._classified(Call.PRODUCE, error), values, keys, record)
+                    refused = naming(topic, self._classified(Call.PRODUCE, error), values, keys, record)
                 elif isinstance(error, (TypeError, ValueError, OverflowError)):
-                    refused = UsageError(
-                        f"{topic}: record {record} of {len(values)} cannot be written: {type(error).__name__}: {error}. "
-                        "Fix: bytes, str or None as value and key, (name, bytes) pairs as headers, whole numbers as timestamp "
-                        "and partition"
-                    )
+                    refused = of_a_wrong_type(topic, error, record, len(values))
                 else:
                     raise
                 if len(values) > 1:  # of a batch a part is queued: it must not commit, even if this is caught
@@ -335,7 +351,7 @@ class TransactionalClient:
 
     @property
     def forgets_offsets(self) -> bool:
-        """Whether a broker may be older than 4.0: see `eos.producer.forgotten`."""
+        """Whether a broker may be older than 4.0: see `eos.core.forgotten`."""
         return self._watch.newest.get("EndTxn", 0) < _END_TXN_OF_4_0
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
@@ -388,6 +404,8 @@ class TransactionalClient:
             raise UsageError(
                 "a producer does not survive fork(): librdkafka's threads are gone. Use spawned processes"
             )
+        if self._closed:
+            raise UsageError("the producer of this transaction was closed")
         try:
             # By name: a bound method in this frame, which a traceback keeps, would keep the closed instance alive.
             return getattr(self._producer, method)(*arguments)
@@ -399,6 +417,17 @@ class TransactionalClient:
             raise
         finally:
             self._drain()
+
+    def _look(self, last_look: Callable[[], None]) -> None:
+        if (
+            not self._watch.failed and self._failed_delivery is None
+        ):  # what has failed already, the commit says
+            last_look()
+            self._looked_at = time.monotonic()
+
+    @property
+    def _has_just_looked(self) -> bool:
+        return self._looked_at is not None and time.monotonic() - self._looked_at < _LOOK_COUNTS_S
 
     def _flush(self, deadline: Deadline) -> None:
         """Wait until all records are delivered, or the transaction has failed, which the commit says at once."""
@@ -415,15 +444,30 @@ class TransactionalClient:
 
     def _classified(self, call: Call, error: KafkaException) -> EosError:
         kafka_error: KafkaError = error.args[0]
+        open_in = self._begun_at is not None and call in (Call.PRODUCE, Call.SEND_OFFSETS)
+        if in_background := open_in and kafka_error.code() == KafkaError._STATE:
+            kafka_error = why_failed(self._producer, kafka_error)
         self._note_fatal(kafka_error)
+        if in_background or kafka_error.txn_requires_abort():
+            self._await_report(kafka_error)
         known = self._failed_delivery and self._with_the_cause(self._failed_delivery)
         # Before the init has succeeded there is nothing of ours that a comparison could find.
         doubt = self._doubt.reason if call is not Call.INIT else ""
         classified = classify(call, kafka_error, fatal=self._fatal, expired=self.expired, doubt=doubt)
         if call is not Call.SEND_OFFSETS:  # which knows more
             classified = self._access.named(classified, call, written=self._written)
-        # "_INCONSISTENT" and "_STATE" only say that something failed; the delivery report says what.
+        if in_background and isinstance(classified, RecordRefusedError):  # another one than the call's
+            classified = AbortableError(str(classified), code=classified.code)
+        # "_INCONSISTENT" only says that something failed; the delivery report says what.
         return known if known is not None and isinstance(classified, AbortableError) else classified
+
+    def _await_report(self, error: KafkaError) -> None:
+        """Which record a broker refused its report alone says. It is on its way when the transaction has failed."""
+        of_a_record = isinstance(classify_delivery(error, topic=""), RecordRefusedError)
+        deadline = Deadline(_FATAL_EVENT_WAIT_S * of_a_record)
+        self._drain()
+        while self._failed_delivery is None and not deadline.passed:
+            self._serve(0.02)
 
     def _drain(self) -> None:
         """Serve everything that waits: log lines and reports are handed over by poll, not before a call returns."""
@@ -486,53 +530,25 @@ class TransactionalClient:
     def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
-        if self._failed_delivery is not None:
-            self._note_same(self._failed_delivery, error, message)
+        if (known := self._failed_delivery) is not None:
+            if isinstance(known, RecordRefusedError) and known.code == error.name():
+                self._refused_batch = one_more(self._refused_batch, known, message)
             return
         if error.fatal() and self._fatal is None:
             self._fatal = error
         topic = str(message.topic())
         failed = classify_delivery(error, topic=topic, expired=self.expired, doubt=self._doubt.reason)
         if isinstance(failed, RecordRefusedError):
-            failed.outputs = {fingerprint(topic, message.value(), message.key())}
-            self._refused_topic, self._lacks_key = topic, message.key() is None
-            self._refused_together = 1
+            self._refused_batch = one_more(None, failed, message)
         self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
 
-    def _note_written(self, topic: str, *, stamped: bool) -> None:
-        self._written.add(topic)
-        if stamped:
-            self._stamped.add(topic)
-
     def _with_the_cause(self, failed: EosError) -> EosError:
-        topic = self._refused_topic
-        return with_the_cause(
-            failed,
-            topic,
-            lacks_key=self._lacks_key,
-            stamped=topic in self._stamped,
-            together=self._refused_together,
-        )
-
-    def _note_same(self, known: EosError, error: KafkaError, message: Message) -> None:
-        """A refused batch fails all of its records, with one error (measured with librdkafka 2.16)."""
-        if isinstance(known, RecordRefusedError) and known.code == error.name():
-            known.outputs |= {fingerprint(str(message.topic()), message.value(), message.key())}
-            self._lacks_key = self._lacks_key or message.key() is None
-            self._refused_together += 1
+        batch = self._refused_batch
+        return failed if batch is None or batch.error is not failed else batch.with_the_cause(self._stamped)
 
 
 def _now() -> float:
     return time.clock_gettime(_CLOCK)
-
-
-def _of_a_signal_handler(error: BaseException) -> bool:
-    """Whether an exception comes from code below the frame that has caught it, and not from the client's call itself.
-
-    A handler is Python code, with a frame of its own; Python's own handler of SIGINT has none.
-    """
-    below = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-    return below or isinstance(error, KeyboardInterrupt)
 
 
 def _columns(
@@ -554,18 +570,3 @@ def _columns(
         timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
         headers and [of_record or None for of_record in headers],
     ]
-
-
-def _naming(
-    topic: str,
-    error: EosError,
-    values: Sequence[bytes | str | None],
-    keys: Sequence[bytes | str | None] | None,
-    at: int,
-) -> EosError:
-    """A refusal by the client itself says neither the topic nor the record; that in a delivery report says both."""
-    if not isinstance(error, RecordRefusedError) or error.outputs:
-        return error
-    named = RecordRefusedError(f"{topic}: {error}", code=error.code)
-    named.outputs = {fingerprint(topic, values[at], keys[at] if keys else None)}
-    return named

@@ -14,6 +14,8 @@ from eos.offsets import Partition
 INTERVAL_MS = 2_000
 
 _IN_GROUP = "up"  # the coordinator is known and connected; see rd_kafka_cgrp_state_names
+_MEMBER = "steady"  # of rd_kafka_cgrp_join_state_names
+_REFUSED_JOINS = 3  # in a row: a rebalance takes two, and so does the first one of a member without a name
 _NONE = -1  # the broker of a partition without one, and the number of a broker that is not learned yet
 
 
@@ -44,7 +46,8 @@ class ConsumerStatistics:
         watermarks: as the last fetches brought them, by partition.
         fetch_states: how far each partition has been fetched.
         unreached: the partitions whose records are wanted and whose broker is not connected; since when, by time.monotonic().
-        outside_since: since when the coordinator of the group is not connected, by time.monotonic(); None: it is, or none is asked.
+        outside_since: since when the coordinator of the group is not connected, or refuses this member, by time.monotonic(); None:
+            neither, or none is asked.
     """
 
     def __init__(self) -> None:
@@ -54,6 +57,7 @@ class ConsumerStatistics:
         self.fetch_states: dict[Partition, FetchState] = {}
         self.unreached: dict[Partition, float] = {}
         self.outside_since: float | None = None
+        self._joins = 0  # requests to join, up to when it was a member
 
     def read(self, text: str) -> None:
         """Take over a report, as far as it has the form of those that are known."""
@@ -73,7 +77,12 @@ class ConsumerStatistics:
             self.connected = bool(reached.intersection(wanted.values()) if wanted else up)
             now = time.monotonic()
             self.unreached = {p: self.unreached.get(p, now) for p, at in wanted.items() if at not in reached}
-            outside = report.get("cgrp", {}).get("state", _IN_GROUP) != _IN_GROUP
+            group = report.get("cgrp", {})
+            joins = sum(broker.get("req", {}).get("JoinGroup", 0) for broker in report["brokers"].values())
+            if group.get("join_state", _MEMBER) == _MEMBER or group.get("assignment_size"):
+                self._joins = joins
+            refused = joins - self._joins >= _REFUSED_JOINS
+            outside = refused or group.get("state", _IN_GROUP) != _IN_GROUP
             self.outside_since = (self.outside_since or now) if outside else None
             self.count, self.queue_length = self.count + 1, 0
             for topic, found in report["topics"].items():

@@ -16,9 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from eos.calls import Call
-from eos.deadline import Deadline
-from eos.errors import DeliveryError, UnavailableError
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
+from eos.errors import AbortableError, UnavailableError
 from eos.kafka.classify import classify_consumer, classify_delivery
 from eos.kafka.config import MAX_MESSAGE_BYTES, QUICKLY
 from eos.offsets import Partition
@@ -209,7 +209,7 @@ def produce_plain(
         How many there were.
 
     Raises:
-        DeliveryError: a record was refused.
+        AbortableError: a record was not delivered.
         UnavailableError: not all were delivered in time.
     """
     deadline = Deadline(timeout_s)
@@ -233,7 +233,7 @@ def produce_plain(
     undelivered = producer.flush(deadline.left_s)
     if failures:
         topic, cause = failures[0]
-        raise classify_delivery(cause, topic=topic) or DeliveryError(f"{topic}: {cause.str()}")
+        raise classify_delivery(cause, topic=topic) or AbortableError(f"{topic}: {cause.str()}")
     if undelivered:
         raise UnavailableError(f"{undelivered} of {count} records were not delivered in {timeout_s:g} s")
     return count
@@ -292,19 +292,23 @@ def _known(client: AdminClient, deadline: Deadline) -> Mapping[str, Any]:
 def _produce(
     producer: Producer, record: OutputRecord, delivered: _DeliveryReport, deadline: Deadline
 ) -> None:
-    topic, value, key, headers, timestamp_ms, partition = record
-    given: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
-    if partition is not None:
-        given["partition"] = partition
+    topic = record.topic
+    given: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+    if record.partition is not None:
+        given["partition"] = record.partition
     while True:
         try:
-            producer.produce(topic, value, key, headers=list(headers), on_delivery=delivered, **given)
+            producer.produce(
+                topic, record.value, record.key, headers=list(record.headers), on_delivery=delivered, **given
+            )
         except BufferError:
             if deadline.passed:
                 raise UnavailableError(f"{topic}: the queue of records to send stays full") from None
             producer.poll(_FULL_QUEUE_WAIT_S)
         except KafkaException as error:
             cause = error.args[0]
-            raise classify_delivery(cause, topic=topic) or DeliveryError(f"{topic}: {cause.str()}") from error
+            raise classify_delivery(cause, topic=topic) or AbortableError(
+                f"{topic}: {cause.str()}"
+            ) from error
         else:
             return

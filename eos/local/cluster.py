@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.base.listing import counted
 from eos.errors import ConfigError, UsageError
 from eos.local import state as state_file
 from eos.local.class_archive import class_archive
@@ -35,9 +36,9 @@ _ARCHIVE_GRACE_S = 60.0  # it takes 4 s
 _PORT_ATTEMPTS = 3
 _TOOL_TIMEOUT_S = 60.0
 
-# For tests: the broker is ready in a third of the time, and is slower once it is warm. The first one with these options
-# archives Kafka's classes beside the jars (50 MB).
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For tests: the broker is ready in a third of the time, and is slower once it is warm. The first one with these options
+archives Kafka's classes beside the jars (50 MB)."""
 _TOOL_OPTIONS = ("-Xmx256m", *QUICK_START)
 
 
@@ -340,7 +341,7 @@ class LocalKafka(LocalCluster[ClusterState, Layout]):
         return class_archive(libs, java, record)
 
     def _bring_up(self, state: ClusterState, node_ids: Sequence[int], deadline: Deadline) -> None:
-        self._progress(f"Starting {len(node_ids)} broker(s) of Apache Kafka {KAFKA_VERSION}")
+        self._progress(f"Starting {counted(len(node_ids), 'broker')} of Apache Kafka {KAFKA_VERSION}")
         launch = Launch(self._layout, owned=self._owned)
         try:
             for node_id in node_ids:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, RetriableError
 from eos.local.layout import Layout
 from eos.local.process import Guard, Identity, end, spawn

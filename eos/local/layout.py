@@ -1,4 +1,4 @@
-"""Where the files of one local cluster are: absolute paths below the directory that LocalKafka or LocalSpark was given."""
+"""Where the files of one local cluster are: absolute paths below the directory that LocalKafka, LocalSpark or LocalPostgres was given."""
 
 from __future__ import annotations
 
@@ -59,6 +59,29 @@ class Layout(ClusterLayout):
     def console(self, node_id: int) -> Path:
         """What the Java machine itself prints."""
         return self.node(node_id) / "console.log"
+
+
+class PostgresLayout(ClusterLayout):
+    """The files of a PostgreSQL server."""
+
+    name = "postgres"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def password(self) -> Path:
+        return self.root / "password"
+
+    @property
+    def url(self) -> Path:
+        """What ``sql.url_file`` takes; it holds the password."""
+        return self.root / "url"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "server.log"
 
 
 class SparkLayout(ClusterLayout):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import state as state_file
 from eos.local.layout import ClusterLayout

@@ -14,6 +14,8 @@ HOST = "127.0.0.1"
 # any client could sit on the port of a broker that is down for a moment; worse, a client that reconnects to
 # a port of that range while nothing listens can be given the same port as its source and connect to itself.
 _FIRST_PORT, _LAST_PORT = 20_000, 31_999
+# Not Python's own: suites that seed it alike, as pytest-randomly does, would try the same ports in the same order.
+_draw = random.SystemRandom()
 _TRIES = 200  # with even half of the range taken, all of these fail with probability 2^-200
 
 
@@ -57,7 +59,7 @@ def free_port(taken: Collection[int] = ()) -> int:
         ConfigError: no port is free.
     """
     for _ in range(_TRIES):
-        port = random.randint(_FIRST_PORT, _LAST_PORT)  # noqa: S311 - no secret
+        port = _draw.randint(_FIRST_PORT, _LAST_PORT)
         if port not in taken and is_free(port):
             return port
     raise ConfigError(f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries")

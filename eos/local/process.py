@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import psutil
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 
 _KILL_TIMEOUT_S = 10.0  # SIGKILL is not refused; a process in disk wait takes as long as the disk
 _PAUSE_TIMEOUT_S = 10.0  # milliseconds, unless the machine is very busy
@@ -164,6 +164,26 @@ def parents(identity: Identity) -> list[int]:
         return [one.pid for one in psutil.Process(identity.pid).parents()] if identity.alive else []
     except psutil.NoSuchProcess:
         return []
+
+
+def children(identity: Identity) -> list[Identity]:
+    """Every process that descends from that very one; none if it has ended."""
+    if not identity.alive:
+        return []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found = [identity_of(one.pid) for one in psutil.Process(identity.pid).children(recursive=True)]
+        return [one for one in found if one is not None]
+    return []
+
+
+def works_in(directory: str) -> list[int]:
+    """The ids of the processes whose working directory this is, as far as this user may ask."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd() == directory:
+                found.append(process.pid)
+    return found
 
 
 def pause(identity: Identity) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.kafka import brokers
 from eos.local.ports import HOST
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.base.listing import counted
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local import state as state_file
 from eos.local.java import find_java
@@ -210,7 +211,7 @@ class LocalSpark(LocalCluster[SparkState, SparkLayout]):
                 return
 
     def _bring_up(self, home: Path, state: SparkState, deadline: Deadline) -> None:
-        self._progress(f"Starting a Spark master and {self._size} worker(s)")
+        self._progress(f"Starting a Spark master and {counted(self._size, 'worker')}")
         if self._layout.run.exists():
             shutil.rmtree(self._layout.run)
         self._layout.run.mkdir()

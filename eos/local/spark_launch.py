@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import RetriableError
 from eos.local.launch import ended, last_lines
 from eos.local.layout import SparkLayout

@@ -111,7 +111,27 @@ class SparkState:
         return replace(self, workers=(*self.workers, worker))
 
 
-def save(path: Path, state: ClusterState | SparkState) -> None:
+@dataclass(frozen=True, slots=True)
+class PostgresState:
+    """A PostgreSQL server as it was last started.
+
+    Args:
+        port: where it listens.
+        process: its first process, the parent of all others.
+        owner: the process whose end is the server's end; None for one in the background.
+    """
+
+    port: int
+    process: Identity | None = None
+    owner: Identity | None = None
+    size: int = 1
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+
+def save(path: Path, state: ClusterState | PostgresState | SparkState) -> None:
     """Write the state in one step: readers see the old or the new one."""
     partial = path.with_name(f".{path.name}.tmp")
     partial.write_bytes(TypeAdapter(type(state)).dump_json(state, indent=2))

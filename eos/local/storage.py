@@ -44,7 +44,7 @@ def existing_cluster_id(layout: Layout, node_ids: Sequence[int]) -> str | None:
         raise _refused(layout, f"the nodes belong to different clusters ({ids})")
     if started and set(found) != set(node_ids):
         # Static voters are part of the metadata log: a quorum of one cannot become a quorum of three.
-        raise _refused(layout, f"the data is that of broker(s) {sorted(found)}, not of {sorted(node_ids)}")
+        raise _refused(layout, f"the data is that of the brokers {sorted(found)}, not of {sorted(node_ids)}")
     if not started:
         for node_id in found.keys() - set(node_ids):
             shutil.rmtree(layout.node(node_id))

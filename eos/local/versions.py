@@ -20,7 +20,7 @@ version in it; that one jar has no checksum here.
 
 To add a version: write the SHA-256 and coordinates of the connector and its dependencies into a list (without what
 PySpark has in its ``jars`` already), add the version to SPARK_VERSIONS and to TESTED_VERSIONS in
-``eos.spark.session``, and run the Spark tests and ``tests/spark/test_spark_versions.py`` with it.
+``eos.spark.session.checks``, and run the Spark tests and ``tests/spark/test_spark_versions.py`` with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Audit: a judgement over the transactions themselves, from the cluster's own log.
 
-It needs no transform. Where outputs carry tags (`eos.prove.tagged`), it also knows of each output which input it is made
-of, and so whether it was committed together with that input's offset.
+It needs no transform. Where it is told which input an output is made of, by the output itself (`eos.prove.tagged`) or by the
+transform (`eos.prove.origins`), it also sees whether that was committed together with the input's offset.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from eos.offsets import Partition
 from eos.prove.log import COMMIT, OFFSETS, Batch, ClusterLog, Decision
-from eos.prove.tagged import Tag
+from eos.prove.tagged import UNCOUNTED, Tag
 
 
 class Visible(NamedTuple):
@@ -32,11 +32,13 @@ class Audit:
         against: what speaks against exactly-once, in words.
         transactions: those of the job that the coordinators have decided, by outcome.
         commits: to which offsets each commit has taken the group.
+        beside: other topics that transactions have written to, of which nothing is judged.
     """
 
     against: tuple[str, ...]
     transactions: Mapping[str, int] = field(default_factory=dict)
     commits: Sequence[Mapping[Partition, int]] = ()
+    beside: tuple[str, ...] = ()
 
 
 class _Segment(NamedTuple):
@@ -61,8 +63,8 @@ class _Covering(NamedTuple):
 def audit(
     log: ClusterLog,
     group: str,
-    inputs: Iterable[str],
-    outputs: Iterable[str],
+    inputs: Collection[str],
+    outputs: Collection[str],
     visible: Mapping[Partition, Sequence[Visible]],
     *,
     ledgers: Mapping[str, Collection[str]] | None = None,
@@ -107,7 +109,9 @@ def audit(
         for one in log.decisions  # other writers have written to the input
         if any(partition.topic in ours for partition in one.partitions)
     )
-    return Audit(tuple(found.in_words()), kinds, offsets.commits)
+    touched = {partition.topic for one in log.decisions for partition in one.partitions}
+    beside = tuple(sorted(touched - ours - {*inputs}))
+    return Audit(tuple(found.in_words()), kinds, offsets.commits, beside)
 
 
 class _Found:
@@ -278,13 +282,11 @@ class _Tags:
             if tag is None:
                 continue
             where = f"{partition}@{offset}, made of {tag.source}@{tag.offset}"
-            if tag.number in self._there[tag.source, tag.offset]:
-                self._found.add("a duplicated output", where)
-            self._there[tag.source, tag.offset].add(tag.number)
-            self._of[tag.source, tag.offset] = tag.of
-            if (tag.offset, tag.number) < last.get(tag.source, (-1, -1)):
-                self._found.add("an output behind a later one of its input partition (reordered)", where)
-            last[tag.source] = tag.offset, tag.number
+            if tag.of != UNCOUNTED:  # else the comparison with the input does this
+                self._count(tag, where)
+                if (tag.offset, tag.number) < last.get(tag.source, (-1, -1)):
+                    self._found.add("an output behind a later one of its input partition (reordered)", where)
+                last[tag.source] = tag.offset, tag.number
             part, by = part_of(offset), _covered(self._covering.get(tag.source, ()), tag.offset)
             if by is None:
                 self._found.add("an output of input that is not committed", where)
@@ -293,6 +295,12 @@ class _Tags:
             else:
                 together[part.producer_id, part.number].add(by.number)
         self._one_to_one(partition, together)
+
+    def _count(self, tag: Tag, where: str) -> None:
+        if tag.number in self._there[tag.source, tag.offset]:
+            self._found.add("a duplicated output", where)
+        self._there[tag.source, tag.offset].add(tag.number)
+        self._of[tag.source, tag.offset] = tag.of
 
     def _one_to_one(self, partition: Partition, together: Mapping[tuple[int, int], set[int]]) -> None:
         """Each transaction has the outputs of one commit of offsets, and the other way round."""

@@ -12,12 +12,14 @@ from eos.prove.gauge import Gauge
 from eos.prove.inputs import Inputs
 
 _POLL_S = 0.2
-_SPARK_S = 300.0  # without progress; Java machines on a busy machine
-_STALLED_S = 60.0  # without progress; KIP-848 gives a dead member's partitions away after 45 s
 _HEALED_S = 120.0  # beyond the transaction's timeout, for all that is left at the usual speed
 _SLOWER = 3  # times as long as it took before: what follows a fault begins with recovery
 # Any client asks for a topic's partitions again after five minutes (topic.metadata.refresh.interval.ms, metadata.max.age.ms).
 _REFRESHED_S = 330.0
+_PLAIN = (
+    "; if it is one of plain confluent-kafka: has its producer metadata.recovery.strategy=none? Without that it may wait for ever "
+    "once it has lost all connections (librdkafka's issue 5511)"
+)
 _WAITS_S = 30.0  # of the job's work may wait for it …
 _AT_LEAST = 100  # … records in any case: before its first commit nothing is known of its speed
 
@@ -32,7 +34,6 @@ class CatchingUp:
         coordinators: which know how long its transactions may stay open.
         ledger: how much of a query's ledger is still to be written.
         timeout_s: of transactions, by the settings.
-        own: whether the program is one of eos, which commits beyond markers and asks for new partitions itself.
     """
 
     def __init__(
@@ -44,10 +45,9 @@ class CatchingUp:
         ledger: Callable[[], int],
         *,
         timeout_s: float,
-        own: bool,
     ) -> None:
         self._gauge, self._fleet, self._inputs, self._coordinators = gauge, fleet, inputs, coordinators
-        self._ledger, self._timeout_s, self._own = ledger, timeout_s, own
+        self._ledger, self._timeout_s, self._own = ledger, timeout_s, fleet.runtime.is_eos
 
     @property
     def timeout_s(self) -> float:
@@ -64,7 +64,10 @@ class CatchingUp:
             now = time.monotonic()
             over = now - began > patience_s or (now - moved > self._stalled_s and not self._is_new(was))
             if over:
-                return [f"the job did not catch up: {was:,} offsets were left {now - began:.0f} s later"]
+                hint = "" if self._own else _PLAIN
+                return [
+                    f"the job did not catch up: {was:,} offsets were left {now - began:.0f} s later{hint}"
+                ]
             try:
                 left = self._left()
             except EosError:  # no answer
@@ -84,10 +87,8 @@ class CatchingUp:
 
     @property
     def _stalled_s(self) -> float:
-        if self._fleet.on_spark:
-            return _SPARK_S
         # A program that was killed may have to wait for its transaction's end, and then takes as long for the next one.
-        return _STALLED_S + (0.0 if self._own else 2 * self.timeout_s)
+        return self._fleet.runtime.stalls_s + (0.0 if self._own else 2 * self.timeout_s)
 
     def _is_new(self, left: int) -> bool:
         """Whether what is left may be of a partition that the program need not know yet."""
@@ -103,7 +104,7 @@ class CatchingUp:
         return usual + (_SLOWER * lag / speed if speed else 0.0)
 
 
-class Pace:
+class InputRoom:
     """How much input a job can be given, so that it can be judged after a fault, however long a record takes."""
 
     def __init__(self, gauge: Gauge) -> None:

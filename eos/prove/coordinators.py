@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, EosError
 from eos.kafka.admin import Mark
 from eos.offsets import Partition
+from eos.ops.verifier.logs import LogReader, Range
 from eos.prove.log import TRANSACTIONS
 from eos.settings import Settings
-from eos.verifier.logs import LogReader, Range
 
 _LOOK_S = 10.0
 _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3
@@ -29,7 +29,7 @@ _MORE = 0x80  # in a number of variable length
 
 
 @dataclass(slots=True)
-class Transaction:
+class LoggedTransaction:
     """One transaction. Times in milliseconds since the epoch, by the coordinator's clock.
 
     Attributes:
@@ -72,7 +72,7 @@ class Coordinators:
     def __init__(self, settings: Settings, group: str) -> None:
         self._settings, self._group = settings, group
         self._read_to: dict[Partition, int] = {}
-        self._by_id: defaultdict[str, dict[int, Transaction]] = defaultdict(dict)
+        self._by_id: defaultdict[str, dict[int, LoggedTransaction]] = defaultdict(dict)
         self._looking = Lock()
 
     def look(self) -> None:
@@ -93,16 +93,16 @@ class Coordinators:
                     self._take(record.key, record.value)
             self._read_to.update(ends)
 
-    def of(self, ids: Collection[str]) -> list[Transaction]:
+    def of(self, ids: Collection[str]) -> list[LoggedTransaction]:
         """The transactions of these ids, oldest first; as of the last look."""
         found = [one for name in ids for one in list(self._by_id[name].values())]
         return sorted(found, key=lambda one: one.began_ms)
 
-    def inside(self, ids: Collection[str], at_ms: float) -> Transaction | None:
+    def inside(self, ids: Collection[str], at_ms: float) -> LoggedTransaction | None:
         """The transaction of one of these ids that was open then; as of the last look."""
         return next((one for one in self.of(ids) if one.open_at(at_ms)), None)
 
-    def looked(self, ids: Collection[str]) -> list[Transaction]:
+    def looked(self, ids: Collection[str]) -> list[LoggedTransaction]:
         """The transactions of these ids, after a look; none if the cluster does not answer."""
         try:
             self.look()
@@ -122,7 +122,7 @@ class Coordinators:
             return
         of_id = self._by_id[state.transactional_id]
         one = of_id.setdefault(
-            state.began_ms, Transaction(state.transactional_id, state.began_ms, state.timeout_ms)
+            state.began_ms, LoggedTransaction(state.transactional_id, state.began_ms, state.timeout_ms)
         )
         if (
             state.status != _ONGOING and one.decided_ms is None
@@ -131,7 +131,7 @@ class Coordinators:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LoggedState:
     """A record of the log: the state that a transactional.id has taken."""
 
     transactional_id: str
@@ -143,7 +143,7 @@ class State:
     began_ms: int
 
 
-def state_of(key: bytes, value: bytes) -> State | None:
+def state_of(key: bytes, value: bytes) -> LoggedState | None:
     """What a record of the log says (TransactionLogKey, TransactionLogValue); None: of a version that is not known here."""
     (key_version,) = struct.unpack_from(">h", key)
     (version,) = struct.unpack_from(">h", value)
@@ -154,7 +154,9 @@ def state_of(key: bytes, value: bytes) -> State | None:
     producer_id, epoch, timeout_ms, status = fields.unpack(">qhib")
     fields.skip_partitions()
     updated_ms, began_ms = fields.unpack(">qq")
-    return State(key[4 : 4 + length].decode(), producer_id, epoch, timeout_ms, status, updated_ms, began_ms)
+    return LoggedState(
+        key[4 : 4 + length].decode(), producer_id, epoch, timeout_ms, status, updated_ms, began_ms
+    )
 
 
 class _Value:

@@ -8,11 +8,12 @@ from enum import StrEnum
 from itertools import count
 from random import Random
 
+from eos.prove.database_proxy import Statement
 from eos.prove.inputs import WAYS
 from eos.testing.proxy import ApiKey, Edge
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What happens to the job or its cluster."""
 
     KILL = "kill"  # a worker gets SIGKILL, at the edge of a request or between two
@@ -28,6 +29,7 @@ class Kind(StrEnum):
     BROKER = "broker"  # a broker is killed, stopped in order, or paused
     REBALANCE = "rebalance"  # further workers join the group and leave it
     EXPIRY = "expiry"  # a worker is paused inside a transaction until the coordinator has aborted it
+    DATABASE = "database"  # its server is killed or paused, its connections end, a COMMIT or the answer to one is lost or late
 
 
 # A session's requests about its transaction, which name it: so a fault knows whose process stands behind them.
@@ -66,13 +68,14 @@ _QUIET_S = (0.5, 3.0)
 _LONG_QUIET_S = 8.0  # every fourth time: the job comes to rest, as it would between real accidents
 _LONG_QUIET = 1 / 4
 _SECONDS = {
-    Kind.PAUSE: (0.5, 9.0),  # below and above the session timeout of the group
-    Kind.LATE: (0.05, 4.0),
-    Kind.ZOMBIE: (0.5, 3.0),
-    Kind.INPUT: (1.0, 8.0),
-    Kind.BROKER: (0.5, 6.0),
-    Kind.REBALANCE: (2.0, 8.0),
-    Kind.EXPIRY: (1.0, 4.0),  # beyond the transaction's timeout
+    FaultKind.PAUSE: (0.5, 9.0),  # below and above the session timeout of the group
+    FaultKind.LATE: (0.05, 4.0),
+    FaultKind.ZOMBIE: (0.5, 3.0),
+    FaultKind.INPUT: (1.0, 8.0),
+    FaultKind.BROKER: (0.5, 6.0),
+    FaultKind.REBALANCE: (2.0, 8.0),
+    FaultKind.EXPIRY: (1.0, 4.0),  # beyond the transaction's timeout
+    FaultKind.DATABASE: (0.5, 6.0),
 }
 
 
@@ -86,18 +89,18 @@ class Fault:
         quiet_s: seconds without a fault before it.
         seconds: how long it lasts, where that means anything.
         share: which of the workers or brokers, from 0 to 1.
-        api: the request at which it happens; None: between requests.
+        api: the request, or the statement of a database, at which it happens; None: between those.
         edge: before the broker has seen that request, or when it has done it and the client does not know.
         way: which of the kind's ways.
         error: the code of an edited answer.
     """
 
     number: int
-    kind: Kind
+    kind: FaultKind
     quiet_s: float
     seconds: float
     share: float
-    api: ApiKey | None
+    api: ApiKey | Statement | None
     edge: Edge
     way: str
     error: int = 0
@@ -111,29 +114,46 @@ class Fault:
 
 
 NOT_DONE = "not done"
+COMMIT_LOST = "COMMIT lost"
+ANSWER_LOST = "answer to COMMIT lost"
+COMMIT_LATE = "COMMIT late"  # its connection is cut for the client, and it reaches the server afterwards
+COMMIT_DELAYED = "COMMIT delayed"  # the client waits for it
 BETWEEN = "between transactions"  # its last commit is done, and its next one is of input that another one has processed meanwhile
 WAYS_OF = {
-    Kind.TERM: ("worker", "instance"),
-    Kind.LATE: ("held", "done, and again"),
-    Kind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
+    FaultKind.TERM: ("worker", "instance"),
+    FaultKind.LATE: ("held", "done, and again"),
+    FaultKind.DROP: ("request lost", "answer lost", "reset before", "reset after", "doubled"),
     # Most stand outside: one that stands inside a transaction has that ended by another one's init, or by the coordinator.
-    Kind.ZOMBIE: ("", BETWEEN, BETWEEN, BETWEEN),
-    Kind.INPUT: WAYS,
-    Kind.BROKER: ("killed", "stopped", "paused"),
-    Kind.REBALANCE: ("leave in order", "killed"),
+    FaultKind.ZOMBIE: ("", BETWEEN, BETWEEN, BETWEEN),
+    FaultKind.INPUT: WAYS,
+    FaultKind.BROKER: ("killed", "stopped", "paused"),
+    FaultKind.REBALANCE: ("leave in order", "killed"),
+    FaultKind.DATABASE: (
+        "killed",
+        "paused",
+        "backends terminated",
+        "connections cut",
+        COMMIT_LOST,
+        ANSWER_LOST,
+        COMMIT_LATE,
+        COMMIT_DELAYED,
+    ),
 }
 _ERROR_WAYS = ("done", NOT_DONE)  # drawn last: what is drawn before is that of older versions
-_AT_A_REQUEST = {Kind.LATE, Kind.DROP, Kind.ZOMBIE}
-_ENDED = {Kind.KILL, Kind.TERM}
-_AT_AN_EDGE = {*_ENDED, Kind.ZOMBIE}
+_OF_KAFKA = {FaultKind.LATE, FaultKind.DROP}
+_AT_A_REQUEST = {*_OF_KAFKA, FaultKind.ZOMBIE}
+_ENDED = {FaultKind.KILL, FaultKind.TERM}
+_AT_AN_EDGE = {*_ENDED, FaultKind.ZOMBIE}
 
 
 def faults(
     seed: int,
-    kinds: Sequence[Kind],
-    ways: Mapping[Kind, Collection[str]] | None = None,
+    kinds: Sequence[FaultKind],
+    ways: Mapping[FaultKind, Collection[str]] | None = None,
     *,
     quiet: float = 1.0,
+    requests: Sequence[ApiKey | Statement] = TRANSACTIONAL,
+    errors: Sequence[ApiKey] = tuple(ERRORS),
 ) -> Iterator[Fault]:
     """The faults of a seed, without end. Each depends on the seed, its number and the kinds alone.
 
@@ -142,15 +162,18 @@ def faults(
         kinds: which ones.
         ways: of a kind in it, only these of its ways; the faults of the others are left out.
         quiet: the times without a fault, by this factor.
+        requests: at which a process can be met; behind the last one nothing of a transaction is left to do.
+        errors: those that are answered by errors.
     """
     for number in count(1):
         random = Random(f"{seed}/{number}")  # noqa: S311 - reproducible, no secret
         kind = random.choice(kinds)
         quiet_s = _LONG_QUIET_S if random.random() < _LONG_QUIET else random.uniform(*_QUIET_S)
         at_a_request = kind in _AT_A_REQUEST or (kind in _ENDED and random.random() < _ENDED_AT_AN_EDGE)
-        api = random.choice(TRANSACTIONAL) if at_a_request else None
-        if kind is Kind.ERROR:
-            api = random.choice(list(ERRORS))
+        possible = requests if kind not in _OF_KAFKA else [one for one in requests if isinstance(one, ApiKey)]
+        api = random.choice(possible) if at_a_request else None
+        if kind is FaultKind.ERROR:
+            api = random.choice(errors)
         fault = Fault(
             number,
             kind,
@@ -160,11 +183,11 @@ def faults(
             api,
             random.choice(list(Edge)),
             random.choice(WAYS_OF.get(kind, ("",))),
-            random.choice(ERRORS[api]) if kind is Kind.ERROR and api is not None else 0,
+            random.choice(ERRORS[api]) if kind is FaultKind.ERROR and isinstance(api, ApiKey) else 0,
         )
         if fault.way == BETWEEN:
-            fault = replace(fault, api=ApiKey.END_TXN, edge=Edge.REPLY)
-        if kind is Kind.ERROR and api in TRANSACTIONAL:
+            fault = replace(fault, api=requests[-1], edge=Edge.REPLY)
+        if kind is FaultKind.ERROR and api in TRANSACTIONAL:
             fault = replace(fault, way=random.choice(_ERROR_WAYS))
         if fault.way in (ways or {}).get(kind, (fault.way,)):
             yield fault

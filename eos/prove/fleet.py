@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.prove.instance import Instance, Worker
+from eos.prove.runtime import EOS_RUN, Runtime
 
 DIRECTORY = "PROVE_DIRECTORY"  # the variable by which the job's processes know that they are tried, and where
 _POLL_S = 0.05
@@ -24,9 +24,7 @@ class Fleet:
         directory: where the logs go.
         environment: variables of every instance, beside EOS_ORDINAL and the one of `DIRECTORY`; None: it does not inherit that
             one.
-        has_workers: whether an instance is an `eos run`, which has worker processes and exit codes that say what to do.
-            Else it is any program, and whatever ends it but exit code 0 has it started again.
-        instances: makes one.
+        runtime: how the job is run.
     """
 
     def __init__(
@@ -35,35 +33,22 @@ class Fleet:
         directory: Path,
         environment: Mapping[str, str | None] | None = None,
         *,
-        has_workers: bool = True,
-        instances: type[Instance] = Instance,
+        runtime: Runtime = EOS_RUN,
     ) -> None:
         self._command = command
         self._directory = directory
         self._environment = {**(environment or {}), DIRECTORY: str(directory)}
-        self.has_workers = has_workers
-        self._made_by = instances
+        self.runtime = runtime
         self.instances: list[Instance] = []
         self.ends = Counter[int]()  # exit codes of instances that were started again
         self._leaving: list[Instance] = []
         self.ended_for_good: list[str] = []  # instances that no restart helps, in words
 
-    @property
-    def on_spark(self) -> bool:
-        """Whether the processes are Spark's."""
-        return self._made_by.on_spark
-
     def start(self, ordinal: int) -> Instance:
         """Start one more instance. One of that ordinal may have been there before: its log goes on."""
         others = sum(1 for one in (*self.instances, *self._leaving) if one.ordinal == ordinal)
         name = f"instance-{ordinal}.{others}.log" if others else f"instance-{ordinal}.log"
-        instance = self._made_by(
-            self._command,
-            ordinal,
-            self._directory / name,
-            self._environment,
-            has_workers=self.has_workers,
-        )
+        instance = self.runtime.instance(self._command, ordinal, self._directory / name, self._environment)
         self.instances.append(instance)
         return instance
 
@@ -109,10 +94,7 @@ class Fleet:
 
     def chosen(self, share: float) -> Worker | None:
         """A worker by chance, ``share`` being from 0 to 1."""
-        if self.on_spark:
-            return self.instances[0].chosen(share) if self.instances else None
-        workers = self.workers()
-        return workers[int(share * len(workers))] if workers else None
+        return self.runtime.instance.chosen(self.workers(), share)
 
     def behind(self, port: int) -> tuple[Instance, Worker] | None:
         """Whose connection comes from this port; none of an instance that leaves."""
@@ -142,8 +124,3 @@ class Fleet:
             one.kill()
         self.instances.clear()
         self._leaving.clear()
-
-
-def command_of(reference: str, options: Sequence[str], app_dir: Path) -> list[str]:
-    """The command line of one `eos run`."""
-    return [sys.executable, "-m", "eos.cli", "run", reference, *options, "--app-dir", str(app_dir)]

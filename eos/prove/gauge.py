@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import EosError
-from eos.group.committed import committed_offsets, fresh_reader
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
+from eos.ops.verifier.logs import LogReader, Range
 from eos.settings import Settings
-from eos.verifier.logs import LogReader, Range
+
+Places = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 
 _EVERY_S = 1.0
-_CALL_S = 3.0
+CALL_S = 3.0
 _READ_S = 30.0
 _END_S = 30.0
 
@@ -40,21 +41,36 @@ class Sample:
 class Gauge:
     """Looks every second, in a thread; a cluster that does not answer is looked at again later.
 
+    Args:
+        settings: the brokers' own addresses.
+        group: the job's.
+        inputs: every input partition.
+        outputs: every output partition.
+        places: where the job is in partitions; of one that it has not begun, nothing.
+
     Attributes:
         samples: the looks so far.
         inputs: every input partition; another list where some are added.
     """
 
     def __init__(
-        self, settings: Settings, group: str, inputs: Sequence[Partition], outputs: Sequence[Partition]
+        self,
+        settings: Settings,
+        group: str,
+        inputs: Sequence[Partition],
+        outputs: Sequence[Partition],
+        *,
+        places: Places,
     ) -> None:
         self.samples: list[Sample] = []
+        self._places = places
         self._settings = settings
         self._group = group
         self.inputs = inputs
         self._outputs = outputs
         self._admin = Admin.of(settings)
         self._began = time.monotonic()
+        self.looking = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="eos-prove-gauge", daemon=True)
 
@@ -82,13 +98,10 @@ class Gauge:
             EosError: the cluster did not answer in time.
         """
         asked = self.inputs if partitions is None else partitions
-        with fresh_reader(self._settings, self._group, stable=False) as reader:
-            stored = committed_offsets(reader, asked, timeout_s=_CALL_S)
-        ends = self._admin.offsets_at(Mark.LAST_STABLE, asked, _CALL_S)
-        starts = self._admin.offsets_at(Mark.START, asked, _CALL_S)
-        rest = {
-            p: Range(max(starts[p], stored[p].offset if p in stored else 0), end) for p, end in ends.items()
-        }
+        stored = self._places(asked)
+        ends = self._admin.offsets_at(Mark.LAST_STABLE, asked, CALL_S)
+        starts = self._admin.offsets_at(Mark.START, asked, CALL_S)
+        rest = {p: Range(max(starts[p], stored.get(p, 0)), end) for p, end in ends.items()}
         with LogReader(self._settings, self._group, Deadline(_READ_S)) as log:
             found = {Partition(one.topic, one.partition) for one in log.records(rest, first_only=True)}
         return sum(rest[p].end - rest[p].start for p in found)
@@ -101,17 +114,16 @@ class Gauge:
         """
         inputs = self.inputs
         both = [*inputs, *self._outputs]
-        with fresh_reader(self._settings, self._group, stable=False) as reader:
-            stored = committed_offsets(reader, inputs, timeout_s=_CALL_S)
+        stored = self._places(inputs)
         # The high watermarks are asked last: nothing seems to be done that is not.
-        lsos = self._admin.offsets_at(Mark.LAST_STABLE, both, _CALL_S)
-        ends = self._admin.offsets_at(Mark.HIGH_WATERMARK, both, _CALL_S)
+        lsos = self._admin.offsets_at(Mark.LAST_STABLE, both, CALL_S)
+        ends = self._admin.offsets_at(Mark.HIGH_WATERMARK, both, CALL_S)
         return Sample(
             time.monotonic() - self._began,
-            sum(ends[p] - (stored[p].offset if p in stored else 0) for p in inputs),
+            sum(ends[p] - stored.get(p, 0) for p in inputs),
             sum(ends[p] - lsos[p] for p in inputs),
             sum(ends[p] - lsos[p] for p in self._outputs),
-            sum(one.offset for one in stored.values()),
+            sum(stored.values()),
         )
 
     def _look_on(self) -> None:

@@ -6,9 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import count
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.base.listing import counted
 from eos.errors import EosError
 from eos.group.committed import committed_offsets, fresh_reader, offsets_at
 from eos.kafka.admin import Admin, Mark
@@ -16,10 +18,10 @@ from eos.kafka.config import client_config
 from eos.kafka.producer import TransactionalClient
 from eos.kafka.topics import add_partitions, configure_topic, delete_records, produce_plain
 from eos.offsets import Partition
+from eos.ops.verifier.logs import LogReader, Range
 from eos.prove.gauge import Gauge
 from eos.records import InputRecord, OutputRecord
 from eos.settings import Settings
-from eos.verifier.logs import LogReader, Range
 
 _CALL_S = 10.0
 _FOREIGN_RECORDS = 100
@@ -189,7 +191,7 @@ class Inputs:
         records = []
         for one in self._take(len(partitions) * len(topics)):
             mine = next(in_turn, None) if one.topic == partitions[0].topic else None
-            records.append(one if mine is None else one._replace(partition=mine.number, timestamp_ms=None))
+            records.append(one if mine is None else replace(one, partition=mine.number, timestamp_ms=None))
         produce_plain(self._config, records, timeout_s=_CALL_S)
 
     def _grow(self, topic: str) -> tuple[bool, str]:
@@ -233,7 +235,7 @@ class Inputs:
         finally:
             client.close()
         done = "expired" if commit is None else "committed" if commit else "aborted"
-        text = f"{done} after {time.monotonic() - began:.1f} s; at least {held_back} partition(s) held back"
+        text = f"{done} after {time.monotonic() - began:.1f} s; at least {counted(held_back, 'partition')} held back"
         return held_back > 0, text
 
     def _written(self, client: TransactionalClient, records: Sequence[OutputRecord]) -> int:

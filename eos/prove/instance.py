@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.exits import ExitCode
 from eos.local.process import Identity, connects_from, identity_of, pause, send
 
@@ -60,29 +60,17 @@ class Worker:
 
 
 class Instance:
-    """One start of the command: a parent with its workers (`eos run`), or a program that is its own worker.
+    """One start of the command: a program that is its own worker.
 
     What it writes goes straight to a file, so that what a process was told before kill -9 is not lost with it.
-
-    Attributes:
-        on_spark: whether its processes are Spark's, of several kinds.
     """
 
-    on_spark = False
-
     def __init__(
-        self,
-        command: Sequence[str],
-        ordinal: int,
-        log: Path,
-        environment: Mapping[str, str | None],
-        *,
-        has_workers: bool = True,
+        self, command: Sequence[str], ordinal: int, log: Path, environment: Mapping[str, str | None]
     ) -> None:
         self.ordinal = ordinal
         self.log = log
         self.restarts = 0
-        self._has_workers = has_workers
         self._command = list(command)
         given = {**os.environ, **environment, "EOS_ORDINAL": str(ordinal)}
         self._environment = {name: value for name, value in given.items() if value is not None}
@@ -172,32 +160,25 @@ class Instance:
     @property
     def workers(self) -> list[Worker]:
         """Each worker that runs, or stands still."""
-        if not self._has_workers:
-            return [self.whole] if self.whole.alive else []
-        self.read()
-        found = [Worker(ordinal, one) for ordinal, one in list(self._workers.items())]
-        return [one for one in found if one.alive]
+        return [self.whole] if self.whole.alive else []
 
     def behind(self, port: int) -> Worker | None:
-        """Whose connection comes from this port; not the parent of an `eos run`."""
+        """Whose connection comes from this port."""
         return next((one for one in self.workers if connects_from(one.identity, port)), None)
 
-    def chosen(self, share: float, near: Worker | None = None) -> Worker | None:
-        """A worker by chance, ``share`` being from 0 to 1; that one, if one is ``near`` what happens."""
-        workers = self.workers
+    @classmethod
+    def chosen(cls, workers: Sequence[Worker], share: float, near: Worker | None = None) -> Worker | None:
+        """One of these workers by chance, ``share`` being from 0 to 1; that one, if one is ``near`` what happens."""
         return near or (workers[int(share * len(workers))] if workers else None)
 
     def goes_on_after(self, code: int) -> bool:
         """Whether it is started again when it has ended with this code."""
-        return code in RESTARTED if self._has_workers else code != 0
+        return code != 0
 
     def ask_to_end(self) -> None:
-        """SIGTERM."""
+        """SIGTERM. To all of it: a shell does not pass it on."""
         if self.code is None:
-            if self._has_workers:
-                self._process.terminate()
-            else:  # a shell does not pass it on
-                self.whole.send(signal.SIGTERM)
+            self.whole.send(signal.SIGTERM)
 
     def wait(self, timeout_s: float) -> int | None:
         """Its exit code; None if it still runs."""
@@ -216,3 +197,23 @@ class Instance:
         finally:
             self._process.wait(_END_S)
             self._end_guard()
+
+
+class RunInstance(Instance):
+    """One `eos run`: a parent with its workers, whose exit codes say what to do."""
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Each worker that runs, or stands still; the parent is none."""
+        self.read()
+        found = [Worker(ordinal, one) for ordinal, one in list(self._workers.items())]
+        return [one for one in found if one.alive]
+
+    def goes_on_after(self, code: int) -> bool:
+        """As an operator's supervisor has it."""
+        return code in RESTARTED
+
+    def ask_to_end(self) -> None:
+        """SIGTERM to the parent, which passes it on."""
+        if self.code is None:
+            self._process.terminate()

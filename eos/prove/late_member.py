@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from eos.prove.instance import Worker
-from eos.prove.watch import Watch
+from eos.prove.request_watch import RequestWatch
 from eos.testing.proxy import ApiKey, Edge, Frame, Hold, HoldProxy
 
 _LATE_S = 1.5  # below any session timeout
@@ -27,7 +27,7 @@ class LateMember:
         members: those that the group has already.
     """
 
-    def __init__(self, watch: Watch, proxies: Sequence[HoldProxy], members: Sequence[Worker]) -> None:
+    def __init__(self, watch: RequestWatch, proxies: Sequence[HoldProxy], members: Sequence[Worker]) -> None:
         self.worker: Worker | None = None
         self.divided = False
         self._watch = watch

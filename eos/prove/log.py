@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from eos.errors import UnavailableError
 from eos.local import LocalKafka
-from eos.local.dump_log import DUMP_LOG_SEGMENTS
 from eos.offsets import Partition
 
+DUMP_LOG_SEGMENTS = "kafka.tools.DumpLogSegments"
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 COMMIT, ABORT = "COMMIT", "ABORT"
 _TOOL_S = 600.0
@@ -44,6 +44,7 @@ class Batch(NamedTuple):
     marker: str = ""  # COMMIT or ABORT
     commits: tuple[Commit, ...] = ()  # in a partition of OFFSETS
     written_ms: int = 0  # of a marker, when the partition's leader has written it
+    control: bool = False
 
 
 class Decision(NamedTuple):
@@ -69,23 +70,31 @@ def read_log(cluster: LocalKafka, topics: Iterable[str]) -> ClusterLog:
     Raises:
         UnavailableError: the tool failed; the message is what it printed.
     """
-    plain = _dump(cluster, _segments(cluster, topics), "--deep-iteration")
     offsets = _dump(cluster, _segments(cluster, [OFFSETS]), "--offsets-decoder")
     states = _dump(cluster, _segments(cluster, [TRANSACTIONS]), "--transaction-log-decoder")
-    return ClusterLog({**batches_of(plain), **batches_of(offsets)}, decisions_of(states))
+    return ClusterLog({**batches_in(cluster, topics), **batches_of(offsets)}, decisions_of(states))
+
+
+def batches_in(cluster: LocalKafka, topics: Iterable[str]) -> dict[Partition, list[Batch]]:
+    """The batches of these topics, and the markers. A running broker may be read: an answered write is in its file.
+
+    Raises:
+        UnavailableError: the tool failed; the message is what it printed.
+    """
+    # Deep iteration prints the markers but no payloads, so a record's value cannot look like a batch.
+    return batches_of(_dump(cluster, _segments(cluster, topics), "--deep-iteration"))
 
 
 def batches_of(dumped: str) -> dict[Partition, list[Batch]]:
     """The batches in what DumpLogSegments has printed, with deep iteration or decoded offsets."""
     found: dict[Partition, list[Batch]] = {}
-    partition, control = Partition("", 0), False
+    partition = Partition("", 0)
     for line in dumped.splitlines():
         if line.startswith("Dumping "):
             partition = _partition(Path(line.removeprefix("Dumping ")).parent.name)
             found.setdefault(partition, [])
         elif line.startswith("baseOffset: "):
             fields = dict(_FIELD.findall(line))
-            control = fields["isControl"] == "true"
             found[partition].append(
                 Batch(
                     partition,
@@ -94,11 +103,12 @@ def batches_of(dumped: str) -> dict[Partition, list[Batch]]:
                     int(fields["baseOffset"]),
                     int(fields["lastOffset"]),
                     fields["isTransactional"] == "true",
+                    control=fields["isControl"] == "true",
                 )
             )
         elif line.startswith("| offset: "):
             last = found[partition][-1]
-            if control:
+            if last.control:
                 fields = dict(_FIELD.findall(line))
                 written_ms = int(fields.get("CreateTime") or fields.get("LogAppendTime", 0))
                 found[partition][-1] = last._replace(

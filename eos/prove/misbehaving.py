@@ -63,7 +63,7 @@ def _plain(record: InputRecord) -> Iterable[OutputRecord]:
 def _reused(record: InputRecord) -> Iterable[OutputRecord]:
     """One list for all calls, and one list of headers."""
     _shared_headers[:] = [("of", b"%d" % record.offset)]
-    _shared[:] = [one._replace(headers=_shared_headers) for one in _plain(record)]  # type: ignore[arg-type]
+    _shared[:] = [replace(one, headers=_shared_headers) for one in _plain(record)]  # type: ignore[arg-type]
     return _shared
 
 
@@ -76,7 +76,7 @@ def _text(record: InputRecord) -> Iterable[OutputRecord]:
     headers = (("größe", "läßt".encode()), ("größe", None), ("", b""), ("名前", b"\xff\x00"))
     for one in _plain(record):
         value = (one.value or b"").decode()
-        yield one._replace(value=value, key="schlüssel-名", headers=headers)  # type: ignore[arg-type]
+        yield replace(one, value=value, key="schlüssel-名", headers=headers)  # type: ignore[arg-type]
 
 
 def _null(record: InputRecord) -> Iterable[OutputRecord]:
@@ -88,7 +88,7 @@ def _null(record: InputRecord) -> Iterable[OutputRecord]:
 def _placed(record: InputRecord) -> Iterable[OutputRecord]:
     """A partition and a time of their own, an hour before the input's."""
     at = max(1, (record.timestamp_ms or 0) - 3_600_000)
-    return [one._replace(partition=0, timestamp_ms=at) for one in _plain(record)]
+    return [replace(one, partition=0, timestamp_ms=at) for one in _plain(record)]
 
 
 _SHAPES: Mapping[str, Callable[[InputRecord], Iterable[Any]]] = {
@@ -267,7 +267,7 @@ def _made_of_batch(batch: InputBatch) -> Iterator[OutputBatch]:
     for record in batch:
         for one in _made(record):
             # The list of headers is used again for the next record.
-            made[one.topic].append(one._replace(headers=tuple(one.headers)))
+            made[one.topic].append(replace(one, headers=tuple(one.headers)))
     batch.values.clear()
     batch.keys[:] = [b"changed"] * len(batch)
     batch.offsets.reverse()

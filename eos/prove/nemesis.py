@@ -10,24 +10,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eos.base.listing import counted
 from eos.errors import EosError
 from eos.kafka.topics import elect_preferred_leaders
 from eos.local import LocalKafka
 from eos.prove.coordinators import Coordinators
-from eos.prove.faults import ERRORS, NOT_DONE, TRANSACTIONAL, Fault, Kind
+from eos.prove.database_faults import DatabaseFaults
+from eos.prove.faults import ERRORS, NOT_DONE, TRANSACTIONAL, Fault, FaultKind
 from eos.prove.fleet import Fleet
 from eos.prove.inputs import Inputs
 from eos.prove.instance import Instance, Worker
+from eos.prove.kills import Kills
 from eos.prove.late_member import LateMember
-from eos.prove.stalls import Stalls
-from eos.prove.watch import Watch, now_ms
+from eos.prove.pauses import Pauses
+from eos.prove.request_watch import RequestWatch, now_ms
+from eos.prove.trial_database import TrialDatabase
 from eos.testing.proxy import ApiKey, Edge, Frame, HoldProxy
 
 _STARTS_S = 20.0  # for a new process's first request
 _ANSWER_S = 30.0
 _ENDS_S = 90.0  # after SIGTERM: a transaction that is open is committed or aborted before
 _IN_SYNC_S = 10.0
-_DIES_S = 10.0
 _DIVIDED_S = 8.0  # until a group knows that a member is gone: a heartbeat, or a trial's session timeout
 _JUST_DECIDED_MS = 10_000  # before a request, or its answer, was met: by that request
 # They begin a transaction, or none: what stands in front of them, or behind them, says nothing.
@@ -56,6 +59,7 @@ class Nemesis:
         inputs: its input topics.
         coordinators: whose log says what became of transactions.
         config: of a client, at the brokers' own addresses.
+        database: that stands at one end of the job.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Nemesis:
         coordinators: Coordinators,
         *,
         config: Mapping[str, object],
+        database: TrialDatabase | None = None,
     ) -> None:
         self._cluster = cluster
         self._proxies = proxies
@@ -75,21 +80,27 @@ class Nemesis:
         self._config = config
         self._coordinators = coordinators
         self._began = time.monotonic()
-        self._watch = Watch(proxies, fleet)
-        self._stalls = Stalls(fleet, self._watch, coordinators, self._end)
-        self._faults: dict[Kind, Callable[[Fault], tuple[bool, str]]] = {
-            Kind.KILL: self._kill,
-            Kind.TERM: self._term,
-            Kind.PAUSE: self._stalls.pause,
-            Kind.LATE: self._late,
-            Kind.DROP: self._drop,
-            Kind.ERROR: self._error,
-            Kind.ZOMBIE: self._stalls.zombie,
-            Kind.INPUT: self._input,
-            Kind.BROKER: self._broker,
-            Kind.REBALANCE: self._rebalance,
-            Kind.EXPIRY: self._stalls.expiry,
+        self._watch = RequestWatch(proxies, fleet, None if database is None else database.proxy)
+        self._database = None if database is None else DatabaseFaults(database, fleet)
+        self._pauses = Pauses(fleet, self._watch, coordinators, self._end, self._database)
+        self._kills = Kills(
+            fleet, self._watch, proxies, coordinators, shown=self._shown, database=self._database
+        )
+        self._faults: dict[FaultKind, Callable[[Fault], tuple[bool, str]]] = {
+            FaultKind.KILL: self._kills.kill,
+            FaultKind.TERM: self._term,
+            FaultKind.PAUSE: self._pauses.pause,
+            FaultKind.LATE: self._late,
+            FaultKind.DROP: self._drop,
+            FaultKind.ERROR: self._error,
+            FaultKind.ZOMBIE: self._pauses.zombie,
+            FaultKind.INPUT: self._input,
+            FaultKind.BROKER: self._broker,
+            FaultKind.REBALANCE: self._rebalance,
+            FaultKind.EXPIRY: self._pauses.expiry,
         }
+        if self._database is not None:
+            self._faults[FaultKind.DATABASE] = self._database.inject
 
     def inject(self, fault: Fault) -> Injected:
         """Let one accident happen, and undo what can be undone. The cluster is whole afterwards."""
@@ -106,27 +117,12 @@ class Nemesis:
 
     def _spoken(self, fault: Fault) -> Fault:
         """The fault at a request that the job's clients send: transactions V2 leave two of them out."""
-        if fault.api is None or (api := self._watch.played_by(fault.api)) is fault.api:
+        if not isinstance(fault.api, ApiKey) or (api := self._watch.played_by(fault.api)) is fault.api:
             return fault
         codes = ERRORS[api]
         return replace(fault, api=api, error=fault.error and codes[fault.error % len(codes)])
 
     # -- the kinds
-
-    def _kill(self, fault: Fault) -> tuple[bool, str]:
-        if fault.api is None:
-            worker = self._fleet.chosen(fault.share)
-            ids = self._watch.ids_of(worker) if worker is not None else frozenset[str]()
-            at_ms = now_ms()
-            if worker is None or not worker.send(signal.SIGKILL):
-                return False, "no worker ran"
-            self._coordinators.looked(ids)
-            where = "inside" if self._coordinators.inside(ids, at_ms) else "outside"
-            return self._dies(worker), f"{worker}, {where} a transaction"
-        return self._at_request(fault.api, fault.edge, fault.share)
-
-    def _dies(self, worker: Worker) -> bool:
-        return self._fleet.wait(_DIES_S, lambda: not worker.alive)
 
     def _in_transaction(self, frame: Frame, at_ms: int) -> bool:
         """Whether that request was one of a transaction that had begun: by the log, it was open, or had just been ended."""
@@ -148,7 +144,7 @@ class Nemesis:
 
     def _term(self, fault: Fault) -> tuple[bool, str]:
         """A worker is replaced by its parent; another instance is started in the place of one, as a rolling restart does."""
-        whole = fault.way == "instance" or not self._fleet.has_workers
+        whole = fault.way == "instance" or not self._fleet.runtime.has_workers
 
         def act(instance: Instance, worker: Worker) -> bool:
             if not whole:
@@ -162,7 +158,8 @@ class Nemesis:
         if fault.api is not None:
             self._watch.make_it_come(fault.api, fault.share)
             if (met := self._watch.met_at(fault.api, fault.edge, act)) is not None:
-                found, at = (met.instance, met.worker), (met.frame, now_ms())
+                found = met.instance, met.worker
+                at = None if met.frame is None else (met.frame, now_ms())
         elif (worker := self._fleet.chosen(fault.share)) is not None:
             whose = [one for one in self._fleet.instances if worker in one.workers]
             found = (whose[0], worker) if whose and act(whose[0], worker) else None
@@ -174,14 +171,14 @@ class Nemesis:
             return self._shown(ended, str(worker) + ("" if ended else " did not end"), at)
         self._fleet.wait(_ENDS_S, lambda: instance.code is not None)
         code = instance.code
-        if self._fleet.has_workers and code != 0:
+        if self._fleet.runtime.has_workers and code != 0:
             self._fleet.ended_for_good.append(f"instance {instance.ordinal}: exit code {code} after SIGTERM")
         self._fleet.forget(instance)
         self._fleet.start(instance.ordinal)
         return self._shown(code is not None, f"instance {instance.ordinal}, exit code {code}", at)
 
     def _late(self, fault: Fault) -> tuple[bool, str]:
-        api = fault.api or ApiKey.END_TXN
+        api = _request(fault)
         ours = self._watch.is_ours
         holds = [
             (proxy.hold if fault.way == "held" else proxy.copy)(api, where=ours, reset_client=True)
@@ -215,7 +212,7 @@ class Nemesis:
         return f"the broker answered it {'in its own transaction' if still else 'after its transaction'}"
 
     def _drop(self, fault: Fault) -> tuple[bool, str]:
-        api, done = fault.api or ApiKey.END_TXN, list[tuple[Frame, int]]()
+        api, done = _request(fault), list[tuple[Frame, int]]()
 
         def note(frame: Frame) -> None:
             done.append((frame, now_ms()))
@@ -241,10 +238,10 @@ class Nemesis:
         self._fleet.wait(self._watch.happens_s(api), lambda: bool(done))
         for proxy in self._proxies:
             proxy.clear_rules()
-        return self._shown(bool(done), f"{len(done)} request(s)", done[0] if done else None)
+        return self._shown(bool(done), counted(len(done), "request"), done[0] if done else None)
 
     def _error(self, fault: Fault) -> tuple[bool, str]:
-        api, told = fault.api or ApiKey.END_TXN, list[tuple[Frame, int]]()
+        api, told = _request(fault), list[tuple[Frame, int]]()
 
         def note(frame: Frame) -> None:
             told.append((frame, now_ms()))
@@ -261,7 +258,7 @@ class Nemesis:
                 proxy.edit_reply(api, edit, where=self._watch.is_ours)
         self._watch.make_it_come(api, fault.share)
         self._fleet.wait(self._watch.happens_s(api), lambda: bool(told))
-        return self._shown(bool(told), f"{len(told)} answer(s)", told[0] if told else None)
+        return self._shown(bool(told), counted(len(told), "answer"), told[0] if told else None)
 
     def _input(self, fault: Fault) -> tuple[bool, str]:
         return self._inputs.change(fault.way, fault.share, fault.seconds, self._fleet.wait)
@@ -281,7 +278,7 @@ class Nemesis:
         self._fleet.wait(fault.seconds)
         self._cluster.restart_broker(broker.id)
         if len(self._cluster.brokers) > 1:  # coordinators move away from brokers that live on
-            what += f"; {self._moved_back()} partition(s) were given back to it"
+            what += f"; {counted(self._moved_back(), 'partition')} given back to it"
         return True, what
 
     def _moved_back(self) -> int:
@@ -307,7 +304,7 @@ class Nemesis:
         joined = self._fleet.wait(
             _STARTS_S + self._watch.turn_s,
             # A consumer without partitions fetches nothing.
-            lambda: _has_partitions(joiner.read()) if self._fleet.has_workers else bool(fetches),
+            lambda: _has_partitions(joiner.read()) if self._fleet.runtime.has_workers else bool(fetches),
         )
         late = at_joining.join()
         for proxy in self._proxies:
@@ -330,26 +327,10 @@ class Nemesis:
             leaving.wait(_ANSWER_S)
         self._fleet.forget(leaving)
 
-    def _at_request(self, api: ApiKey, edge: Edge, share: float) -> tuple[bool, str]:
-        """Kill the process that sends the next such request; its connection is reset at this edge of it."""
-        killed: list[tuple[Worker, Frame, int]] = []
 
-        def then(frame: Frame) -> None:
-            if (found := self._watch.behind(frame)) is None:
-                return
-            instance, worker = found
-            victim = instance.chosen(share, worker)
-            if victim is not None and victim.send(signal.SIGKILL):
-                killed.append((victim, frame, now_ms()))
-
-        for proxy in self._proxies:
-            proxy.cut(api, edge, where=self._watch.is_ours, then=then)
-        self._watch.make_it_come(api, 0.0)
-        self._fleet.wait(self._watch.happens_s(api), lambda: bool(killed))
-        if not killed:
-            return False, "no such request came"
-        victim, frame, at_ms = killed[0]
-        return self._shown(self._dies(victim), str(victim), (frame, at_ms))
+def _request(fault: Fault) -> ApiKey:
+    """At which it happens; what hits requests is not drawn at a statement."""
+    return fault.api if isinstance(fault.api, ApiKey) else ApiKey.END_TXN
 
 
 def _has_partitions(entries: Sequence[dict[str, object]]) -> bool:

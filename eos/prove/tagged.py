@@ -22,8 +22,11 @@ _TAG = re.compile(rb"(\S+) (\d+) (\d+) (\d+)/(\d+)")
 _KEYS = 50
 
 
+UNCOUNTED = 0
+
+
 class Tag(NamedTuple):
-    """Which output of which input record this is, of how many."""
+    """Which output of which input record this is, of how many; `UNCOUNTED`: only of which record is known."""
 
     source: Partition
     offset: int

@@ -4,113 +4,75 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from shlex import quote
 
-from eos.prove.faults import Kind
+from eos.identity import Identity
+from eos.prove.ends import ENDS, Ends
+from eos.prove.faults import FaultKind
 from eos.prove.gauge import Sample
 from eos.prove.history import History
 from eos.prove.judge import Verdict
 from eos.prove.nemesis import Injected
-from eos.verifier.placement import OWN
+from eos.prove.runtime import SPARK, Runtime, runtime_of
+from eos.prove.trial_options import TrialOptions, words_of
 
 Progress = Callable[[str, int, int], None]
 
-# What a trial needs to be short, and its processes to be read. What the user gave goes over it.
-TRIAL_SETTINGS: dict[str, object] = {
-    "transaction.timeout_ms": 10_000,
-    "ownership.session_timeout_ms": 6_000,
-    "workers.count": 2,
-    "workers.max_restarts": 1_000,
-    "workers.restart_backoff_ms": 100,
-    "observe.http_port": 0,
-    "observe.log_format": "json",
-    "observe.log_level": "debug",
-}
-# What one of Spark needs beside, or in place of that: a batch of a partition is one transaction.
-SPARK_SETTINGS: dict[str, object] = {
-    "transaction.timeout_ms": 20_000,
-    "spark.max_records_per_partition": 2_000,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
-class OnSpark:
-    """What a trial of a job for Spark has to know beside the job that it is judged by.
-
-    Attributes:
-        kind: of the job.
-        name: of the job, and its group unless the settings name one.
-        read: every topic that it reads, snapshots too.
-        master: as of `eos spark run`.
-        conf: further settings of Spark, as KEY=VALUE.
-        jars: of Spark's Kafka connector.
-        judge: the reference of the job that it is judged by, if that was named.
-    """
-
-    kind: Literal["batch", "stream"]
-    name: str
-    read: frozenset[str]
-    master: str
-    conf: Sequence[str]
-    jars: Sequence[Path]
-    judge: str | None = None
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether the outputs have the order of their input: of a batch that applies a loop's transform to each record."""
-        return self.kind == "batch" and self.judge is None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What is to be tried.
+class Trial(TrialOptions):
+    """What is to be tried: what was asked for, and what that means for this job.
 
     Attributes:
         reference: the job, as ``package.module:name``.
+        job: what it is.
         app_dir: where that is imported from.
         options: of every ``eos run`` or ``eos spark run``: its configuration file and assignments.
-        command: what is started instead of ``eos run``, by a shell; None for ``eos run``.
-        source: what makes the input, if that was named: a function or a file.
-        ways: of a kind in it, only these of its ways.
-        quiet: the times without a fault, by this factor.
-        each: judge after each fault, too: without new input, once the job has caught up.
-        seed: of input and faults.
-        faults: how many happen; None: as many as fit ``minutes``.
-        minutes: how long faults happen; None: until there were as many as ``faults``.
-        kinds: which ones.
-        brokers: 1 or 3.
-        partitions: of each input topic, and of each output topic.
-        rate: input records per second.
+        seed: of input and faults; drawn, where none was asked for.
+        kinds: of faults; of one in ``ways``, only these of its ways.
         directory: where logs and the cluster are kept; new or empty.
         jars: where Kafka's jars are kept.
-        topics: of another cluster, that are copied into the input, as TOPIC or TOPIC=INPUT.
-        copied: how many of their records at most.
-        spark: of a job for Spark; None: it is one for `eos run`, or a program.
+        connector: Spark's jars for Kafka, of a job for it.
     """
 
     reference: str
+    job: Identity
     app_dir: Path
     options: Sequence[str]
     seed: int
-    faults: int | None
-    minutes: float | None
-    kinds: Sequence[Kind]
-    brokers: int
-    partitions: int
-    rate: int
+    kinds: Sequence[FaultKind]
     directory: Path
     jars: Path | None = None
-    command: str | None = None
-    source: str | None = None
-    topics: Sequence[str] = ()
-    copied: int | None = None
-    spark: OnSpark | None = None
-    ways: Mapping[Kind, Sequence[str]] = field(default_factory=dict)
-    quiet: float = 1.0
-    each: bool = False
-    partitioner: str = OWN
+    connector: Sequence[Path] = ()
+    ways: Mapping[FaultKind, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def runtime(self) -> Runtime:
+        """How the job is run."""
+        return runtime_of(self.command, on_spark=self.job.kind.on_spark)
+
+    @property
+    def ends(self) -> Ends:
+        """What stands at its ends."""
+        return ENDS[self.job.judged_by]
+
+    @property
+    def order(self) -> bool | None:
+        """Whether the order of the outputs is compared; None: as `eos verify` decides it."""
+        if self.no_order:
+            return False
+        return self.job.keeps_order and self.judge is None if self.runtime is SPARK else None
+
+    @property
+    def again(self) -> str:
+        """The command that makes the same faults again."""
+        only = [one for kind in self.kinds for one in (f"{kind}/{way}" for way in self.ways.get(kind, ()))]
+        only += [kind for kind in self.kinds if kind not in self.ways]
+        there = [] if self.app_dir == Path.cwd() else ["--app-dir", quote(str(self.app_dir))]
+        words = words_of(replace(self, only=",".join(only)))
+        return " ".join(["eos prove", self.reference, *map(quote, self.options), *there, *words])
 
 
 @dataclass(frozen=True)
@@ -149,7 +111,7 @@ class Proof:
         """What was to happen and did not, in words: of that the trial shows nothing."""
         wanted, happened = self.trial.faults, self.happened
         found = []
-        if wanted is not None and happened.total() < wanted and not self.verdict.against:
+        if wanted is not None and happened.total() < wanted and self.verdict.exactly_once:
             found.append(f"{happened.total()} of {wanted} faults happened")
         last = {one.fault.kind: one for one in self.injected}
         tries = Counter(one.fault.kind for one in self.injected)
@@ -158,7 +120,15 @@ class Proof:
             for kind, one in last.items()
             if not happened[kind]
         ]
+        if (report := self.verdict.report) is not None and report.empty and self.verdict.exactly_once:
+            found.append("the job makes no output of this input (transform, --input)")
         return found or ([] if happened else ["no fault happened"])
+
+    @property
+    def not_drawn(self) -> list[FaultKind]:
+        """Kinds that could have happened, and of which the seed drew none: they were not tried."""
+        drawn = {one.fault.kind for one in self.injected}
+        return [kind for kind in self.trial.kinds if kind not in drawn]
 
     @property
     def exactly_once(self) -> bool:
@@ -166,6 +136,6 @@ class Proof:
         return self.verdict.exactly_once and not self.not_shown
 
     @property
-    def happened(self) -> Counter[Kind]:
+    def happened(self) -> Counter[FaultKind]:
         """Faults that happened, by kind."""
         return Counter(one.fault.kind for one in self.injected if one.happened)

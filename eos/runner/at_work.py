@@ -8,24 +8,34 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType, FunctionType
 from typing import NamedTuple, Self
 
 from eos.events import Listener, TransformAtWork
 from eos.records import InputBatch, InputRecord
-from eos.transform import BoundTransform
+from eos.transform import Applied
 
 _FIRST_S = 10.0
 _AGAIN_S = 30.0
 _POLL_S = 1.0
 _MAX_FRAMES = 12
-_BATCH, _RECORDS, _RECORD = (
-    function.__code__ for function in (BoundTransform.batch, BoundTransform.records, BoundTransform.record)
-)
+
+
+@cache
+def _code_of(kind: type[object]) -> frozenset[CodeType]:
+    """The code of a class's methods: it calls the user's, and one of them has the record."""
+    return frozenset(
+        method.__code__
+        for one in kind.__mro__
+        for method in vars(one).values()
+        if isinstance(method, FunctionType)
+    )
 
 
 class _Work(NamedTuple):
     batch: InputBatch
+    transform: Applied
     thread: int
     since: float
 
@@ -58,9 +68,9 @@ class AtWork:
         self._thread.join(_POLL_S)
 
     @contextmanager
-    def on(self, shard: str, batch: InputBatch) -> Iterator[None]:
+    def on(self, shard: str, batch: InputBatch, transform: Applied) -> Iterator[None]:
         """This thread applies the shard's transform to the batch while the block runs."""
-        self._works[shard] = _Work(batch, threading.get_ident(), time.monotonic())
+        self._works[shard] = _Work(batch, transform, threading.get_ident(), time.monotonic())
         try:
             yield
         finally:
@@ -83,13 +93,17 @@ class AtWork:
     def _name(self, shard: str, work: _Work, seconds: float) -> None:
         frame = sys._current_frames().get(work.thread)  # noqa: SLF001 - the documented way to another thread's stack
         frames: list[FrameType] = []
-        while frame is not None and frame.f_code not in {_BATCH, _RECORDS, _RECORD}:
+        code = _code_of(type(work.transform))
+        while frame is not None and frame.f_code not in code:
             frames.append(frame)
             frame = frame.f_back
         if frame is None:
             return  # it has just returned, or commits meanwhile
-        record = frame.f_locals.get("record")
-        at = InputBatch.of([record]) if isinstance(record, InputRecord) else work.batch
+        at = work.batch
+        while frame is not None and at is work.batch:
+            record = frame.f_locals.get("record") if frame.f_code in code else None
+            at = InputBatch.of([record]) if isinstance(record, InputRecord) else at
+            frame = frame.f_back
         stack = traceback.StackSummary.extract((one, one.f_lineno) for one in reversed(frames))
         where = tuple(f"{one.filename}:{one.lineno} in {one.name}" for one in stack[-_MAX_FRAMES:])
         self._listener(TransformAtWork(shard, at.place, seconds, where))

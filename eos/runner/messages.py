@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eos.commands import Started
+from eos.base.commands import Started
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.runner.messages import Plan, Unfit
 from eos.runner.transform_clock import NOT_RUNNING
 

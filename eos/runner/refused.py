@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.core.pipeline import Pipeline
 from eos.errors import AbortableError, EosError, RecordRefusedError
 from eos.kafka.admin import shared_admin
 from eos.kafka.refused_times import may_be_for_its_time, wrong_clock
 from eos.poison import PoisonFilter
 from eos.records import InputBatch, OutputRecord, fingerprint
-from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
-from eos.transform import BoundTransform
+from eos.transform import Applied
 
 _LOOK_S = 10.0  # an error that is complete is not worth a longer wait for its exit code
 _FETCH_S = 0.2
@@ -47,15 +47,15 @@ _CHOSEN: dict[str, tuple[Callable[[OutputRecord], float], str]] = {
 
 def naming_its_input(
     error: RecordRefusedError,
-    session: PipelinedSession,
-    transform: BoundTransform,
+    pipeline: Pipeline,
+    transform: Applied,
     settings: Settings,
     *,
     fetch_records: int,
 ) -> EosError:
     """The refusal with the coordinates of the input record, if it is found again; or the error that a clock is wrong.
 
-    The session goes back to the committed offsets. The same input is transformed once more, and nothing is produced. To keep, for
+    The owner goes back to the committed offsets. The same input is transformed once more, and nothing is produced. To keep, for
     each output, which record it was made of would cost every record; this costs those of one transaction.
     """
     if not error.outputs:
@@ -63,9 +63,9 @@ def naming_its_input(
     look = _Look(PoisonFilter(transform, settings.poison.policy, shard="", listener=lambda _: None), error)
     deadline, empty = Deadline(_LOOK_S), 0
     try:
-        session.recover(AbortableError(str(error)))  # a refusal itself asks for no rewind
-        while not look.done and empty < _EMPTY_FETCHES and not deadline.passed and not session.ended:
-            batch = session.fetch(fetch_records, _FETCH_S, 0.0)
+        pipeline.owner.recover(AbortableError(str(error)))  # a refusal itself asks for no rewind
+        while not look.done and empty < _EMPTY_FETCHES and not deadline.passed and not pipeline.owner.ended:
+            batch = pipeline.fetch(fetch_records, _FETCH_S, 0.0)
             empty = 0 if batch else empty + 1
             look.at(batch)
     except EosError:

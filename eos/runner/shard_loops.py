@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.events import Listener, ShardsOwned
-from eos.runner.loop import Loop
+from eos.job import RunsShard
 from eos.shards import Shard
 
 _POLL_S = 0.2  # how late the end of a loop is noticed
@@ -27,7 +27,7 @@ class ShardLoops:
 
     def __init__(
         self,
-        make: Callable[[Shard], Loop],
+        make: Callable[[Shard], RunsShard],
         *,
         prefix: str,
         stop: threading.Event,
@@ -96,7 +96,7 @@ class ShardLoops:
         except BaseException as error:  # noqa: BLE001 - raised when the loops have ended
             self._fail(error)
 
-    def _run(self, loop: Loop) -> None:
+    def _run(self, loop: RunsShard) -> None:
         try:
             loop.run()
         except BaseException as error:  # noqa: BLE001 - handed to the main thread

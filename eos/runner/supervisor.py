@@ -14,7 +14,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NamedTuple
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.exits import ENDS, ExitCode
 from eos.runner.killed import fix_of
 from eos.runner.messages import OPENED, PASSED, Ending, Plan
@@ -349,8 +349,8 @@ def _stop(
         if deadline.passed:
             if any(worker.ending is None for worker in running):
                 log.error(
-                    "workers did not end within shutdown.grace_ms: killed; the next start settles what is open. Fix: a longer "
-                    "one, or a transform that takes less long",
+                    "workers did not end within shutdown.grace_ms: killed; the next start settles what is open. Usual cause: a "
+                    "call of the transform that takes longer. Fix: a longer one, or a transform that takes less long",
                     extra=ENDS,
                 )
                 in_order = ExitCode.UNEXPECTED

@@ -5,31 +5,31 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from eos import retry
-from eos.calls import Call
-from eos.deadline import Deadline
-from eos.errors import ConfigError, RetriableError
+from eos.core.owner import ShardOwner
+from eos.core.pipeline import Pipeline
+from eos.crashes.search import Search
+from eos.errors import Action, ConfigError, EosError, RetriableError, UnavailableError
 from eos.events import Listener, guarded, ignore_event
-from eos.job import Job
+from eos.faces.surroundings import SURROUNDINGS
+from eos.group.topics import known_partitions
+from eos.job import Looping, OwnLoops
 from eos.kafka.admin import Admin, shared_admin
 from eos.offsets import Partition
 from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
 from eos.runner.shard_loops import ShardLoops
-from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.settings.binding import bind
 from eos.shards import OrdinalShard, PartitionShard, Shard, shard_prefix
+from eos.transform import Applied
 
 _METADATA_S = 15.0
 # Of the clients of one partition in mode 'partition', measured at 10, 50 and 100 of them (docs/PERFORMANCE.md).
 _PARTITION_MB, _PARTITION_THREADS, _PARTITION_FILES = 3, 15, 21
-_OUTPUTS_S = 3.0
-_OUTPUTS_AGAIN_S = 0.3
 _LOOK_EVERY_S = 30.0  # after added input partitions
 _LOOK_S = 5.0
 # More than a fetch and its outputs hold at a time. Python's 700 took 8 % of what a function of one record costs in Python.
@@ -38,21 +38,24 @@ _COLLECT_AFTER = 5_000
 log = logging.getLogger("eos.runner.worker")
 
 
-def shards_of(job: Job, settings: Settings) -> list[Shard]:
+def shards_of(job: Looping, settings: Settings) -> list[Shard]:
     """The shards that this process owns, by ownership.mode.
 
     Raises:
         ConfigError: a partition that was given does not exist or is no input of the job.
     """
-    existing = [] if settings.ownership.mode == "group" else _partitions_of(job, Admin.of(settings))
+    existing = (
+        []
+        if settings.ownership.mode == "group"
+        else known_partitions(Admin.of(settings), job.inputs, timeout_s=_METADATA_S)
+    )
     return _owned(job, settings, existing)
 
 
-def _owned(job: Job, settings: Settings, existing: Sequence[Partition]) -> list[Shard]:
-    group = settings.group_for(job.name)
-    ownership = settings.ownership
-    if ownership.mode == "group":
-        return [OrdinalShard(job.name, group, settings.ordinal)]
+def _owned(job: Looping, settings: Settings, existing: Sequence[Partition]) -> list[Shard]:
+    known, ownership = job.identity(settings), settings.ownership
+    if known.mode == "group":
+        return [OrdinalShard(known.app, known.group, settings.ordinal)]
     given = ownership.owned_partitions
     if unknown := sorted(set(given) - set(existing)):
         raise ConfigError(
@@ -60,7 +63,7 @@ def _owned(job: Job, settings: Settings, existing: Sequence[Partition]) -> list[
             f"{', '.join(job.inputs)} do not have"
         )
     mine: Sequence[Partition] = given or [p for p in existing if _is_mine(p, settings)]
-    return [PartitionShard(job.name, group, p) for p in mine]
+    return [PartitionShard(known.app, known.group, p) for p in mine]
 
 
 def _refuse_too_many(settings: Settings, count: int) -> None:
@@ -85,31 +88,6 @@ def _is_mine(partition: Partition, settings: Settings) -> bool:
     return partition.number % (settings.ownership.instances or 1) == settings.ordinal
 
 
-def _partitions_of(job: Job, admin: Admin) -> list[Partition]:
-    # Short slices: a refused connection is reported when the first of them is over.
-    return retry.resume(
-        Call.METADATA,
-        lambda slice_s: admin.partitions(job.inputs, slice_s),
-        deadline=Deadline(_METADATA_S),
-        slice_s=1.0,
-    )
-
-
-def _require_outputs(job: Job, admin: Admin) -> None:
-    """Refuse a missing output topic: librdkafka looks for one for 30 s, with the transaction open."""
-    deadline = Deadline(_OUTPUTS_S)
-    while job.written_topics:
-        try:
-            retry.ask(lambda slice_s: admin.partitions(job.written_topics, slice_s), timeout_s=_METADATA_S)
-        except ConfigError:
-            # One that was created a moment ago is not known to every broker yet.
-            if deadline.passed:
-                raise
-            time.sleep(_OUTPUTS_AGAIN_S)
-        else:
-            return
-
-
 class _AddedPartitions:
     """Finds input partitions that were added while the process runs, and which of them this process owns.
 
@@ -117,7 +95,7 @@ class _AddedPartitions:
     has no owner yet, and no other one moves.
     """
 
-    def __init__(self, job: Job, settings: Settings, known: Iterable[Partition]) -> None:
+    def __init__(self, job: Looping, settings: Settings, known: Iterable[Partition]) -> None:
         self._job = job
         self._settings = settings
         self._known = set(known)
@@ -153,8 +131,8 @@ class _AddedPartitions:
             self._settings.ownership.instances or 1,
             self._settings.ordinal,
         )
-        group = self._settings.group_for(self._job.name)
-        return [PartitionShard(self._job.name, group, p) for p in mine]
+        known = self._job.identity(self._settings)
+        return [PartitionShard(known.app, known.group, p) for p in mine]
 
 
 @contextmanager
@@ -176,7 +154,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def run(
-    job: Job,
+    job: Looping,
     settings: Settings,
     *,
     until_caught_up: bool = False,
@@ -206,13 +184,88 @@ def run(
         UnavailableError: the cluster did not answer in time.
         EosError: what else ended it; ``eos.ExitCode`` has the meaning of each for a process.
     """
-    stop, listener = stop or threading.Event(), guarded(listener)
-    transform = bind(job, settings)
+    stop = stop or threading.Event()
+    try:
+        _run(job, settings, until_caught_up=until_caught_up, stop=stop, listener=guarded(listener))
+    except EosError as error:
+        # What a new transaction may put right: nothing of it is visible, or the next start settles it.
+        redone = stop.is_set() and error.action is not Action.STOP
+        if not (redone or (isinstance(error, UnavailableError) and error.given_up)):
+            raise
+        log.warning("asked to stop while the cluster did not answer; a later start goes on: %s", error)
+
+
+def _run(
+    job: Looping, settings: Settings, *, until_caught_up: bool, stop: threading.Event, listener: Listener
+) -> None:
+    work = bind(job, settings)
+    try:
+        if work.reads_topics:
+            _run_over_topics(
+                job, work, settings, until_caught_up=until_caught_up, stop=stop, listener=listener
+            )
+        else:
+            _run_own(job, work, settings, until_caught_up=until_caught_up, stop=stop, listener=listener)
+    finally:
+        work.close()
+
+
+def _run_own(
+    job: Looping,
+    own: OwnLoops,
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    stop: threading.Event,
+    listener: Listener,
+) -> None:
+    known = job.identity(settings)
+    with retry.given_up_when(stop.is_set):
+        known_partitions(shared_admin(settings), job.written_topics, timeout_s=_METADATA_S)
+    shards = own.shards(settings)
+    if not shards:
+        _warn_of_no_shard(settings, "the job has fewer shards", until_caught_up=until_caught_up)
+    loops = ShardLoops(
+        lambda shard: own.loop(
+            shard, settings, until_caught_up=until_caught_up, stop=stop, listener=listener
+        ),
+        prefix=shard_prefix(known.app, known.group),
+        stop=stop,
+        stop_s=settings.shutdown.grace_s + _METADATA_S,
+        listener=listener,
+    )
+    # A process without a shard waits, as a spare.
+    loops.run(shards, None if shards or until_caught_up else lambda: (), _LOOK_EVERY_S)
+
+
+def _warn_of_no_shard(settings: Settings, why: str, *, until_caught_up: bool) -> None:
+    log.warning(
+        "this worker owns nothing: there are %s of them (ownership.instances x workers.count), its number is %d, and %s. It %s",
+        settings.ownership.instances or settings.workers.count,
+        settings.ordinal,
+        why,
+        "ends" if until_caught_up else "waits",
+    )
+
+
+def _run_over_topics(
+    job: Looping,
+    transform: Applied,
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    stop: threading.Event,
+    listener: Listener,
+) -> None:
+    known = job.identity(settings)
+    surroundings = transform.surroundings(settings) or SURROUNDINGS
     # An unreachable cluster or a missing topic is an error before an owner is fenced, and before a transaction is open. The
     # sessions ask by the same client, which is connected then.
     admin = shared_admin(settings)
-    existing = _partitions_of(job, admin)
-    _require_outputs(job, admin)
+    with retry.given_up_when(stop.is_set):
+        existing = known_partitions(admin, job.inputs, timeout_s=_METADATA_S)
+        # Refused here, because librdkafka looks for a missing output for 30 s, with the transaction open.
+        known_partitions(admin, job.written_topics, timeout_s=_METADATA_S)
     shards = _owned(job, settings, existing)
     _refuse_too_many(settings, len(shards))
 
@@ -221,17 +274,18 @@ def run(
     def loop_of(shard: Shard) -> Loop:
         # A partition that is added needs no start policy: its topic was started before. A topic without any offset now is another.
         its = settings if shard in shards else settings.once_started()
-        session = PipelinedSession(
+        owner = ShardOwner(
             its,
-            app=job.name,
+            app=known.app,
             inputs=job.inputs,
             outputs=job.written_topics,
             partition=shard.partition if isinstance(shard, PartitionShard) else None,
             until_caught_up=until_caught_up,
             stop=stop,
             listener=listener,
+            surroundings=surroundings,
         )
-        return Loop(transform, session, its, at_work, listener=listener)
+        return Loop(transform, Pipeline(owner, Search), its, at_work, listener=listener)
 
     by_partition = settings.ownership.mode == "partition"
     if not shards:
@@ -244,7 +298,7 @@ def run(
         )
     loops = ShardLoops(
         loop_of,
-        prefix=shard_prefix(job.name, settings.group_for(job.name)),
+        prefix=shard_prefix(known.app, known.group),
         stop=stop,
         stop_s=settings.shutdown.grace_s + _METADATA_S,
         listener=listener,

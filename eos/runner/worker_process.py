@@ -14,12 +14,12 @@ from ctypes import c_double
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
-from eos.commands import started_with
+from eos.base.commands import started_with
 from eos.errors import EosError, ProcessLimitError, TransformError
 from eos.events import Event, Listener, RecordDeadLettered, SessionOpened, TransactionCommitted
 from eos.exits import ENDS, ExitCode, exit_code_of
-from eos.job import Job
-from eos.references import load_named
+from eos.job import Looping, load_looping
+from eos.pages import page_of
 from eos.runner.messages import OPENED, PASSED, Ending, Plan, Unfit
 from eos.runner.process_title import name_process
 from eos.runner.stopping import KILL_MARGIN_S, Stop, stop_signals
@@ -74,7 +74,7 @@ def work(reports: Connection, lifeline: Connection, transforming_since: c_double
 
 
 def _run(
-    plan: Plan, imported: Job | BaseException, settings: Settings, *, stop: Stop, listener: Listener
+    plan: Plan, imported: Looping | BaseException, settings: Settings, *, stop: Stop, listener: Listener
 ) -> ExitCode:
     try:
         job = _or_raise(imported)
@@ -82,9 +82,11 @@ def _run(
     except EosError as error:
         if isinstance(error, (TransformError, ProcessLimitError)) and error.__cause__ is not None:
             log.warning("the transform raised", exc_info=error.__cause__)
-        log.error("%s", error, extra=ENDS)  # noqa: TRY400 - the message says what to do; the trace says where in eos
+        code = exit_code_of(error)
+        extra = {**ENDS, "docs": page_of(code, str(error))}
+        log.error("%s", error, extra=extra)  # noqa: TRY400 - the message says what to do; the trace says where in eos
         log.debug("where it was raised", exc_info=True)
-        return exit_code_of(error)
+        return code
     except SystemExit as error:
         log.error(  # noqa: TRY400
             "the job's code called sys.exit(%r). Fix: raise an exception, or return",
@@ -98,15 +100,15 @@ def _run(
     return ExitCode.DONE
 
 
-def _import(plan: Plan) -> Job | BaseException:
+def _import(plan: Plan) -> Looping | BaseException:
     """The job, or what its import raised: for a spare that is no reason to end the job with, and a worker reports it."""
     try:
-        return load_named(plan.job, plan.app_dir, Job, "eos.Job")
+        return load_looping(plan.job, plan.app_dir)
     except BaseException as error:  # noqa: BLE001 - raised where it is reported
         return error
 
 
-def _or_raise(imported: Job | BaseException) -> Job:
+def _or_raise(imported: Looping | BaseException) -> Looping:
     if isinstance(imported, BaseException):
         raise imported
     return imported

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from eos.errors import ConfigError
-from eos.job import Job
 from eos.settings.root import Settings
-from eos.transform import BoundTransform
 
 
 class HasSettings(Protocol):
@@ -22,7 +20,14 @@ class HasSettings(Protocol):
     def settings(self) -> type[BaseModel] | None: ...
 
 
-def bind(job: Job, settings: Settings) -> BoundTransform:
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Bindable(HasSettings, Protocol[T_co]):
+    def bound(self, settings: BaseModel | None = None) -> T_co: ...
+
+
+def bind(job: _Bindable[T_co], settings: Settings) -> T_co:
     """The job's transform, with its `own_settings`."""
     return job.bound(own_settings(job, settings))
 

@@ -27,6 +27,7 @@ from eos.settings.tables import (
     PoisonSettings,
     ShutdownSettings,
     SparkSettings,
+    SqlSettings,
     TransactionSettings,
     WorkerSettings,
     sendable_group,
@@ -54,7 +55,8 @@ class Settings(BaseSettings):
     )
 
     group: Annotated[str | None, AfterValidator(sendable_group)] = Field(
-        default=None, description="consumer group that holds the input offsets; the job's name if not given"
+        default=None,
+        description="consumer group that holds the input offsets (group.id); the job's name if not given",
     )
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     transaction: TransactionSettings = Field(default_factory=TransactionSettings)
@@ -65,6 +67,7 @@ class Settings(BaseSettings):
     shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
     spark: SparkSettings = Field(default_factory=SparkSettings)
+    sql: SqlSettings = Field(default_factory=SqlSettings)
     local: LocalSettings = Field(default_factory=LocalSettings)
     job: dict[str, Any] = Field(
         default_factory=dict, repr=False, description="the job's own settings, checked by its model"
@@ -76,7 +79,7 @@ class Settings(BaseSettings):
     @classmethod
     def load(
         cls,
-        config: Path | None = None,
+        config: Path | str | None = None,
         overrides: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
         *,
@@ -96,7 +99,7 @@ class Settings(BaseSettings):
         """
         environ = os.environ if environ is None else environ
         sources = Sources(cls)
-        given: Values = {} if config is None else sources.toml(config)
+        given: Values = {} if config is None else sources.toml(Path(config))
         if directory := environ.get(SECRETS_DIR_VARIABLE):
             given |= sources.secret_files(Path(directory))
         given |= sources.environment(environ)
@@ -178,7 +181,7 @@ class Settings(BaseSettings):
 
     @property
     def replaces_dead(self) -> bool:
-        """Whether this process replaces one that a signal has ended; see `eos.session.suspects`."""
+        """Whether this process replaces one that a signal has ended; see `eos.crashes.suspects`."""
         return self._replaces_dead
 
     def of_replacement(self) -> Settings:

@@ -13,7 +13,6 @@ from eos.settings.tables import KafkaSettings, OwnershipSettings, TransactionSet
 # A transaction also flushes, sends its offsets and commits before its timeout: half of it is left for that.
 _INTERVALS_PER_TIMEOUT = 2
 _PEM = b"-----BEGIN "
-_HEARTBEATS_PER_SESSION = 3  # Kafka's own advice: heartbeats come at a third of the session timeout at most
 
 
 def contradictions(
@@ -92,29 +91,18 @@ def _partition_mode(ownership: OwnershipSettings, workers: int) -> Iterator[Prob
 
 def _group_times(ownership: OwnershipSettings, transaction: TransactionSettings) -> Iterator[Problem]:
     longest = ownership.max_poll_interval_ms
-    most = ownership.session_timeout_ms // _HEARTBEATS_PER_SESSION
     if ownership.protocol == "cooperative" and ownership.session_timeout_ms > longest:
         yield Problem(
             "ownership.session_timeout_ms",
             f"{ownership.session_timeout_ms} is above ownership.max_poll_interval_ms = {longest}",
             f"at most {longest}",
         )
-    if ownership.protocol == "cooperative" and ownership.heartbeat_interval_ms > most:
+    if ownership.protocol == "consumer" and "session_timeout_ms" in ownership.model_fields_set:
         yield Problem(
-            "ownership.heartbeat_interval_ms",
-            f"{ownership.heartbeat_interval_ms} is above a third of ownership.session_timeout_ms = "
-            f"{ownership.session_timeout_ms}: a member that lives could be dropped for one late heartbeat",
-            f"at most {most}, or ownership.session_timeout_ms of at least "
-            f"{ownership.heartbeat_interval_ms * _HEARTBEATS_PER_SESSION}",
+            "ownership.session_timeout_ms",
+            "protocol 'consumer' (KIP-848) takes the session.timeout.ms from the broker",
+            "leave it out and set the group's consumer.session.timeout.ms on the broker",
         )
-    for name in ("session_timeout_ms", "heartbeat_interval_ms"):
-        if ownership.protocol == "consumer" and name in ownership.model_fields_set:
-            option = name.removesuffix("_ms").replace("_", ".") + ".ms"
-            yield Problem(
-                f"ownership.{name}",
-                f"protocol 'consumer' (KIP-848) takes the {option} from the broker",
-                f"leave it out and set the group's consumer.{option} on the broker",
-            )
     if transaction.timeout_ms > longest:
         # While another owner's transaction is open, its offsets cannot be read, and nothing is polled.
         yield Problem(

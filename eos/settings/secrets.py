@@ -20,7 +20,7 @@ _SENSITIVE = re.compile(
     r"password|passwd|passphrase|secret|token|jaas|credential|pem\b|keystore[._]key\b|user\.?info|private|"
     r"(api|access|account|encryption|signing|shared)[._-]?key|oauthbearer[._]config|assertion|"
     r"(?<![a-z])pwd(?![a-z])|(?<![a-z])(pass|auth|authorization|cookie|sas|dsn|signature)(?![a-z])|bearer|"
-    r"conn(ection)?[._-]?(str(ing)?|ur[il])(?![a-z])",
+    r"conn(ection)?[._-]?(str(ing)?|ur[il])(?![a-z])|(?<![a-z])sql\.url(?![a-z])",
     re.IGNORECASE,
 )
 _NAMES_A_FILE = re.compile(r"(file|location|path|dir)$", re.IGNORECASE)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from eos.addresses import checked_servers
+from eos.base.addresses import checked_servers
 from eos.offsets import Partition
 from eos.settings.ordinal import parse_ordinal
 from eos.shards import NO_GROUP_ID, is_group_id
@@ -73,29 +73,37 @@ class KafkaSettings(Table):
 
     bootstrap_servers: Annotated[str, BeforeValidator(_joined), AfterValidator(checked_servers)] = Field(
         default="",
-        description="brokers to ask first, host:port[,host:port…]; needed by every command that connects",
+        description="brokers to ask first, host:port[,host:port…] (bootstrap.servers); needed by every command that connects",
     )
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)
-    ] = Field(default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
+    ] = Field(
+        default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL (security.protocol)"
+    )
     sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None,
         BeforeValidator(_upper),
-    ] = Field(default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI")
-    sasl_username: str | None = Field(default=None, description="user of PLAIN and SCRAM")
+    ] = Field(
+        default=None,
+        description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI (sasl.mechanism)",
+    )
+    sasl_username: str | None = Field(default=None, description="user of PLAIN and SCRAM (sasl.username)")
     sasl_password: SecretStr | None = Field(
-        default=None, description="password of PLAIN and SCRAM; never printed"
+        default=None, description="password of PLAIN and SCRAM (sasl.password); never printed"
     )
     sasl_password_file: Path | None = Field(default=None, description="mounted file that holds sasl_password")
     ssl_ca_file: Path | None = Field(
-        default=None, description="certificates of the brokers' authority, PEM; the system's if not given"
+        default=None,
+        description="certificates of the brokers' authority, PEM (ssl.ca.location); the system's if not given",
     )
     ssl_certificate_file: Path | None = Field(
-        default=None, description="this client's certificate, PEM (mTLS)"
+        default=None, description="this client's certificate, PEM (mTLS; ssl.certificate.location)"
     )
-    ssl_key_file: Path | None = Field(default=None, description="this client's private key, PEM (mTLS)")
+    ssl_key_file: Path | None = Field(
+        default=None, description="this client's private key, PEM (mTLS; ssl.key.location)"
+    )
     ssl_key_password: SecretStr | None = Field(
-        default=None, description="password of ssl_key_file; never printed"
+        default=None, description="password of ssl_key_file (ssl.key.password); never printed"
     )
     ssl_key_password_file: Path | None = Field(
         default=None, description="mounted file that holds ssl_key_password"
@@ -126,8 +134,8 @@ class TransactionSettings(Table):
     interval_ms: int = Field(
         default=100,
         ge=1,
-        description="milliseconds from a transaction's first record to its commit; while the job is behind, from its begin, "
-        "and up to three times as long where commits take long",
+        description="milliseconds from a transaction's first record to its commit (commit.interval.ms of Kafka Streams); while the job "
+        "is behind, from its begin, and up to three times as long where commits take long",
     )
     max_records: int = Field(
         default=100_000, ge=1, description="input records after which a transaction ends"
@@ -175,7 +183,7 @@ class OwnershipSettings(Table):
     )
     protocol: Annotated[Literal["cooperative", "consumer"], BeforeValidator(_lower)] = Field(
         default="cooperative",
-        description="group protocol: 'cooperative' (classic, incremental) or 'consumer' (KIP-848)",
+        description="group protocol (group.protocol): 'cooperative' (classic, incremental) or 'consumer' (KIP-848)",
     )
     ordinal: Annotated[int | None, BeforeValidator(parse_ordinal)] = Field(
         default=None,
@@ -201,26 +209,20 @@ class OwnershipSettings(Table):
         default=10_000,
         ge=1_000,
         le=3_600_000,
-        description="milliseconds of silence after which the group drops a member (protocol 'cooperative'; "
+        description="milliseconds of silence after which the group drops a member (session.timeout.ms; protocol 'cooperative': "
         "KIP-848 takes the broker's figure)",
-    )
-    heartbeat_interval_ms: int = Field(
-        default=500,
-        ge=1,
-        le=_MAX_MS,
-        description="milliseconds between a member's heartbeats, at most a third of session_timeout_ms: by them it learns "
-        "of a rebalance, for which the partitions that move wait (protocol 'cooperative'; KIP-848 takes the broker's figure)",
     )
     max_poll_interval_ms: int = Field(
         default=300_000,
         ge=1_000,
         le=86_400_000,
-        description="milliseconds between polls after which a member counts as stuck and is dropped: more than the slowest "
-        "record's transform takes",
+        description="milliseconds between polls after which a member counts as stuck and is dropped (max.poll.interval.ms): more than "
+        "the slowest record's transform takes",
     )
     static_membership: bool = Field(
         default=True,
-        description="true: a replacement under the same ordinal takes over without waiting for the session timeout (protocol 'cooperative')",
+        description="true: a replacement under the same ordinal takes over without waiting for the session timeout (group.instance.id; "
+        "protocol 'cooperative')",
     )
     adopt_offsets: bool = Field(
         default=False,
@@ -249,16 +251,18 @@ class InputSettings(Table):
 
     start: Annotated[Literal["fail", "earliest", "latest"], BeforeValidator(_lower)] = Field(
         default="fail",
-        description="where a group without offsets begins; applied once. An 'earliest' left in a configuration "
-        "replays everything after the offsets have expired",
+        description="where a group without offsets begins, as auto.offset.reset says it; applied once. An 'earliest' left in a "
+        "configuration replays everything after the offsets have expired",
     )
-    fetch_records: int = Field(default=1_000, ge=1, description="records per call to the consumer at most")
+    fetch_records: int = Field(
+        default=1_000, ge=1, description="records per call to the consumer at most (max.poll.records)"
+    )
     recommit_idle_after_s: int = Field(
         default=_DAY_S,
         ge=1,
         le=_DAY_S,
-        description="seconds after which offsets are committed again where they stand, since Kafka forgets them: those of "
-        "idle partitions, and the ledger of a streaming query",
+        description="seconds after which offsets are committed again where they stand, since Kafka forgets them (the brokers' "
+        "offsets.retention.minutes): those of idle partitions, and the ledger of a streaming query",
     )
     held_back_deadline_ms: int | None = Field(
         default=None,
@@ -279,8 +283,8 @@ class InputSettings(Table):
         default=900_000,
         ge=1_000,
         le=_MAX_MS,
-        description="milliseconds after which a consumer that is connected to no broker ends the job (exit code 5), for a client may "
-        "have lost all of them for good; and a run that catches up and gets no answer to how far the group is",
+        description="milliseconds after which a consumer that is connected to no broker, or has no place in its group, ends the job "
+        "(exit code 5): a client may have lost all brokers for good. So does a run that catches up and gets no answer to how far the group is",
     )
 
     @property
@@ -296,7 +300,9 @@ class PoisonSettings(Table):
     """What happens to a record whose transform raises, or ends the process."""
 
     policy: Annotated[Literal["stop", "dead-letter", "skip"], BeforeValidator(_lower)] = Field(
-        default="stop", description="'stop', 'dead-letter' (to the job's topic, in the transaction) or 'skip'"
+        default="stop",
+        description="'stop', 'dead-letter' (to the job's topic, in the transaction) or 'skip' (Kafka Streams' "
+        "processing.exception.handler)",
     )
     max_in_a_row: int = Field(
         default=1_000,
@@ -399,14 +405,8 @@ class SparkSettings(Table):
     max_records_per_partition: int | None = Field(
         default=None,
         ge=1,
-        description="offsets that one batch run takes from an input partition at most; all that there are if not "
-        "given. It bounds what a transaction holds",
-    )
-    write_tasks: int | None = Field(
-        default=None,
-        ge=1,
-        description="tasks that write after a transform that moves rows between tasks (join, aggregate, union); "
-        "as many as the session has cores if not given, and never more than there are shards",
+        description="offsets that one batch run takes from an input partition at most (of all together it is Spark's "
+        "maxOffsetsPerTrigger); all that there are if not given. It bounds what a transaction holds",
     )
     twin_wait_ms: int | None = Field(
         default=None,
@@ -418,8 +418,8 @@ class SparkSettings(Table):
         default=4,
         ge=1,
         le=1_000,
-        description="transactions that each batch of a streaming query is divided into; a change holds from the next "
-        "batch on",
+        description="transactions that each batch of a streaming query is divided into; in place (docs/reference/spark-in-place.md) it has one for "
+        "each input partition, if these are no more. A change holds from the next batch on",
     )
     client: Options = Field(
         default_factory=dict,
@@ -427,6 +427,17 @@ class SparkSettings(Table):
         description="Java Kafka client options of Spark's source, by their dotted names, for what [kafka.client] "
         "cannot say to Java",
     )
+
+
+class SqlSettings(Table):
+    """The database that holds the rows of a job, or its outbox."""
+
+    url: SecretStr | None = Field(
+        default=None,
+        description="where the database is, as SQLAlchemy writes it: postgresql://USER:PASSWORD@HOST/DATABASE or "
+        "sqlite:///FILE; never printed",
+    )
+    url_file: Path | None = Field(default=None, description="mounted file that holds url")
 
 
 class LocalSettings(Table):
@@ -439,7 +450,4 @@ class LocalSettings(Table):
     )
     jars: Path | None = Field(
         default=None, description="where fetched jars are kept, for several directories to share"
-    )
-    heap_mb: int | None = Field(
-        default=None, ge=128, description="MiB of heap per broker; chosen if not given"
     )

@@ -3,43 +3,50 @@
 Importing `eos` needs neither PySpark nor Java; the names of this package need both: ``pip install
 'eos-kafka[spark]'``. They are imported when they are asked for: an executor's Python process starts with the writer
 alone.
+
+Read first: `jobs` (what a user declares), `running` (runs it), `submitted` (the script of spark-submit). `transform` applies a loop's
+job; `source` reads the input, by a `plan` if it is a batch. The rooms: `batch`, `stream`, `analysis`, `write`, `session`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eos.lazy_names import homes_of as _homes_of
-from eos.lazy_names import named as _named
+from eos.base.lazy_names import homes_of as _homes_of
+from eos.base.lazy_names import named as _named
 
 if TYPE_CHECKING:
-    from eos.spark.batch import BatchResult, ExactlyOnceBatch
-    from eos.spark.job import SparkJob, SparkRun, main, run_job
-    from eos.spark.ledger import LedgerChangedError, LedgerError
-    from eos.spark.placing import Placement
+    from eos.spark.analysis.placement import Placement
+    from eos.spark.batch.batch import BatchResult, ExactlyOnceBatch
+    from eos.spark.jobs import SparkJob, SparkRun, StreamJob
     from eos.spark.plan import InputPlan, OffsetRange
-    from eos.spark.report import ShardResult, ShardState
-    from eos.spark.session import build_session, check_session
+    from eos.spark.running import RunOptions, run, run_job, start_stream
+    from eos.spark.session.checks import check_session
+    from eos.spark.session.session import build_session
     from eos.spark.source import read_snapshot, read_stream
-    from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
-    from eos.spark.stream_job import StreamJob, start_stream
-    from eos.spark.stream_writer import StreamRun, StreamWriter, write_stream
+    from eos.spark.stream.log_rules import LedgerChangedError, LedgerError
+    from eos.spark.stream.query import StreamRun, StreamWriter, write_stream
+    from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
+    from eos.spark.submitted import main
     from eos.spark.transform import records_transform
+    from eos.spark.write.writer import ShardResult, ShardState
 
 _HOMES = _homes_of(
     {
-        "batch": "BatchResult ExactlyOnceBatch",
-        "job": "SparkJob SparkRun main run_job",
-        "ledger": "LedgerChangedError LedgerError",
-        "placing": "Placement",
+        "analysis.placement": "Placement",
+        "batch.batch": "BatchResult ExactlyOnceBatch",
+        "jobs": "SparkJob SparkRun StreamJob",
         "plan": "InputPlan OffsetRange",
-        "report": "ShardResult ShardState",
-        "session": "build_session check_session",
+        "running": "RunOptions run run_job start_stream",
+        "session.checks": "check_session",
+        "session.session": "build_session",
         "source": "read_snapshot read_stream",
-        "stream": "ExactlyOnceSink exactly_once_sink",
-        "stream_job": "StreamJob start_stream",
-        "stream_writer": "StreamRun StreamWriter write_stream",
+        "stream.log_rules": "LedgerChangedError LedgerError",
+        "stream.query": "StreamRun StreamWriter write_stream",
+        "stream.sink": "ExactlyOnceSink exactly_once_sink",
+        "submitted": "main",
         "transform": "records_transform",
+        "write.writer": "ShardResult ShardState",
     }
 )
 
@@ -52,6 +59,7 @@ __all__ = [
     "LedgerError",
     "OffsetRange",
     "Placement",
+    "RunOptions",
     "ShardResult",
     "ShardState",
     "SparkJob",
@@ -66,6 +74,7 @@ __all__ = [
     "read_snapshot",
     "read_stream",
     "records_transform",
+    "run",
     "run_job",
     "start_stream",
     "write_stream",

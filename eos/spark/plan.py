@@ -12,6 +12,8 @@ from eos.errors import UsageError
 from eos.offsets import OffsetVector, Partition
 
 Commit = Literal["partition", "batch"]
+SHARD = "shard"  # the column that says whose transaction a row belongs to
+WHOLE_INPUT = 0  # its value in every row with commit="batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,13 @@ class InputPlan:
     def shard_of(self, partition: Partition) -> int:
         """The shard number of a partition: the value of the column ``shard``."""
         return self._shards[partition]
+
+    @cached_property
+    def by_shard(self) -> dict[int, tuple[OffsetRange, ...]]:
+        """By shard number, what its transaction covers."""
+        if self.commit == "batch":
+            return {WHOLE_INPUT: self.ranges}
+        return {self.shard_of(one.partition): (one,) for one in self}
 
     @property
     def starts(self) -> OffsetVector:

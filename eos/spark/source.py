@@ -1,25 +1,30 @@
-"""Source: committed records as a DataFrame, read by Spark's Kafka connector: planned ranges, a snapshot, or a stream."""
+"""Source: the input topics: what the cluster says of their logs, and their committed records as a DataFrame.
+
+The records are read by Spark's Kafka connector: planned ranges, a snapshot, or a stream.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from eos.errors import ConfigError, UnclassifiedError
-from eos.kafka.admin import Mark
+from eos import retry
+from eos.errors import ConfigError, EosError, RetriableError, UnavailableError, UnclassifiedError
+from eos.group.committed import offsets_at
+from eos.group.topics import TopicIds, known_partitions, refuse_where_agreed
+from eos.kafka.admin import Admin, Mark
+from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
-from eos.spark.checkpoint import Checkpoint
-from eos.spark.classic import require_classic
-from eos.spark.input_logs import InputLogs
-from eos.spark.java import java_client_options
-from eos.spark.plan import InputPlan, OffsetRange
-from eos.spark.session import drops_last_polls
+from eos.spark.plan import SHARD, InputPlan, OffsetRange
+from eos.spark.session.checkpoint import Checkpoint
+from eos.spark.session.checks import drops_last_polls, require_classic
+from eos.spark.session.java_options import java_client_options
 
-SHARD = "shard"
 _FETCH_MAX_WAIT_MS = "10"  # small batches otherwise wait 0.5 s per task for more (500 partitions: 133 s)
 # At each poll the connector seeks, which drops what was fetched ahead, and asks where the log begins and ends
 # (InternalKafkaConsumer.fetch). With 500 records of 100 bytes in a poll, Java's default, the broker sent most of them several times:
@@ -35,11 +40,79 @@ _TUNED = {
 _POLL_MS = 30_000
 
 
+class InputLogs:
+    """What the cluster says of topics and logs: it asks until ``open_timeout_s`` have passed; then it is an UnavailableError.
+
+    ``gone`` makes the error for topics that were deleted, where it is not a group's offsets that say where to go on.
+    """
+
+    def __init__(
+        self, settings: Settings, *, gone: Callable[[Iterable[str]], ConfigError] | None = None
+    ) -> None:
+        self._settings = settings
+        self._gone = gone
+        self._timeout_s = settings.open_timeout_s
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The client that asks."""
+        return Admin.of(self._settings)
+
+    def at(self, mark: Mark, partitions: Collection[Partition]) -> OffsetVector:
+        """The offset of a mark in each log."""
+        return offsets_at(self._settings, mark, partitions, admin=self.admin)
+
+    def partitions(self, *topics: str) -> list[Partition]:
+        """All partitions of topics; a ConfigError if one of them does not exist."""
+        return known_partitions(self.admin, topics, timeout_s=self._timeout_s)
+
+    def ids_now(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of the topics that exist. What is read after it counts in these topics, or its commit is refused."""
+        ids = TopicIds(self._settings)
+        return retry.ask(lambda slice_s: ids.now(topics, slice_s), timeout_s=self._timeout_s)
+
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of topics that all existed a moment ago; a ConfigError if one was deleted."""
+        if not topics:
+            return {}
+        return TopicIds(self._settings).of(topics, timeout_s=self._timeout_s, gone=self._gone)
+
+    def refuse_recreated(
+        self, expected: Iterable[tuple[str, str]], ids: Mapping[str, str] | None = None
+    ) -> None:
+        """Raise OffsetGapError if a topic was deleted and created anew since it had its id of (topic, id).
+
+        Args:
+            expected: (topic, id).
+            ids: that were asked for just now; of another topic nothing is said.
+
+        Raises:
+            UnavailableError: brokers tell different ids of one.
+        """
+        asked = {(topic, topic_id) for topic, topic_id in expected if ids is None or topic in ids}
+        topics = {topic for topic, _ in asked}
+        try:
+            refuse_where_agreed(asked, self.ids(topics) if ids is None else ids, lambda: self.ids(topics))
+        except RetriableError as error:
+            raise UnavailableError(str(error)) from error
+
+
+def blamed(settings: Settings, topics: Collection[str], error: EosError) -> EosError:
+    """An error that a topic which does not exist any more may have caused: then that one's, and no record or broker is at fault."""
+    try:
+        InputLogs(settings).partitions(*topics)
+    except ConfigError as absent:
+        return absent
+    except EosError as unknown:
+        error.add_note(f"whether the topics still exist could not be asked: {unknown}")
+    return error
+
+
 def read_input(spark: SparkSession, settings: Settings, plan: InputPlan) -> DataFrame:
     """The records of the plan's ranges: Spark's Kafka columns with headers, and ``shard``.
 
     One task per range, in offset order. A committed offset that has fallen off the log fails the query
-    (failOnDataLoss); `eos.spark.planning.refuse_gone` says whether that is why one failed.
+    (failOnDataLoss); `eos.spark.batch.planning.refuse_gone` says whether that is why one failed.
 
     Raises:
         ConfigError: the plan is empty, no brokers are named, or the session lacks the Kafka connector.
@@ -88,7 +161,7 @@ def read_stream(
     its output by other means.
 
     Where the query stands is in its checkpoint once that has a batch; ``input.start`` is for the first start alone. A
-    checkpoint that is lost later is found by the sink, whose ledger knows the query.
+    checkpoint that is lost later is found by the sink, whose commit log knows the query.
 
     Args:
         spark: the session.

@@ -17,12 +17,14 @@ from eos.events import Event, RecordDeadLettered
 from eos.headers import Headers
 from eos.job import Job
 from eos.poison import PoisonFilter
-from eos.records import InputBatch, InputRecord, OutputBatch
+from eos.records import ConsumedMessage, GivenMessage, InputBatch, InputRecord, OutputBatch
 from eos.settings import Settings
 from eos.settings.binding import bind
-from eos.spark.failures import WORD, marked
-from eos.spark.output import headers_of
-from eos.spark.source import SHARD
+from eos.spark.plan import SHARD
+from eos.spark.write.failures import WORD, marked
+from eos.spark.write.output import headers_of
+
+FrameTransform = Callable[[DataFrame], DataFrame]
 
 _NO_TIMESTAMP = -1  # org.apache.kafka.common.record.TimestampType
 _INPUT = ("topic", "partition", "offset", "key", "value", "headers", "timestampType")
@@ -47,7 +49,7 @@ _OUTPUT_SQL = (
 _log = logging.getLogger(__name__)
 
 
-def records_transform(job: Job, settings: Settings) -> Callable[[DataFrame], DataFrame]:
+def records_transform(job: Job, settings: Settings) -> FrameTransform:
     """A DataFrame transform that applies the transform of ``job`` to every record of the input.
 
     The records are those of the loop, in its order per input partition: dead letters by the poison policy,
@@ -83,11 +85,11 @@ class ArrowInputBatch(InputBatch):
     """Input records by column, from an Arrow batch of the source's columns; read only when asked for."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
-        super().__init__(())
-        self._rows = rows
+        self._rows = (
+            rows  # the client's messages, which a batch has otherwise, are made of them when asked for
+        )
 
     def as_received(self) -> ArrowInputBatch:
-        """The same records with columns of its own."""
         return ArrowInputBatch(self._rows)
 
     def __len__(self) -> int:
@@ -99,32 +101,26 @@ class ArrowInputBatch(InputBatch):
 
     @cached_property
     def values(self) -> list[bytes | None]:
-        """Values as bytes; None where the record is a tombstone."""
         return self._column("value")
 
     @cached_property
     def keys(self) -> list[bytes | None]:
-        """Keys as bytes; None where the record has none."""
         return self._column("key")
 
     @cached_property
     def topics(self) -> list[str]:
-        """Topic names."""
         return self._column("topic")
 
     @cached_property
     def partitions(self) -> list[int]:
-        """Partition numbers."""
         return self._column("partition")
 
     @cached_property
     def offsets(self) -> list[int]:
-        """Offsets of the records themselves (the next offset to read is one more)."""
         return self._column("offset")
 
     @cached_property
     def timestamps_ms(self) -> list[int | None]:
-        """Record timestamps in milliseconds since the epoch."""
         has_one = pc.not_equal(self._rows.column("timestampType"), _NO_TIMESTAMP)
         found: list[int | None] = pc.if_else(has_one, self._rows.column(_TIME_MS), None).to_pylist()
         return found
@@ -132,6 +128,11 @@ class ArrowInputBatch(InputBatch):
     @cached_property
     def _headers(self) -> list[Headers]:
         return headers_of(self._rows.column("headers")) or [()] * len(self)
+
+    @cached_property
+    def _messages(self) -> Sequence[ConsumedMessage]:  # type: ignore[override] # a cached property can be set
+        columns = (self.topics, self.partitions, self.offsets, self.keys, self.values, self._headers)
+        return list(map(GivenMessage, *columns, self.timestamps_ms))
 
     def _column(self, name: str) -> list[Any]:
         found: list[Any] = self._rows.column(name).to_pylist()

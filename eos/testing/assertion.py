@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eos.job import Job
+from eos.ops.verifier.report import VerificationReport
+from eos.ops.verifier.verify import verify
 from eos.settings import Settings
 from eos.testing.cluster import KafkaCluster
-from eos.verifier.report import VerificationReport
-from eos.verifier.verify import verify
 
 _DEADLINE_S = 60.0
 

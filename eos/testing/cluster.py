@@ -6,23 +6,25 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.base.listing import counted
 from eos.errors import ConfigError, EosError, UsageError
 from eos.job import Declaration, Job
 from eos.kafka import topics
 from eos.kafka.config import client_config
 from eos.kafka.topics import produce_plain
 from eos.offsets import OffsetVector
+from eos.ops.verifier.logs import LogReader
 from eos.records import InputRecord, OutputRecord
 from eos.settings import Settings
 from eos.testing.backend import Backend
 from eos.testing.choice import Choice, Kind, choose
 from eos.testing.processes import ProcessKafka
 from eos.testing.running import RunningJob
-from eos.verifier.logs import LogReader
 
 _DEADLINE_S = 60.0
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -81,7 +83,7 @@ class KafkaCluster:
         self._down: set[int] = set()
 
     def __repr__(self) -> str:
-        return f"KafkaCluster({self._brokers} broker(s), {self._choice.kind})"
+        return f"KafkaCluster({counted(self._brokers, 'broker')}, {self._choice.kind})"
 
     def start(self) -> Self:
         """Start it and wait until it serves clients.
@@ -175,7 +177,7 @@ class KafkaCluster:
         """Produce values (bytes), or whole records, outside of any transaction; returns how many.
 
         Raises:
-            DeliveryError: a record was refused.
+            AbortableError: a record was not delivered.
             UsageError: a record names another topic.
         """
 
@@ -197,7 +199,8 @@ class KafkaCluster:
             UnavailableError: a transaction stays open until the deadline. The message names the partition.
         """
         with self._reader(unique("reader"), timeout_s) as reader:
-            return sorted(reader.records(reader.settled(reader.partitions(names))), key=lambda one: one[:3])
+            found = reader.records(reader.settled(reader.partitions(names)))
+            return sorted(found, key=attrgetter("topic", "partition", "offset"))
 
     def committed(
         self, group: str | Declaration, *names: str, timeout_s: float = _DEADLINE_S

@@ -15,7 +15,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.network import Network
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, RetriableError, UsageError
 from eos.local.ports import HOST, free_port
 from eos.local.properties import check_extra, heap_mb_for, small_cluster

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import UnavailableError
-from eos.events import Event, LagMeasured, LoopTurned, TransactionCommitted
+from eos.events import Event, Sampled, TransactionCommitted
 from eos.job import Job
 from eos.runner.worker import run
 from eos.settings import Settings
 
-_TOO_FREQUENT = (LoopTurned, LagMeasured)  # several a second
 _SHOWN_EVENTS = 3
 
 
@@ -20,7 +19,7 @@ class RunningJob:
     """A job that runs: made by ``KafkaCluster.running``.
 
     Attributes:
-        events: what happened so far (``eos.events``), without the frequent ones.
+        events: what happened so far (``eos.events``), without the samples.
     """
 
     def __init__(self, job: Job, settings: Settings, *, until_caught_up: bool) -> None:
@@ -77,7 +76,7 @@ class RunningJob:
             self._error = error
 
     def _listen(self, event: Event) -> None:
-        if not isinstance(event, _TOO_FREQUENT):
+        if not isinstance(event, Sampled):
             self.events.append(event)
 
     def _raise_error(self) -> None:

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from eos.core.committer import Committer
 from eos.offsets import OffsetVector
 from eos.runner.worker import run
-from eos.session.pipeline import PipelinedSession
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy, Outcome
 from tests.support.jobs_for_faults import fault_job, run_to_end, settings_for
@@ -38,17 +38,18 @@ def test_alarm_between_a_commit_and_its_note_does_not_make_the_commit_again(
     """The next transaction is aborted, and the rewind after it goes back to the last commit that was noted."""
     job = fault_job(bootstrap, partitions=1)
     job.load(bootstrap, COUNT, "v", partitions=[0])
-    noted = PipelinedSession._note_committed
+    noted = Committer._take_up_commits
     rung: list[OffsetVector] = []
 
-    def interrupted(session: PipelinedSession, offsets: OffsetVector) -> None:
+    def interrupted(committer: Committer) -> None:
+        offsets = committer._ledger.unsettled
         if any(offset > 0 for offset in offsets.values()) and not rung:
             rung.append(offsets)
             proxy.refuse(ApiKey.TXN_OFFSET_COMMIT, ILLEGAL_GENERATION)
             signal.raise_signal(signal.SIGALRM)
-        noted(session, offsets)
+        noted(committer)
 
-    monkeypatch.setattr(PipelinedSession, "_note_committed", interrupted)
+    monkeypatch.setattr(Committer, "_take_up_commits", interrupted)
     limits = {"transaction__max_records": 10, "input__fetch_records": 10}
     with suppress(TimeoutError):
         run(job.job(), settings_for(proxy.bootstrap_servers, **limits), until_caught_up=True)

@@ -16,7 +16,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from eos import ConfigError, FencedError, UnavailableError, retry
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.errors import AbortableError
+from eos.events import Waiting
 from eos.exits import ExitCode, exit_code_of
 from eos.kafka.admin import Admin, Mark
 from eos.offsets import Partition
@@ -141,6 +143,87 @@ def test_admin_that_was_told_of_no_broker_asks_by_another_client(bootstrap: str,
     assert retry.ask(lambda s: offsets.offsets_at(Mark.START, partitions, s), timeout_s=10)
     assert Deadline(10).wait_for(told_in_the_background)
     assert [told(2) for _ in range(2)] == ["_TIMED_OUT"] * 2, "the canary: the client finds the brokers again"
+
+
+def test_answer_without_the_topics_that_were_asked_about_is_asked_for_again(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob
+) -> None:
+    """confluent-kafka raises a RuntimeError for it, which ended the job with a traceback."""
+    job.load(bootstrap, 20, "a")
+    lacking: list[Frame] = []
+
+    def is_last_look(frame: Frame) -> bool:
+        return all(topic.encode() in frame.payload for topic in (*job.inputs, *job.outputs))
+
+    def without_topics(frame: Frame, answer: bytes) -> bytes:
+        lacking.append(frame)
+        return frame.with_no_topics(answer)
+
+    with in_thread(job, settings_for(proxy.bootstrap_servers)) as running:
+        running.wait_for_commits(20)
+        proxy.edit_reply(ApiKey.METADATA, without_topics, where=is_last_look, times=2)
+        job.load(bootstrap, 20, "b")
+        running.wait_for_commits(40)
+        running.stop()
+    assert len(lacking) == 2
+    assert job.check(bootstrap).processed == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
+def test_look_before_a_commit_that_gets_no_answer_is_waited_for_as_any_other_question(
+    bootstrap: str, proxy: HoldProxy, *, own_loop: bool
+) -> None:
+    """Ten times was all, a minute or two."""
+    job = fault_job(bootstrap, own_loop=own_loop)
+    job.load(bootstrap, 20, "a")
+    settings = settings_for(
+        proxy.bootstrap_servers, input__offline_timeout_ms=60_000, transaction__timeout_ms=2_000
+    )
+
+    def looks() -> int:
+        waits = [event for event in running.events if isinstance(event, Waiting)]
+        return sum("the topic ids of" in event.reason for event in waits)
+
+    with in_thread(job, settings) as running:
+        running.wait_for_commits(20)
+        _swallow_last_looks(proxy, job)
+        job.load(bootstrap, 20, "b")
+        Deadline(60).wait_for(lambda: looks() > 10 or running.error is not None)
+        proxy.clear_rules()
+        running.wait_for_commits(40)
+        running.stop()
+    assert looks() > 10
+    assert job.check(bootstrap).processed == 40
+
+
+@pytest.mark.slow
+def test_look_before_a_commit_that_never_gets_an_answer_ends_the_job_as_unavailable(
+    bootstrap: str, proxy: HoldProxy, job: FaultJob
+) -> None:
+    job.load(bootstrap, 20, "a")
+    settings = settings_for(
+        proxy.bootstrap_servers, input__offline_timeout_ms=6_000, transaction__timeout_ms=2_000
+    )
+    with in_thread(job, settings) as running:
+        running.wait_for_commits(20)
+        _swallow_last_looks(proxy, job)
+        job.load(bootstrap, 20, "b")
+        began = time.monotonic()
+        with pytest.raises(AbortableError, match=r"the topic ids of .* could not be read") as raised:
+            running.wait(60)
+        assert 5 < time.monotonic() - began < 12
+    assert exit_code_of(raised.value) is ExitCode.UNAVAILABLE
+    proxy.clear_rules()
+    run_to_end(job, again(proxy, {}))
+    assert job.check(bootstrap).processed == 40
+
+
+def _swallow_last_looks(proxy: HoldProxy, job: FaultJob) -> None:
+    def is_last_look(frame: Frame) -> bool:
+        return all(topic.encode() in frame.payload for topic in (*job.inputs, *job.outputs))
+
+    proxy.swallow(ApiKey.METADATA, where=is_last_look, times=ALWAYS)
 
 
 @GROUP_AND_SLOW_PARTITION

@@ -8,14 +8,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented, the package only lacks __all__
     AdminClient,
     NewPartitions,
 )
 
-from eos.errors import ConfigError
+from eos.core.producer import ShardProducer
+from eos.errors import AbortableError, ConfigError
 from eos.events import PartitionsAssigned, SessionOpened, ShardsOwned, TransactionCommitted
+from eos.kafka.group_offsets import GroupMetadata
+from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
+from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import create_topics, load, unique
 
@@ -49,6 +54,38 @@ def test_restart_within_the_session_reads_partitions_that_were_added(bootstrap: 
     run_to_end(job, settings, timeout_s=20)
 
     assert job.check(bootstrap).processed == 200
+
+
+def test_partition_whose_first_commit_was_aborted_is_not_taken_for_one_whose_offset_has_expired(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner counted it in the commits of other partitions, and it went to another one."""
+    job = fault_job(bootstrap)
+    load(bootstrap, job.inputs[0], 100, "a", range(2))
+    settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
+    run_to_end(job, settings)
+    grow(bootstrap, job.inputs[0], 3)
+    load(bootstrap, job.inputs[0], 30, "b", range(3))
+    old, new = (Partition(job.inputs[0], number) for number in (0, 2))
+
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
+    group = GroupMetadata(job.group, member.consumer_group_metadata())
+    with ShardProducer(settings, OrdinalShard(job.name, job.group, 1)) as owner:
+        begins = {old: owner.take_over(job.group, [old, new])[old].offset}
+        with monkeypatch.context() as patched, pytest.raises(AbortableError), owner.transaction() as txn:
+            patched.setattr(owner.topics, "last_look", refuse)
+            txn.add_offsets(OffsetVector(begins | {new: 0}), group)
+        with owner.transaction() as txn:
+            txn.add_offsets(OffsetVector(begins), group)
+    member.close()
+
+    run_to_end(job, settings)
+    assert job.check(bootstrap).processed == 130
+
+
+def refuse() -> None:
+    msg = "the look before the commit"
+    raise AbortableError(msg)
 
 
 def test_restart_within_the_session_reads_a_topic_that_was_added(bootstrap: str) -> None:
@@ -85,7 +122,7 @@ def test_deleted_input_topic_ends_the_job_with_its_name(
     bootstrap: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "eos.session.input_topics._ASK_EVERY_S", 3.0
+        "eos.watches.input_topics._ASK_EVERY_S", 3.0
     )  # of 30 s, which is the bound under assign()
     job = fault_job(bootstrap, inputs=2)
     for topic in job.inputs:

@@ -21,7 +21,7 @@ from eos.exits import ExitCode
 from eos.local.ports import free_port
 from tests.conftest import NewTopic
 from tests.support import jobs_for_tests, observer
-from tests.support.observer import PlainRecord
+from tests.support.observer import PlainRecord, watermarks
 from tests.support.processes import Child, running
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
@@ -412,6 +412,9 @@ def test_a_local_kafka_runs_until_it_is_stopped(eos: Eos, tmp_path: Path, bootst
         assert [line.partition(".")[2] for line in child.lines] == ["", "audit", "copies", "dlq"]
         with eos("local", "topics", _JOB, *directory) as child:
             assert _ends_with(child, ExitCode.DONE) == ""
+        with eos("local", "topics", "wide:3", "narrow:1", *directory) as child:
+            _ends_with(child, ExitCode.DONE)
+        assert [len(watermarks(servers, name)) for name in ("wide", "narrow")] == [3, 1]
         with eos("local", "produce", "no-such-topic", "x", *directory) as child:
             assert "eos local topics" in _ends_with(child, ExitCode.CONFIGURATION)
         with eos("shard-id", _JOB, "--local", "--ordinal", "1", EOS_LOCAL__DIRECTORY=directory[1]) as child:

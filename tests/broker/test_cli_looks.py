@@ -19,6 +19,7 @@ from tests.conftest import NewTopic
 from tests.support import observer
 from tests.support.command_line import Eos
 from tests.support.observer import PlainRecord, unique
+from tests.support.other_kind import Inserting
 from tests.support.settings import settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
@@ -151,7 +152,7 @@ def test_check_says_what_the_start_would_say_and_changes_nothing(
     where = ["--app-dir", str(tmp_path), "--set", f"kafka.bootstrap_servers={bootstrap}"]
     fits = eos("check", f"{module}:job", *where)
     assert fits.code == ExitCode.DONE
-    assert "1 replica(s)" in fits.out
+    assert "1 replica:" in fits.out
     assert "the cluster fits, with" in fits.out
     refused = eos("check", f"{module}_less:job", *where)
     assert refused.code == ExitCode.CONFIGURATION
@@ -247,3 +248,16 @@ def test_owner_by_partition_is_named_by_its_last_commit_as_it_is_no_member(
     refused = eos("transactions", "end", shard, "--yes", *where)
     assert refused.code == ExitCode.CONFIGURATION
     assert f"on {host}" in refused.err
+
+
+def test_job_without_transactional_ids_has_no_transactions(
+    bootstrap: str, topic: NewTopic, eos: Eos, monkeypatch: pytest.MonkeyPatch, open_transaction: Producer
+) -> None:
+    monkeypatch.setattr("tests.support.other_kind.job", Inserting(topic("in")))
+    line = ["tests.support.other_kind:job", "--set", f"kafka.bootstrap_servers={bootstrap}"]
+    assert json.loads(eos("status", *line, "--json").out)["transactions"] == []
+    refused = eos("transactions", "list", *line)
+    assert (refused.code, "'inserting' has no transactional.id" in refused.err) == (
+        ExitCode.CONFIGURATION,
+        True,
+    )

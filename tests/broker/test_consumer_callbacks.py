@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eos.faces.session import Session
 from eos.kafka.config import consumer_config
 from eos.kafka.consumer import ConsumerClient, Fetched
 from eos.kafka.topics import add_partitions
 from eos.offsets import OffsetVector, Partition
-from eos.session.session import Session
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import PlainRecord, produce_plain, unique
 

@@ -10,10 +10,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from eos.core.consumer import ShardConsumer
 from eos.errors import ConfigError, FencedError, OffsetGapError, UsageError
-from eos.events import LagMeasured, PartitionsAssigned, TransactionCommitted
+from eos.events import Lag, PartitionsAssigned, TransactionCommitted
+from eos.faces.session import Session
+from eos.faces.surroundings import SURROUNDINGS
 from eos.offsets import Partition
-from eos.session.consumer import ShardConsumer
 from tests.conftest import NewTopic
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
@@ -187,8 +189,8 @@ def test_lag_counts_to_the_lso_and_from_there_to_the_end(bootstrap: str, writer:
     produce_plain(bootstrap, source, [b"%d" % i for i in range(10)])
     writer.begin_transaction()
     write(writer, source, "p1", "p2", "p3")
-    with ShardConsumer(settings, job.inputs, group=job.group) as consumer:
-        lag = LagMeasured("")
+    with ShardConsumer(settings, job.inputs, group=job.group, surroundings=SURROUNDINGS) as consumer:
+        lag = Lag()
         deadline = time.monotonic() + WAIT_S
         while not lag.to_lso:
             assert time.monotonic() < deadline, "no lag was reported"
@@ -201,6 +203,23 @@ def test_lag_counts_to_the_lso_and_from_there_to_the_end(bootstrap: str, writer:
         assert lag.to_lso == {partition: 10 - position}
         assert lag.lso_to_high_watermark == {partition: 3}
     writer.abort_transaction(WAIT_S)
+
+
+def test_what_a_session_has_read_and_not_committed_still_counts_as_lag(bootstrap: str) -> None:
+    """While no transaction could be committed (an output was deleted), a job that had read its input showed no lag."""
+    job = fault_job(bootstrap, partitions=1)
+    job.load(bootstrap, 10, "v", [0])
+    partition = Partition(job.inputs[0], 0)
+    with Session(settings_for(bootstrap), app=job.name, inputs=job.inputs, outputs=job.outputs) as session:
+        batch = session.fetch(100, WAIT_S)
+        deadline = time.monotonic() + WAIT_S
+        while not (lag := session.lag().to_lso):
+            assert time.monotonic() < deadline, "no lag was reported"
+            assert not session.fetch(100, 0.2)
+        assert lag == {partition: 10}
+        with session.transaction(batch):
+            pass
+        assert session.lag().to_lso == {partition: 0}
 
 
 def test_idle_partition_commits_its_offset_again_before_kafka_forgets_it(bootstrap: str) -> None:
@@ -231,7 +250,7 @@ def test_consumer_alone_reads_committed_records_and_commits_nothing(
     write(writer, source, "aborted")
     writer.abort_transaction(WAIT_S)
     produce_plain(bootstrap, source, [b"1", b"2"])
-    with ShardConsumer(settings_for(bootstrap), [source], group=group) as consumer:
+    with ShardConsumer(settings_for(bootstrap), [source], group=group, surroundings=SURROUNDINGS) as consumer:
         values: list[bytes | None] = []
         deadline = time.monotonic() + WAIT_S
         while len(values) < 2:
@@ -247,14 +266,16 @@ def test_consumer_alone_reads_committed_records_and_commits_nothing(
 
 
 def test_consumer_that_is_not_open_says_so(bootstrap: str) -> None:
-    consumer = ShardConsumer(settings_for(bootstrap), ["any"], group="any")
+    consumer = ShardConsumer(settings_for(bootstrap), ["any"], group="any", surroundings=SURROUNDINGS)
     with pytest.raises(UsageError, match="not open"):
         consumer.fetch(1, 0.1)
 
 
 def test_missing_topic_is_named(bootstrap: str, topic: NewTopic) -> None:
     there = topic()
-    consumer = ShardConsumer(settings_for(bootstrap), [there, "not-there"], group=unique("g"))
+    consumer = ShardConsumer(
+        settings_for(bootstrap), [there, "not-there"], group=unique("g"), surroundings=SURROUNDINGS
+    )
     with pytest.raises(ConfigError, match="'not-there' does not exist"):
         consumer.open()
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from eos.check.held_back import held_back_by
 from eos.exits import ExitCode
 from eos.offsets import Partition
+from eos.ops.check.held_back import held_back_by
 from tests.conftest import NewTopic
 from tests.support import raw_transactions as raw
 from tests.support.command_line import Eos

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos.errors import FencedError, UnavailableError
 from eos.offsets import OffsetVector, Partition
-from eos.session.catch_up import CatchUp
 from eos.settings import Settings
+from eos.watches.catch_up import CatchUp
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -137,7 +137,7 @@ def test_offset_that_is_set_back_from_outside_is_not_waited_for_without_end(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop has read on from its own commit, and would commit nothing there any more."""
-    monkeypatch.setattr("eos.session.catch_up._SET_BACK_S", 0.5)
+    monkeypatch.setattr("eos.watches.catch_up._SET_BACK_S", 0.5)
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     produce_plain(bootstrap, source, some("v", 10))

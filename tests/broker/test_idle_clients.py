@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.core.transactional import TransactionalProducer
 from eos.kafka.late_copies import ResendWatch
-from eos.producer.transactional import TransactionalProducer
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import read_committed
 from tests.support.settings import settings_of

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Producer
 
 from eos import Session
+from eos.core.consumer import ShardConsumer
+from eos.core.ledger import Ledger
+from eos.core.producer import ShardProducer
+from eos.core.transaction import ShardTransaction
 from eos.kafka.producer import TransactionalClient
-from eos.producer.last_commit import OwnedOffsets
-from eos.producer.producer import ShardProducer
-from eos.producer.transaction import Transaction
-from eos.session.consumer import ShardConsumer
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -35,17 +35,17 @@ pytestmark = pytest.mark.broker
 RECORDS = 60
 WAIT_S = 30.0
 STEPS = {
-    "before the producer is reopened": (ShardProducer, "transaction", False),
-    "the producer is reopened": (ShardProducer, "transaction", True),
+    "before the producer is reopened": (ShardProducer, "new_transaction", False),
+    "the producer is reopened": (ShardProducer, "new_transaction", True),
     "the client has begun": (TransactionalClient, "begin", True),
     "the client has committed": (TransactionalClient, "commit", True),
-    "before the commit is noted": (Transaction, "_committed", False),
-    "before the end is noted": (Transaction, "_end", False),
+    "before the commit is noted": (ShardTransaction, "_committed", False),
+    "before the end is noted": (ShardTransaction, "_end", False),
     "before the producer notes the end": (ShardProducer, "ended", False),
-    "before the owner notes the end": (OwnedOffsets, "ended", False),
+    "before the owner notes the end": (Ledger, "ended", False),
     "the producer has noted the end": (ShardProducer, "ended", True),
-    "before the consumer notes the commit": (ShardConsumer, "advanced", False),
-    "the consumer has noted the commit": (ShardConsumer, "advanced", True),
+    "before the consumer notes the commit": (ShardConsumer, "settle", False),
+    "the consumer has noted the commit": (ShardConsumer, "settle", True),
 }
 
 
@@ -145,11 +145,11 @@ def test_commit_of_passed_records_is_interrupted_and_the_session_goes_on(
     writer.abort_transaction(WAIT_S)
     (end,) = lso(bootstrap, relay.source).values()
     deadline = time.monotonic() + WAIT_S
-    while relay.session._consumer.positions()[next(iter(relay.session.committed_offsets))] < end:
+    while relay.session._owner.consumer.positions()[next(iter(relay.session.committed_offsets))] < end:
         assert time.monotonic() < deadline
-        relay.session._due_offsets._passed_at = time.monotonic()  # not yet
+        relay.session._owner.ledger._passed_at = time.monotonic()  # not yet
         assert not relay.session.fetch(timeout_s=0.2)
-    relay.session._due_offsets._passed_at = 0.0
+    relay.session._owner.ledger._passed_at = 0.0
     with interrupting(step):
         relay.session.fetch(timeout_s=0.2)
     relay.feed(10, 30)

@@ -94,8 +94,8 @@ class Relay:
         try:
             armed.append(1)
             # A fetch of its own: the public one lingers as long as the settings say.
-            self.session._settle()
-            batch = self.session._fetch(max_records, 0.5, linger_s)
+            self.session._owner.committer.settle()
+            batch = self.session._owner.fetch(max_records, 0.5, linger_s)
             armed.clear()
         except Interrupted:
             armed.clear()

@@ -28,11 +28,12 @@ from eos import (
     TransactionalProducer,
     UsageError,
 )
+from eos.core.block import Transaction
+from eos.core.producer import ShardProducer
+from eos.core.topics_used import TopicsUsed
+from eos.core.transaction import ShardTransaction
 from eos.kafka.group_offsets import GroupMetadata
 from eos.kafka.producer import TransactionalClient
-from eos.producer.producer import ShardProducer
-from eos.producer.topics_used import TopicsUsed
-from eos.producer.transaction import Transaction
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (
@@ -134,7 +135,7 @@ def test_offsets_whose_call_was_left_are_not_left_out_of_the_transaction(bootstr
         producer.transaction() as txn,
     ):
         txn.produce(out, b"never")
-        with interrupting(Transaction, "_add_offsets", behind=False), contextlib.suppress(Interrupted):
+        with interrupting(ShardTransaction, "_add_offsets", behind=False), contextlib.suppress(Interrupted):
             txn.add_offsets(OffsetVector({Partition(out, 0): 1}), metadata)
     member.close()
     assert read_committed(bootstrap, out) == []
@@ -174,7 +175,11 @@ def test_single_record_that_was_refused_may_be_left_out(
 def test_block_that_is_left_at_its_beginning_keeps_no_other_from_beginning(
     producer: TransactionalProducer, bootstrap: str, out: str
 ) -> None:
-    with pytest.raises(Interrupted), interrupting(Transaction, "begin", behind=True), producer.transaction():
+    with (
+        pytest.raises(Interrupted),
+        interrupting(ShardTransaction, "begin", behind=True),
+        producer.transaction(),
+    ):
         pass
     with producer.transaction() as txn:
         txn.produce(out, b"v")
@@ -186,13 +191,15 @@ def test_copy_under_a_timer_that_goes_on_where_produce_was_left_is_exact(bootstr
     source, group = unique("in"), unique("timer")
     create_topics(bootstrap, {source: 1})
     produce_plain(bootstrap, source, [PlainRecord(b"%d" % n) for n in range(RECORDS)])
-    left, armed = 0, [True]
+    left, tried, armed = 0, 0, [True]
 
     def handler(_: int, frame: FrameType | None) -> None:
         at = frame
         while at is not None and at.f_code is not Transaction.produce.__code__:
             at = at.f_back
-        if at is not None and armed[0]:
+        # Hypothesis looks on at garbage collections; what is raised inside such a look, Python drops with a warning.
+        in_a_look = frame is not None and frame.f_code.co_name == "gc_callback"
+        if at is not None and armed[0] and not in_a_look:
             raise Interrupted
 
     before = signal.signal(signal.SIGALRM, handler)
@@ -207,7 +214,9 @@ def test_copy_under_a_timer_that_goes_on_where_produce_was_left_is_exact(bootstr
                     for record in batch:
                         # Until something was left often enough; then the copy is to come to its end.
                         if left < 30:
-                            signal.setitimer(signal.ITIMER_REAL, 0.00001 * (left % 7 + 1))
+                            # Another time at each try: how soon the call is entered depends on the machine.
+                            tried += 1
+                            signal.setitimer(signal.ITIMER_REAL, 0.00001 * (tried % 20 + 1))
                         try:
                             txn.produce(out, record.value)
                         except Interrupted:

@@ -20,7 +20,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, UsageError
 from eos.kafka import brokers
 from eos.kafka.topics import elect_preferred_leaders

@@ -17,6 +17,7 @@ from eos.events import (
     Rewound,
     TransactionCommitted,
 )
+from eos.group.topics import known_partitions
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.testing.proxy.frames import ApiKey
@@ -248,8 +249,13 @@ def test_output_topic_that_goes_away_after_the_start_stops_the_job(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is missing at the start is refused then: tests/broker/test_preflight.py."""
-    monkeypatch.setattr("eos.runner.worker._require_outputs", lambda *_: None)
     job = fault_job(bootstrap, partitions=1)
+    monkeypatch.setattr(
+        "eos.runner.worker.known_partitions",
+        lambda admin, topics, **others: (
+            [] if "never-created" in topics else known_partitions(admin, topics, **others)
+        ),
+    )
     produce_plain(bootstrap, job.inputs[0], [b"one"])
 
     def transform(record: InputRecord) -> list[OutputRecord]:

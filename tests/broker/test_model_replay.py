@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from eos.check.transactions import TransactionsView
+from eos.ops.check.transactions import TransactionsView
 from tests.model.protocol import (
     EOS,
     OFFSETS,

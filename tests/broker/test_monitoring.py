@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from eos.local.ports import free_port
-from eos.observe.board import Board
-from eos.observe.metrics import MetricsListener
+from eos.ops.observe import Aggregator, WorkerState
 from tests.support import jobs_for_tests, observer
 from tests.support.processes import running_module
 from tests.support.prometheus import Prometheus, find, prometheus
@@ -62,7 +61,7 @@ def queries() -> list[Query]:
 
 def test_every_metric_that_is_asked_for_is_one_that_eos_has() -> None:
     names = set()
-    for registry in (MetricsListener().registry, Board([0]).registry):
+    for registry in (WorkerState().registry, Aggregator([0]).registry):
         for family in registry.collect():
             suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
             names |= {family.name + suffix for suffix in suffixes.get(family.type, [""])}

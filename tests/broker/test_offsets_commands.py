@@ -394,7 +394,7 @@ def test_spark_batch_plans_from_the_offsets_that_were_set(
     unit: Literal["partition", "batch"],
 ) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from eos.spark.planning import plan_input
+    from eos.spark.batch.planning import plan_input
 
     one = operated()
     (source,) = one.job.inputs

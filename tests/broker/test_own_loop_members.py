@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos import FencedError, InputBatch, Partition, Session, Settings
+from eos.core.producer import ShardProducer
 from eos.group.committed import fresh_reader
 from eos.kafka.admin import Admin
-from eos.producer.producer import ShardProducer
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy, ends_with
 from tests.support.jobs_for_faults import settings_for
@@ -24,6 +24,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.sessions import producer_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -68,8 +69,8 @@ def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: 
     def member(ordinal: int) -> None:
         with open_session(settings, group, source, out, ordinal) as session:
             while not over.is_set():
-                if len(partitions) == 2 and session._producer.state == "ready":
-                    session._producer._suspect("as after a connection that broke")
+                if len(partitions) == 2 and producer_of(session._owner).state == "ready":
+                    producer_of(session._owner)._suspect("as after a connection that broke")
                 turn(session, out)
                 partitions[ordinal] = len(session.committed_offsets)
 

@@ -9,8 +9,8 @@ import pytest
 
 from eos.job import Job
 from eos.local.java import find_java
+from eos.ops.verifier.placement import partition_of
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
-from eos.verifier.placement import partition_of
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
 

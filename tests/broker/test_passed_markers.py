@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos import Partition, Session
-from eos.events import Event, LoopTurned, PartitionsAssigned, TransactionCommitted
+from eos.events import Event, PartitionsAssigned, Sampled, TransactionCommitted
 from eos.settings import Settings
 from tests.support.jobs_for_faults import (
     FaultJob,
@@ -135,7 +135,7 @@ def _turns_of(run: Running) -> list[Event]:
     turns: list[Event] = []
 
     def keep(event: Event) -> None:
-        if isinstance(event, LoopTurned):
+        if isinstance(event, Sampled):
             turns.append(event)
 
     run.also(keep)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eos.check.preflight import preflight
-from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError, UnavailableError
 from eos.events import Event
 from eos.job import Job
 from eos.kafka.admin import Admin
 from eos.kafka.api_versions import ApiVersions
 from eos.offsets import Partition
+from eos.ops.check.preflight import preflight
+from eos.ops.check.transactions import TransactionsView
 from eos.runner.worker import run
 from tests.conftest import NewTopic
 from tests.support.observer import broker_config, create_topics, unique
@@ -34,7 +34,7 @@ def job(topic: NewTopic) -> Job:
 
 def test_a_single_broker_fits_with_a_warning_per_risk_not_per_topic(bootstrap: str, job: Job) -> None:
     warnings = preflight(job, settings_of(bootstrap))
-    (of_replicas,) = [one for one in warnings if "1 replica(s)" in one]
+    (of_replicas,) = [one for one in warnings if "1 replica:" in one]
     assert job.outputs[0] in of_replicas
     assert any("min.insync.replicas = 1" in one for one in warnings)
     assert not any("could not be" in one for one in warnings)

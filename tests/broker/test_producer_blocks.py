@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from eos import AbortableError, AbortTransaction, OffsetVector, Partition, Settings, UsageError
-from eos.events import Event, TransactionAborted, TransactionCommitted
+from eos.core.producer import ProducerState, ShardProducer
+from eos.core.transaction import TransactionState
+from eos.events import Event, TransactionCommitted, TransactionEnded
 from eos.kafka.group_offsets import GroupMetadata
-from eos.producer.producer import ProducerState, ShardProducer
-from eos.producer.transaction import TransactionState
 from eos.shards import OrdinalShard
 from tests.support.observer import (
     committed_offsets,
@@ -110,7 +110,7 @@ def test_exception_aborts_and_goes_on_untouched(
     assert raised.value is error
     assert error.__cause__ is None
     assert txn.state is TransactionState.ABORTED
-    assert any(isinstance(event, TransactionAborted) for event in told)
+    assert any(isinstance(event, TransactionEnded) and event.outcome == "aborted" for event in told)
 
     with producer.transaction() as txn:
         txn.produce(out, b"next")
@@ -229,8 +229,8 @@ def test_used_block_is_refused_a_second_time(producer: ShardProducer, bootstrap:
         lambda: txn.produce(out, b"late"),
         lambda: txn.produce_batch(out, [{"value": b"late"}]),
         lambda: txn.add_offsets(OffsetVector(), GroupMetadata("group", None)),
-        txn.commit,
-        txn.abort,
+        txn._begun().commit,
+        txn._begun().abort,
     ]
     for late in late_calls:
         with pytest.raises(UsageError):
@@ -273,7 +273,7 @@ def test_offsets_of_an_unknown_partition_abort_the_transaction_before_it_expires
             txn.produce(out, b"never")
             txn.add_offsets(OffsetVector({Partition(out, 99): 5}), group_metadata(unique("unknown")))
         assert txn.state is TransactionState.ABORTED
-        assert txn.seconds < 3.5
+        assert txn._begun().seconds < 3.5
         with producer.transaction() as txn:
             txn.produce(out, b"next")
     assert visible(bootstrap, out) == [b"next"]
@@ -284,7 +284,7 @@ def test_closed_inside_a_block_aborts_at_once_and_frees_the_readers(
 ) -> None:
     """close() of the client leaves the transaction open; readers would wait for transaction.timeout.ms."""
     txn = producer.transaction()
-    txn.begin()
+    txn._begun().begin()
     txn.produce(out, b"never")
     deadline = time.monotonic() + 5
     while not read_uncommitted(bootstrap, out) and time.monotonic() < deadline:
@@ -323,6 +323,7 @@ def test_interrupt_while_the_commit_waits_is_answered_and_the_commit_is_not_torn
     def interrupted(timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         if not calls.is_set():
             calls.set()
+            client.commit_called = True
             raise KeyboardInterrupt
         commit(timeout_s)
 
@@ -336,11 +337,13 @@ def test_interrupt_while_the_commit_waits_is_answered_and_the_commit_is_not_torn
 def test_second_interrupt_in_that_chance_leaves_it_to_the_reopen(
     producer: ShardProducer, bootstrap: str, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     client = producer._client
     assert client is not None
+
+    def interrupted(*_: object) -> None:
+        client.commit_called = True
+        raise KeyboardInterrupt
+
     monkeypatch.setattr(client, "commit", interrupted)
     with pytest.raises(KeyboardInterrupt), producer.transaction() as txn:
         txn.produce(out, b"a")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos import OutputBatch, OutputRecord, RecordRefusedError, UsageError
-from eos.producer.producer import ShardProducer
+from eos.core.producer import ShardProducer
 from eos.shards import OrdinalShard
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
 from tests.support.settings import settings_of
@@ -94,7 +94,7 @@ def test_batch_of_dicts_and_output_batch_arrive_alike(
     with producer.transaction() as txn:
         txn.produce_batch(first, [{"value": v, "key": k} for v, k in zip(values, keys, strict=True)])
         txn.produce_batch(second, OutputBatch(second, values, keys))
-    assert txn.records_out == 8
+    assert txn._begun().records_out == 8
     one, other = (
         [(r.partition, r.key, r.value) for r in read_committed(bootstrap, t)] for t in (first, second)
     )

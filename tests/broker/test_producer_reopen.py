@@ -17,10 +17,10 @@ from eos import (
     UnavailableError,
     UsageError,
 )
+from eos.core.ledger import Outcome
+from eos.core.producer import ProducerState, ShardProducer
+from eos.core.transaction import TransactionState
 from eos.events import ProducerOpened, ProducerSuspect
-from eos.producer.last_commit import Outcome
-from eos.producer.producer import ProducerState, ShardProducer
-from eos.producer.transaction import TransactionState
 from eos.shards import OrdinalShard, Shard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
@@ -163,7 +163,7 @@ def test_reopen_that_cannot_compare_is_made_again_before_the_next_begin(
     producer = world.open()
     world.commit(producer, b"first", 1)
     producer._suspect("a test")
-    stored, calls = producer._stored, 0
+    stored, calls = producer._offsets.stored, 0
 
     def fails_after_the_init(*arguments: Any, stable: bool) -> Any:
         nonlocal calls
@@ -172,7 +172,7 @@ def test_reopen_that_cannot_compare_is_made_again_before_the_next_begin(
             raise UnavailableError("no answer")
         return stored(*arguments, stable=stable)
 
-    monkeypatch.setattr(producer, "_stored", fails_after_the_init)
+    monkeypatch.setattr(producer._offsets, "stored", fails_after_the_init)
     with pytest.raises(UnavailableError):
         producer.transaction()
     assert producer.state is ProducerState.OVER
@@ -209,7 +209,7 @@ def test_fenced_producer_cannot_be_reopened_over_the_new_owner(world: OneShard) 
     """The new owner may have committed nothing yet, so a comparison would find nothing."""
     old = world.open()
     world.commit(old, b"old", 1)
-    old.settle()  # a commit that took long, as on a busy machine, would be settled behind the new owner's init
+    old.reopen()  # a commit that took long, as on a busy machine, would be settled behind the new owner's init
     new = world.open()
     with pytest.raises(FencedError):
         world.commit(old, b"zombie", 2)
@@ -225,7 +225,7 @@ def test_offsets_call_that_never_returns_is_given_up_with_its_instance(
     world: OneShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a timeout of its own, which librdkafka does not always keep (issue 5511)."""
-    monkeypatch.setattr("eos.producer.uninterrupted._OVERDUE_S", 0.2)
+    monkeypatch.setattr("eos.core.uninterrupted._OVERDUE_S", 0.2)
     producer = world.open(timeout_ms=2000)
     world.commit(producer, b"first", 1)
     hung, client = threading.Event(), producer._client

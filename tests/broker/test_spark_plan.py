@@ -13,16 +13,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from eos.core.producer import ShardProducer
 from eos.errors import ConfigError, OffsetGapError
-from eos.events import Event, InputPlanned, StartPolicyApplied
+from eos.events import Event, StartPolicyApplied
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.consumer import lone_reader
 from eos.offsets import OffsetVector, Partition
-from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
+from eos.spark.batch.planning import plan_input
+from eos.spark.events import InputPlanned
 from eos.spark.plan import Commit, InputPlan, OffsetRange
-from eos.spark.planning import plan_input
 from tests.conftest import NewTopic
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import (

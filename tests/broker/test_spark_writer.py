@@ -16,12 +16,11 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.spark.done_ranges import DoneRanges
-from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange
-from eos.spark.report import ShardState
-from eos.spark.shard_offsets import commit_offsets
-from eos.spark.writer import ShardWriter
+from eos.spark.batch.range_record import RangeRecord
+from eos.spark.plan import InputPlan, OffsetRange
+from eos.spark.write.commit_record import commit_offsets
+from eos.spark.write.output import OutputColumns
+from eos.spark.write.writer import ShardState, ShardWriter
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -37,12 +36,11 @@ def test_task_that_comes_after_its_twin_writes_nothing(bootstrap: str, topic: Ne
     source, out, app = topic("in"), topic("out"), unique("app")
     load(bootstrap, source, 2)
     settings, partition = settings_of(bootstrap), Partition(source, 0)
-    done = DoneRanges(
-        settings, app, app, "partition", {0: (OffsetRange(partition, 0, 2),)}, {source: 1}, "run"
-    )
+    plan = InputPlan(app, (partition,), (OffsetRange(partition, 0, 2),), app, "partition")
+    done = RangeRecord(settings, plan, "run")
     commit_offsets(
         settings,
-        done.shard(0),
+        done.in_task(0, 0).shard,
         app,
         [partition],
         lambda _: OffsetVector({partition: 0}),

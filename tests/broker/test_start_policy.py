@@ -15,10 +15,10 @@ from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
 from eos.group.committed import fresh_reader
 from eos.group.metadata import OwnershipMode
+from eos.guards import start_policy
+from eos.guards.start_policy import apply_start_policy
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.session import start_policy
-from eos.session.start_policy import apply_start_policy
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
@@ -204,13 +204,13 @@ def test_nine_instances_whose_machine_is_slow_come_to_an_end_as_well(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one takes 1.5 s from its init to its commit, the eight others must not all come in between, again and again."""
-    offsets_of = start_policy._first_offsets
+    offsets_of = start_policy.first_offsets
 
-    def slow(*arguments: Any) -> dict[Partition, int]:
+    def slow(*arguments: Any) -> OffsetVector:
         time.sleep(1.5)
         return offsets_of(*arguments)
 
-    monkeypatch.setattr(start_policy, "_first_offsets", slow)
+    monkeypatch.setattr(start_policy, "first_offsets", slow)
     job = fault_job(bootstrap, partitions=2)
     settings = settings_for(bootstrap, input__start="earliest", transaction__timeout_ms=20_000)
     told: list[OffsetVector] = []

@@ -7,9 +7,9 @@ import pytest
 from eos.errors import TransformError
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
+from eos.ops.verifier.report import Difference
+from eos.ops.verifier.verify import verify
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
-from eos.verifier.report import Difference
-from eos.verifier.verify import verify
 from tests.support.jobs_for_faults import Running, settings_for
 from tests.support.observer import SeenRecord, committed_offsets, create_topics, read_committed, unique
 from tests.support.raw_headers import produce_with_names

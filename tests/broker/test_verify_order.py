@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -14,11 +15,11 @@ from confluent_kafka.cimpl import NewPartitions
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.offsets import Partition
+from eos.ops.verifier.placement import partition_of
+from eos.ops.verifier.report import Difference, VerificationReport
+from eos.ops.verifier.verify import verify
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.settings import Settings
-from eos.verifier.placement import partition_of
-from eos.verifier.report import Difference, VerificationReport
-from eos.verifier.verify import verify
 from tests.conftest import NewTopic
 from tests.support import by_hand
 from tests.support.jobs_for_faults import Running, settings_for
@@ -112,7 +113,7 @@ def kinds(report: VerificationReport) -> set[str]:
 def verified_after(house: House, damage: Callable[[list[OutputRecord]], Outputs]) -> VerificationReport:
     """The report on 20 input records whose outputs were changed before they were written; those without a key to one place."""
     records = house.load(20)
-    outputs = [out._replace(partition=1) if out.key is None else out for out in house.outputs(records)]
+    outputs = [replace(out, partition=1) if out.key is None else out for out in house.outputs(records)]
     house.write(damage(outputs), {0: 10, 1: 10})
     return house.verified()
 
@@ -145,7 +146,7 @@ def test_outputs_of_different_keys_in_reversed_order_are_reordered(house: House)
 def elsewhere(out: OutputRecord) -> OutputRecord:
     if out.key is None:
         return out
-    return out._replace(partition=(partition_of(out.key, PLACES) + 1) % PLACES)
+    return replace(out, partition=(partition_of(out.key, PLACES) + 1) % PLACES)
 
 
 def test_records_in_partitions_that_their_keys_do_not_hash_to_are_misplaced(house: House) -> None:

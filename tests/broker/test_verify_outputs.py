@@ -17,10 +17,11 @@ from confluent_kafka.admin import AdminClient
 from eos.errors import ConfigError, OffsetGapError, UnavailableError, UsageError
 from eos.job import Job
 from eos.offsets import Partition
+from eos.ops.verifier.logs import LogReader
+from eos.ops.verifier.report import Difference, VerificationReport
+from eos.ops.verifier.verify import verify
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.settings import Settings
-from eos.verifier.report import Difference, VerificationReport
-from eos.verifier.verify import verify
 from tests.conftest import NewTopic
 from tests.support import by_hand
 from tests.support.observer import (
@@ -185,6 +186,20 @@ def test_a_group_that_has_processed_nothing_is_not_called_exactly_once(house: Ho
     assert [one.committed for one in report.inputs] == [None, None]
 
 
+def test_output_of_a_group_without_offsets_is_wrong_and_what_it_has_aborted_is_none(house: House) -> None:
+    outputs = [out for one in house.load(5) for out in house.outputs(one)]
+    producer = house.producer()
+    producer.begin_transaction()
+    by_hand.write(producer, outputs)
+    producer.abort_transaction(WAIT_S)
+    report = house.verified()
+    assert not report.differs, report.problems
+    assert "no record" in report.verdict
+    house.commit(outputs, {})
+    (problem,) = house.verified().problems
+    assert "is it the right group?" in problem
+
+
 def test_a_transaction_without_its_outputs_is_lost(house: House) -> None:
     records = house.load(20)
     house.process(records[:10])
@@ -240,13 +255,17 @@ def test_the_policy_stop_makes_poison_below_the_offset_a_failure(house: House) -
     report = house.verified(policy="stop")
     assert kinds(report) == {Difference.FAILED: 1}
     assert "ValueError" in str(report.examples[-1])
+    assert "poison.policy is 'stop' here" in str(report.examples[-1])
 
 
 def test_a_dead_letter_of_the_job_is_right_after_the_policy_was_set_back_to_stop(house: House) -> None:
     house.process(house.load(8))
     report = house.verified(policy="stop")
     assert kinds(report) == {}
-    assert any("1 records fail here, and have a dead letter" in note for note in report.notes)
+    assert any(
+        "the transform raises for 1 of the records. Each has a dead-letter record" in note
+        for note in report.notes
+    )
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "dead-letter"])
@@ -337,11 +356,22 @@ def test_what_progress_raises_ends_a_verification(house: House) -> None:
         verify(job, house.settings(), timeout_s=WAIT_S, on_progress=enough)
 
 
-def test_the_policy_skip_expects_nothing_for_poison(house: House) -> None:
+def test_a_configuration_that_may_not_be_seen_is_noted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.process(house.load(14))
+    monkeypatch.setattr(LogReader, "configs", lambda *_: {})
+    report = house.verified()
+    assert report.exactly_once
+    (note,) = report.notes
+    assert all(topic in note for topic in (house.source, *house.job.written_topics))
+
+
+def test_the_policy_skip_expects_nothing_for_poison_and_says_of_how_many(house: House) -> None:
     records = house.load(8)
     kept = [one for one in records if one.value != POISON]
     house.commit([out for one in kept for out in house.outputs(one)], {0: 4, 1: 4})
-    assert house.verified(policy="skip").exactly_once
+    report = house.verified(policy="skip")
+    assert report.exactly_once
+    assert report.notes == ("1 records fail here, and count as left out: poison.policy is 'skip'",)
 
 
 def test_an_open_transaction_is_not_settled_and_named(house: House) -> None:
@@ -445,6 +475,56 @@ def test_a_beginning_of_an_unknown_partition_is_refused(house: House) -> None:
     house.load(1)
     with pytest.raises(UsageError, match="no partition of the job"):
         house.verified(input_from={Partition("other", 0): 1})
+
+
+def test_a_beginning_below_0_is_refused_and_not_taken_for_deleted_records(house: House) -> None:
+    house.load(1)
+    with pytest.raises(UsageError, match="no offset -1"):
+        house.verified(input_from={Partition(house.source, 0): -1})
+    with pytest.raises(UsageError, match="no offset -2"):
+        house.verified(output_from={Partition(house.job.outputs[0], 0): -2})
+
+
+def test_input_that_was_deleted_before_it_was_processed_is_not_complete(house: House) -> None:
+    """Nothing is left of it that could be waiting."""
+    records = [one for one in house.load(20) if one.partition == 0]
+    house.process(records)
+    house.commit([], {1: 0})
+    delete(house.bootstrap, TopicPartition(house.source, 1, 10))
+    report = house.verified()
+    assert not report.differs
+    assert not report.complete
+    assert [(one.waiting, one.gone) for one in report.inputs] == [(0, 0), (10, 10)]
+    rows = dict(report.rows())
+    assert rows["not processed"].endswith("10 of them have been deleted before they were processed")
+    assert rows["exactly once"].startswith("for what is committed")
+
+
+def test_input_that_was_deleted_up_to_the_committed_offset_is_complete(house: House) -> None:
+    records = house.load(20)
+    house.process([one for one in records if one.partition == 1])
+    output_from = output_ends(house)
+    delete(house.bootstrap, TopicPartition(house.source, 1, 10))
+    house.process([one for one in records if one.partition == 0])
+    report = house.verified(input_from={Partition(house.source, 1): 10}, output_from=output_from)
+    assert report.exactly_once, report
+    assert report.complete
+
+
+def test_an_offset_between_the_last_stable_and_the_high_watermark_is_laid_to_a_reader_of_open_transactions(
+    house: House,
+) -> None:
+    house.process(house.load(4))
+    producer = house.producer()
+    producer.begin_transaction()
+    producer.produce(house.source, b"open", partition=0)
+    producer.flush(WAIT_S)
+    house.commit([], {0: 3})
+    report = house.verified()
+    producer.abort_transaction(WAIT_S)
+    assert not report.exactly_once
+    assert "read_uncommitted" in report.problems[0]
+    assert "created anew" not in report.problems[0]
 
 
 def test_an_offset_beyond_the_input_is_a_problem(house: House) -> None:

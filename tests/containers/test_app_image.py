@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eos.check.transactions import TransactionsView
+from eos.ops.check.transactions import TransactionsView
+from eos.ops.verifier.verify import verify
 from eos.settings import Settings
 from eos.shards import OrdinalShard, parse_transactional_id
-from eos.verifier.verify import verify
 from jobs import refunds
 from jobs.settlements import settlements
 from tests.support import observer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -52,6 +53,31 @@ def test_without_an_engine_make_up_says_so_and_makes_nothing(tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stderr.startswith("make up: no Docker engine answers. Fix: start it")
     assert not directory.exists()
+
+
+def test_no_outgoing_connection_of_linux_can_hold_a_port_of_the_cluster() -> None:
+    texts = [_UP.with_name("common").read_text(), (_UP.parents[1] / "compose.yaml").read_text()]
+    ports = [set(map(int, re.findall(r"_PORT(?:_\d)?:-(\d+)", text))) for text in texts]
+    assert ports[0] == ports[1]
+    assert max(ports[0]) < 32_768  # net.ipv4.ip_local_port_range begins here
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+def test_a_port_that_is_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    docker = programs / "docker"
+    docker.write_text(
+        "#!/bin/sh\ncase \"$*\" in *' up '*) echo 'listen tcp4 127.0.0.1:31092: bind: address already in use'; exit 1;; esac\n"
+    )
+    docker.chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    done = run(_UP, PATH=path, CLUSTER_DIRECTORY=str(tmp_path / "cluster"))
+    assert done.returncode == 1
+    *_, why, last = done.stderr.splitlines()
+    assert why == "listen tcp4 127.0.0.1:31092: bind: address already in use"
+    assert last.startswith("make up: Compose could not start kafka-1 kafka-2 kafka-3; why is above.")
+    assert "Fix: make down; where a port is in use, name others (SCRAM_PORT_3=" in last
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")

@@ -22,11 +22,11 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from eos.check.preflight import preflight
-from eos.check.transactions import TransactionDescription, TransactionsView
 from eos.errors import ConfigError, UnavailableError
 from eos.job import Job
 from eos.kafka.config import client_config
+from eos.ops.check.preflight import preflight
+from eos.ops.check.transactions import TransactionDescription, TransactionsView
 from eos.settings import Settings
 from eos.shards import OrdinalShard
 from jobs import refunds

@@ -12,9 +12,9 @@ import yaml
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.kafka.topics import create_topics
+from eos.ops.verifier.verify import verify
 from eos.settings import Settings
-from eos.spark.session import session_conf
-from eos.verifier.verify import verify
+from eos.spark.session.session import session_conf
 from jobs import refunds
 from jobs.settlements import settlements
 from tests.support import observer

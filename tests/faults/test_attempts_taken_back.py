@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from eos.deadline import Deadline
-from eos.events import RecordDeadLettered
+from eos.base.deadline import Deadline
+from eos.core.owner import ShardOwner
+from eos.core.pipeline import Pipeline
+from eos.crashes.search import Search
+from eos.events import RecordDeadLettered, ignore_event
+from eos.faces.surroundings import SURROUNDINGS
 from eos.group.metadata import OwnershipMode
 from eos.kafka.consumer import ConsumerClient
 from eos.offsets import Partition
-from eos.session.pipeline import PipelinedSession
-from eos.testing.proxy.frames import ApiKey
-from eos.testing.proxy.hold_proxy import HoldProxy
+from eos.records import InputBatch
+from eos.testing.proxy.frames import ApiKey, Frame
+from eos.testing.proxy.hold_proxy import HoldProxy, ends_with
 from tests.faults.test_deadly_records import OWNERSHIPS, attempts
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.offset_ages import store
@@ -99,31 +103,79 @@ def test_owner_that_is_killed_while_a_commit_waits_has_not_died_with_its_record(
 
 
 @pytest.mark.parametrize("ownership", OWNERSHIPS)
+def test_owner_that_is_stopped_when_its_announcement_had_no_answer_takes_it_back(
+    bootstrap: str, proxy: HoldProxy, ownership: str
+) -> None:
+    """The commit has happened: what was announced is learned from what is stored."""
+    job = job_with(bootstrap, ownership, ALONE + 1)
+    settings = settings_for(
+        proxy.bootstrap_servers, shutdown__grace_ms=500, poison__policy="skip", **OWNERSHIPS[ownership]
+    )
+    come = threading.Event()
+
+    def of_partition_0(frame: Frame) -> bool:
+        return ends_with(committed=True)(frame) and str(frame.transactional_id).endswith(".0")
+
+    nth = {"group": 1, "partition": 2}[ownership]  # an owner by partition commits what it has found before
+    proxy.drop_reply(ApiKey.END_TXN, where=of_partition_0, nth=nth, times=10**6, then=lambda _: come.set())
+    with in_thread(job, settings) as running:
+        assert come.wait(60)
+        running.ask_to_stop()
+        Deadline(10).wait_for(lambda: attempts(bootstrap, job)[0] == ALONE + 2)
+        proxy.clear_rules()
+        running.stop()
+    assert attempts(bootstrap, job)[0] <= ALONE + 1
+    require_all_processed(bootstrap, job, ownership)
+
+
+@pytest.mark.parametrize("ownership", OWNERSHIPS)
 def test_owner_that_is_stopped_after_a_fetch_failed_takes_its_attempt_back(
     bootstrap: str, ownership: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler's exception leaves a fetch: a rewind is due, and what is stored still says the attempt."""
     job = job_with(bootstrap, ownership, FEW - 1)
-    settings = settings_for(bootstrap, **OWNERSHIPS[ownership])
-    partition = None
-    if ownership == "partition":
-        partition = Partition(job.inputs[0], 0)
-    session = PipelinedSession(
-        settings, app=job.name, inputs=job.inputs, outputs=[*job.outputs, job.dead], partition=partition
-    )
+    session = Pipeline(owner_of(bootstrap, job, ownership), Search)
     with pytest.raises(KeyboardInterrupt), session:
-        fetch_one(session)
-        assert session.announce()
+        assert session.crashes.announce(fetch_one(session))
         assert max(attempts(bootstrap, job)) == FEW
         monkeypatch.setattr(ConsumerClient, "consume", interrupted)
         session.fetch(10, 1.0)
     assert max(attempts(bootstrap, job)) == FEW - 1
 
 
-def fetch_one(session: PipelinedSession) -> None:
+@pytest.mark.parametrize("ownership", OWNERSHIPS)
+def test_attempt_is_taken_back_also_where_the_time_of_the_search_ends_during_its_transform(
+    bootstrap: str, ownership: str
+) -> None:
+    job = job_with(bootstrap, ownership, ALONE + 1)
+    owner = owner_of(bootstrap, job, ownership)
+    search = Search(owner)
+    with Pipeline(owner, lambda _: search) as session:
+        assert search.announce(fetch_one(session))
+        assert max(attempts(bootstrap, job)) == ALONE + 2
+        search._suspects._look_until = 0.0
+        search._suspects.look()
+        search.returned()
+        assert max(attempts(bootstrap, job)) <= FEW
+
+
+def owner_of(bootstrap: str, job: FaultJob, ownership: str) -> ShardOwner:
+    return ShardOwner(
+        settings_for(bootstrap, **OWNERSHIPS[ownership]),
+        app=job.name,
+        inputs=job.inputs,
+        outputs=[*job.outputs, job.dead],
+        partition=Partition(job.inputs[0], 0) if ownership == "partition" else None,
+        listener=ignore_event,
+        surroundings=SURROUNDINGS,
+    )
+
+
+def fetch_one(session: Pipeline) -> InputBatch:
     deadline = Deadline(30)
-    while not session.fetch(1, 0.2):
+    while not (batch := session.fetch(1, 0.2)):
         assert not deadline.passed
+    return batch
 
 
 def interrupted(*_: object) -> None:

@@ -15,16 +15,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from eos import retry
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.core.producer import ShardProducer
 from eos.errors import UnavailableError
-from eos.events import LoopTurned
+from eos.events import Sampled
 from eos.exits import ExitCode
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.kafka.admin import Admin, Mark
 from eos.local import QUICK_START, LocalKafka
 from eos.local.ports import free_port
 from eos.offsets import Partition
-from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import (
     FaultJob,
@@ -118,7 +118,7 @@ def test_broker_paused_in_the_middle_is_survived_and_the_loop_turns_on(
     settings = settings_for(own.bootstrap_servers, ownership__static_membership=static)
     with in_thread(job, settings) as run:
         turns: list[float] = []
-        run.also(lambda event: turns.append(time.monotonic()) if isinstance(event, LoopTurned) else None)
+        run.also(lambda event: turns.append(time.monotonic()) if isinstance(event, Sampled) else None)
         run.wait_for_commits(500, 20)
         own.pause_broker(BROKER)
         try:

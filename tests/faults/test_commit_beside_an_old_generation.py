@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.core.pipeline import Pipeline
 from eos.errors import AbortableError
-from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.conftest import NewTopic
 from tests.support.members import cooperative_member
@@ -49,11 +49,11 @@ def another_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
         member.close()
 
 
-def moved_on(session: PipelinedSession, before: object) -> None:
+def moved_on(session: Pipeline, before: object) -> None:
     """Wait until the member has another generation; it polls nothing meanwhile."""
     deadline = Deadline(WAIT_S)
-    deadline.wait_for(lambda: session._consumer.group_metadata() != before)
-    assert session._consumer.group_metadata() != before
+    deadline.wait_for(lambda: session.owner.consumer.group_metadata() != before)
+    assert session.owner.consumer.group_metadata() != before
 
 
 def test_offsets_of_an_old_generation_are_refused_and_the_input_is_processed_once(
@@ -65,7 +65,7 @@ def test_offsets_of_an_old_generation_are_refused_and_the_input_is_processed_onc
     with session_for(settings, OrdinalShard("app", group, 0), [source]) as session:
         fill(session, out, 10)
         with session.committing_at(float("inf")):  # the first look of this transaction at the member
-            before = session._consumer.group_metadata()
+            before = session.owner.consumer.group_metadata()
         batch = session.fetch(10, WAIT_S, 0.1)
         while not batch:
             batch = session.fetch(10, WAIT_S, 0.1)
@@ -73,13 +73,13 @@ def test_offsets_of_an_old_generation_are_refused_and_the_input_is_processed_onc
             with session.committing_at(AT_ONCE):
                 moved_on(session, before)
                 session._overtime.look()
-            assert session.committing
+            assert session.owner.committer.committing
             with pytest.raises(AbortableError, match="ILLEGAL_GENERATION") as refused:
-                session.join(WAIT_S)
+                session.owner.committer.join(WAIT_S)
             assert read_committed(bootstrap, out) == []
             ((offset, _),) = committed_offsets(bootstrap, group, [(source, 0)]).values()
             assert offset == 0
-            session.go_on_after(refused.value)
+            session.owner.go_on_after(refused.value)
             fill(session, out, 30)
             commit(session)
     assert_copied(bootstrap, group, source, out, records=30)

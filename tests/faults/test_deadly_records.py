@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 import eos
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import TransformError
 from eos.events import RecordDeadLettered, TransactionCommitted
 from eos.exits import ExitCode

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import EosError, FencedError, ReopenError, TransactionExpiredError
-from eos.events import TransactionExpired
-from eos.producer.producer import ProducerState
-from eos.producer.transaction import TransactionState
+from eos import EosError, FencedError, ReopenError
+from eos.core.producer import ProducerState
+from eos.core.transaction import TransactionState
+from eos.errors import TransactionExpiredError
+from eos.events import TransactionEnded
 from eos.shards import OrdinalShard
 from tests.support.observer import lso, unique, watermarks
 from tests.support.one_shard import OneShard
@@ -60,7 +61,7 @@ def test_expired_transaction_of_the_only_owner_is_redone_after_a_reopen(
         wait_for_the_coordinators_abort(bootstrap, world.out, past=3)
     assert txn.state is TransactionState.UNRESOLVED
     assert owner.state is ProducerState.OVER
-    assert world.heard(TransactionExpired)
+    assert [event.outcome for event in world.heard(TransactionEnded)] == ["expired"]
     assert world.offset == 1
     world.commit(owner, b"redone", 2)
     assert world.visible == [b"first", b"redone"]
@@ -71,14 +72,14 @@ def test_expired_transaction_with_a_rival_that_committed_ends_fenced(world: OneS
     owner = world.open()
     world.commit(owner, b"first", 1)
     txn = owner.transaction()
-    txn.begin()
+    txn._begun().begin()
     txn.produce(world.out, b"expired")
     rival = world.open(timeout_ms=60_000)
     world.commit(rival, b"second", 2)
     time.sleep(TIMEOUT_MS / 1000)
     txn.add_offsets(world.offsets(2), world.metadata)
     with pytest.raises(TransactionExpiredError):
-        txn.commit()
+        txn._begun().commit()
     for _ in range(2):
         with pytest.raises(FencedError):
             owner.transaction()

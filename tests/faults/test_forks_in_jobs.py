@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Never
 import pytest
 
 from eos import InputRecord, Job, OutputRecord, Session, TransactionalProducer
+from eos.events import Event, PartitionsAssigned, Sampled, SessionOpened, ShardsOwned, TransactionCommitted
 from eos.runner.worker import run
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
 from tests.support.observer import read_committed, unique
@@ -46,6 +47,8 @@ class Fork:
 
     def end_of_child(self) -> int:
         """Its exit status; one that hangs is killed, and fails the test."""
+        if self._child < 0:  # this is the child, which came back as far as here
+            os._exit(3)
         deadline = time.monotonic() + CHILD_S
         while time.monotonic() < deadline:
             ended, status = os.waitpid(self._child, os.WNOHANG)
@@ -97,6 +100,27 @@ def test_child_that_comes_back_from_a_transform_ends_and_the_job_is_exact(
     job = like(faults, transform)
     owned = {"ownership__mode": "partition", "ownership__instances": 1} if mode == "partition" else {}
     run(job, settings_for(bootstrap, ownership__ordinal=0, **owned), until_caught_up=True)
+    assert fork.end_of_child() == 1
+    assert faults.check(bootstrap).processed == COUNT
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "heard", [ShardsOwned, SessionOpened, PartitionsAssigned, TransactionCommitted, Sampled]
+)
+def test_child_that_comes_back_from_a_listener_ends(
+    bootstrap: str, heard: type[Event], in_child: Callable[[], object]
+) -> None:
+    """It stayed in its next call of a client for ever; behind ShardsOwned it ran the job a second time."""
+    faults = fault_job(bootstrap)
+    faults.load(bootstrap, COUNT)
+    fork = Fork(in_child)
+
+    def listener(event: Event) -> None:
+        if isinstance(event, heard):
+            fork()
+
+    run(faults.job(), settings_for(bootstrap), until_caught_up=True, listener=listener)
     assert fork.end_of_child() == 1
     assert faults.check(bootstrap).processed == COUNT
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import FencedError, Job, OutputRecord, ReopenError, Settings, UnprovenFenceError
-from eos.check.transactions import TransactionsView
-from eos.events import Event, Fenced, ProducerOpened, TransactionUnresolved, ignore_event
+from eos import FencedError, Job, OutputRecord, ReopenError, Settings
+from eos.core.producer import ShardProducer
+from eos.errors import UnprovenFenceError
+from eos.events import Event, Fenced, ProducerOpened, TransactionEnded, ignore_event
 from eos.kafka.producer import TransactionalClient
-from eos.producer.producer import ShardProducer
+from eos.ops.check.transactions import TransactionsView
 from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
 from eos.shards import OrdinalShard, Shard
@@ -80,7 +81,7 @@ def test_session_goes_on_after_a_late_copy_of_its_own_init(
             if when == "between transactions":
                 fill(session, out, partitions=3)
             commit(session)
-        session.recover(fence.value)
+        session.owner.recover(fence.value)
         for _ in range(3 if when == "between transactions" else 4):
             fill(session, out, partitions=3)
             commit(session)
@@ -130,7 +131,7 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
     thread.start()
     loop.run()
     thread.join(WAIT_S)
-    assert [event for event in heard if isinstance(event, TransactionUnresolved)]
+    assert [event for event in heard if isinstance(event, TransactionEnded) and event.outcome == "unresolved"]
     assert_copied(bootstrap, group, source, out, INPUT)
 
 
@@ -148,10 +149,10 @@ def test_transaction_that_the_coordinator_ended_before_its_time_is_redone(
         fill(session, out, partitions=3)
         commit(session)
         fill(session, out, partitions=3)
-        wait_ended(settings, session.shard, "CompleteAbort")
+        wait_ended(settings, session.owner.shard, "CompleteAbort")
         with pytest.raises(UnprovenFenceError) as fence:
             commit(session)
-        session.recover(fence.value)
+        session.owner.recover(fence.value)
         for _ in range(3):
             fill(session, out, partitions=3)
             commit(session)
@@ -233,7 +234,7 @@ def test_two_owners_that_live_do_not_fence_each_other_without_end(
     bootstrap: str, topic: NewTopic, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither commits an offset, so no comparison finds the other; the fourth fence in ten minutes is believed."""
-    monkeypatch.setattr("eos.producer.producer._RIVAL_SHOWS_S", 0.0)
+    monkeypatch.setattr("eos.core.own_offsets._RIVAL_SHOWS_S", 0.0)
     out = topic("out")
     settings = settings_of(bootstrap)
     heard: list[Event] = []
@@ -241,7 +242,7 @@ def test_two_owners_that_live_do_not_fence_each_other_without_end(
         ShardProducer(settings, shard, listener=heard.append, compare_when_fenced=True) for _ in range(2)
     ]
     for owner in owners:
-        owner.owned_offsets("g")
+        owner.ledger_of("g")
         owner.open()
     fences = 0
     with pytest.raises(FencedError):

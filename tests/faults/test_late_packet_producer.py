@@ -17,11 +17,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from eos import AbortableError, AbortTransaction, OffsetVector, Partition, ReopenError, Transaction
+from eos.core.ledger import Outcome
+from eos.core.producer import ShardProducer
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.kafka.group_offsets import GroupMetadata
 from eos.kafka.late_copies import ResendWatch
-from eos.producer.last_commit import Outcome
-from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy, ends_with

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import DeliveryError
+from eos import AbortableError
 from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.late import HOLDS
@@ -55,7 +55,7 @@ def test_request_that_arrives_in_the_middle_of_the_next_transaction_changes_noth
         fill(session, out, HALF, partitions=3)
         fill(session, out, HALF, partitions=3)
         if held == "abort":
-            session.recover(DeliveryError("a test"))
+            session.owner.recover(AbortableError("a test"))
         else:
             commit(session)
         assert [event for event in told if isinstance(event, ProducerSuspect)]

@@ -7,11 +7,10 @@ import pytest
 from eos import AbortableError, EosError, FencedError, ReopenError, RetriableError, run
 from eos.events import (
     Event,
-    LagMeasured,
     ListenerError,
-    LoopTurned,
     PartitionsAssigned,
     RecordDeadLettered,
+    Sampled,
     SessionOpened,
     ShardsOwned,
     TransactionCommitted,
@@ -45,7 +44,7 @@ def test_error_of_a_listener_is_not_taken_for_that_of_the_commit(
 
 
 @pytest.mark.parametrize(
-    "heard", [LoopTurned, LagMeasured, RecordDeadLettered, ShardsOwned, SessionOpened, PartitionsAssigned]
+    "heard", [Sampled, RecordDeadLettered, ShardsOwned, SessionOpened, PartitionsAssigned]
 )
 def test_error_of_a_listener_is_never_taken_for_the_jobs_own(bootstrap: str, heard: type[Event]) -> None:
     """A FencedError of a producer that the listener has would end the job with 3."""

@@ -7,27 +7,35 @@ out, because that would fence a replacement which has not committed anything yet
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 
-from eos import FencedError
+from eos import FencedError, UnavailableError
+from eos.base.deadline import Deadline
 from eos.events import (
     CallRetried,
     PartitionsAssigned,
     PartitionsRevoked,
     ProducerOpened,
     TransactionCommitted,
+    Waiting,
 )
 from eos.kafka.config import consumer_config
+from eos.local import QUICK_START, LocalKafka
 from eos.offsets import Partition
+from eos.ops.observe.worker_state import WorkerState
 from eos.shards import OrdinalShard
-from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, settings_for
-from tests.support.sessions import session_for
+from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.sessions import producer_of, session_for
 
 pytestmark = pytest.mark.broker
+
+_JARS = Path(__file__).parents[2] / ".eos/jars"
 
 SESSION_MS = 1_500
 STOPS_WITHIN_S = SESSION_MS / 1000 + 5 + 5
@@ -51,8 +59,8 @@ def stranger(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
         member.close()
 
 
-def fences_of_the_member(run: Running) -> list[CallRetried]:
-    return [e for e in run.events if isinstance(e, CallRetried) and "FENCED_INSTANCE_ID" in e.error]
+def fences_of_the_member(run: Running) -> list[Waiting]:
+    return [e for e in run.events if isinstance(e, Waiting) and "FENCED_INSTANCE_ID" in e.reason]
 
 
 @pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])
@@ -100,9 +108,9 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
     settings = settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)
     zombie = session_for(settings, OrdinalShard(job.name, job.group, 0), job.inputs)
     with zombie:
-        while not zombie._consumer.assignment:
+        while not zombie.owner.consumer.assignment:
             zombie.fetch(1, 0.1, 0.0)
-        zombie._producer._suspect("a test")
+        producer_of(zombie.owner)._suspect("a test")
         with in_thread(job, settings) as replacement:
             replacement.told(PartitionsAssigned)
             deadline = time.monotonic() + STOPS_WITHIN_S
@@ -111,7 +119,7 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
                     if zombie.fetch(10, 0.1, 0.0):
                         pytest.fail("a fenced member reads")
                     with contextlib.suppress(TimeoutError):
-                        zombie.join(0.0)
+                        zombie.owner.committer.join(0.0)
             job.load(bootstrap, 100, "a")
             replacement.wait_for_commits(100)
             assert len([e for e in replacement.events if isinstance(e, ProducerOpened)]) == 1
@@ -149,3 +157,100 @@ def test_same_name_for_other_input_is_another_member() -> None:
         )
     }
     assert len(names) == 3
+
+
+@contextlib.contextmanager
+def another_program(bootstrap: str, job: FaultJob) -> Iterator[None]:
+    """A member of the job's group that shares its partitions out by a strategy of its own."""
+    over, joined = threading.Event(), threading.Event()
+
+    def poll() -> None:
+        options = {"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0}
+        member = Consumer({**options, "enable.auto.commit": False, "partition.assignment.strategy": "range"})
+        member.subscribe(list(job.inputs), on_assign=lambda *_: joined.set())
+        while not over.is_set():
+            member.poll(0.1)
+        member.close()
+
+    thread = threading.Thread(target=poll, name="another-program", daemon=True)
+    thread.start()
+    try:
+        assert joined.wait(30)
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+@pytest.mark.slow
+def test_member_that_its_group_refuses_for_ever_ends_with_what_the_group_says(bootstrap: str) -> None:
+    """It waited without a deadline, also as a run that catches up."""
+    job = fault_job(bootstrap)
+    run_to_end(job, settings_for(bootstrap, ownership__static_membership=False))
+    job.load(bootstrap, 20)
+    with (
+        another_program(bootstrap, job),
+        in_thread(
+            job, settings_for(bootstrap, input__offline_timeout_ms=10_000), until_caught_up=True
+        ) as run,
+        pytest.raises(UnavailableError, match=r"no place in the group .*INCONSISTENT_GROUP_PROTOCOL.* Fix:"),
+    ):
+        run.wait(60)
+    run_to_end(job, settings_for(bootstrap))
+    assert job.check(bootstrap).processed == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+def test_member_too_many_for_its_group_ends_as_unavailable_and_names_the_limit(
+    tmp_path: Path, protocol: str
+) -> None:
+    """By KIP-848 it is a fatal error of the client, which had no class here."""
+    limits = {"group.max.size": "1", "group.consumer.max.size": "1"}
+    own: dict[str, object] = {"ownership__protocol": protocol, "input__offline_timeout_ms": 6_000}
+    with LocalKafka(tmp_path, heap_mb=512, jars=_JARS, jvm_options=QUICK_START, properties=limits) as full:
+        bootstrap = full.bootstrap_servers
+        job = fault_job(bootstrap)
+        job.load(bootstrap, 20)
+        with in_thread(job, settings_for(bootstrap, **own)) as run:
+            run.wait_for_commits(20)
+            second = settings_for(bootstrap, ownership__ordinal=1, **own)
+            with (
+                in_thread(job, second) as refused,
+                pytest.raises(UnavailableError, match=r"group\.max\.size .*Fix: fewer instances"),
+            ):
+                refused.wait(40)
+            job.load(bootstrap, 20, "b")
+            run.wait_for_commits(40)
+            run.stop()
+        assert job.check(bootstrap).processed == 40
+
+
+def test_member_that_its_group_refuses_is_not_ready_and_goes_on_once_it_is_let_in(bootstrap: str) -> None:
+    """Its coordinator is connected, and it has no partition that could show anything: readiness said yes."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, 20, "a")
+    run_to_end(job, settings_for(bootstrap, ownership__static_membership=False))
+    job.load(bootstrap, 20, "b")
+    worker = WorkerState()
+    with contextlib.ExitStack() as other:
+        other.enter_context(another_program(bootstrap, job))
+        with in_thread(job, settings_for(bootstrap)) as run:
+            run.also(worker)
+            assert Deadline(60).wait_for(lambda: worker.report().outside_s > 10)
+
+            def said(*words: str) -> bool:
+                texts = [
+                    one.error if isinstance(one, CallRetried) else one.reason
+                    for one in run.events
+                    if isinstance(one, (CallRetried, Waiting))
+                ]
+                return any(all(word in text for word in words) for text in texts)
+
+            assert said("INCONSISTENT_GROUP_PROTOCOL", "Fix: a group of its own")
+            assert Deadline(10).wait_for(lambda: said("the coordinator of the group", "refuses this member"))
+            other.close()
+            run.wait_for_commits(20)
+            assert Deadline(20).wait_for(lambda: worker.report().outside_s == 0)
+            run.stop()
+    assert job.check(bootstrap).processed == 40

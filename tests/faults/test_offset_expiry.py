@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from eos.check.preflight import preflight
 from eos.errors import ConfigError, OffsetGapError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.group.metadata import OwnershipMode
 from eos.local import QUICK_START, LocalKafka
-from eos.spark.planning import plan_input
+from eos.ops.check.preflight import preflight
+from eos.spark.batch.planning import plan_input
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 from tests.support.offset_ages import by_partition, offsets_of, store, store_plain, three_partitions
@@ -189,7 +189,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory, kafka: LocalKafka) -> It
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(forgetful: str) -> None:
-    """What `eos.group.expiry` and `eos.group.guards` rest on. An offset is committed again after 40 s, and looked at after 75."""
+    """What `eos.group.expiry` and `eos.guards.owners` rest on. An offset is committed again after 40 s, and looked at after 75."""
     source = unique("in")
     create_topics(forgetful, {source: 2})
     groups = {}
@@ -204,9 +204,10 @@ def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(f
         if options is not None:
             member = Consumer(base | options)
             member.subscribe([source])
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not member.assignment() and time.monotonic() < deadline:
                 member.poll(0.1)
+            assert member.assignment(), "it never was a member"
             member.close()
         groups[name] = (group, Consumer(base))
         groups[name][1].commit(offsets=[TopicPartition(source, p, 5) for p in range(2)], asynchronous=False)

@@ -6,8 +6,8 @@ import pytest
 
 from eos.errors import TransformError
 from eos.group.metadata import OwnershipMode
+from eos.spark.batch.planning import plan_input
 from eos.spark.plan import Commit
-from eos.spark.planning import plan_input
 from tests.support.jobs_for_faults import run_to_end
 from tests.support.observer import PlainRecord, produce_plain
 from tests.support.offset_ages import by_partition, days_old, offsets_of, store, three_partitions

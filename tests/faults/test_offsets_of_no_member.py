@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.events import PartitionsAssigned, PartitionsRevoked
 from eos.job import Job
 from eos.kafka.admin import Admin

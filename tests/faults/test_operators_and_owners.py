@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from eos.check.transactions import TransactionsView
+from eos.core.producer import ShardProducer
 from eos.errors import FencedError
 from eos.exits import ExitCode
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.operate import commit as operate_commit
-from eos.operate.commit import Change, commit_in_place
-from eos.operate.target import Target
-from eos.producer.producer import ShardProducer
+from eos.ops.check.transactions import TransactionsView
+from eos.ops.operate import commit as operate_commit
+from eos.ops.operate.commit import commit_in_place
+from eos.ops.operate.positions import Change
+from eos.ops.operate.target import target_of
 from eos.shards import OrdinalShard, PartitionShard, Shard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
@@ -217,7 +218,7 @@ def test_owner_that_starts_in_between_is_noticed(
 
     if moment == "behind it":
         monkeypatch.setattr(operate_commit, "_commit", and_then)
-    target = Target.of(one.job.job(), settings)
+    target = target_of(one.job.job(), settings)
     with TransactionsView(settings) as view, pytest.raises(FencedError) as fenced:
         commit_in_place(settings, view, target, [partition], change)
     assert ("committed, but it may not last" in str(fenced.value)) == (moment == "behind it")

@@ -62,14 +62,14 @@ def test_request_that_arrives_inside_the_next_block_changes_nothing(
                 for number, record in enumerate(batch):
                     if nth == 2 and number == half:
                         # What the second block sent late arrives between the third's records.
-                        wait_delivered(txn._client)
+                        wait_delivered(txn._begun()._client)
                         assert late is not None
                         late.wait_held(WAIT_S)
                         late.release()
                         late.wait_answer(WAIT_S)
                     txn.produce(out, record.value, partition=int(record.value or b"0") % 3)
                 if nth == 1:
-                    wait_delivered(txn._client)
+                    wait_delivered(txn._begun()._client)
                     late = HOLDS[held](proxy)
                     if held == "abort":
                         raise AbortTransaction

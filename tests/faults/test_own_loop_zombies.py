@@ -58,7 +58,7 @@ def session_of(bootstrap: str, group: str, source: str, out: str, **changes: Any
 
 
 def be_an_owner(bootstrap: str, group: str, source: str, out: str, mode: str, go_on: str, *ms: str) -> None:
-    """The loop of the README; its second block waits for the file ``go_on`` before its last record."""
+    """The loop of docs/guides/own-loop.md; its second block waits for the file ``go_on`` before its last record."""
     session_ms, timeout_ms = map(int, ms)
     nth = 0
     try:
@@ -78,7 +78,7 @@ def be_an_owner(bootstrap: str, group: str, source: str, out: str, mode: str, go
                     for record in batch:
                         txn.produce(out, record.value, key=record.key)
                     if nth == 2:
-                        wait_delivered(txn._client)
+                        wait_delivered(txn._begun()._client)
                         say("filled")
                         wait_for(Path(go_on))
                 say("committed" if txn.committed else "not committed")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos import AbortTransaction, OutputBatch, TransactionalProducer
-from eos.check.transactions import TransactionsView
+from eos.core.transaction import TransactionState
 from eos.events import Event, ProducerOpened, ProducerSuspect
-from eos.producer.transaction import TransactionState
+from eos.ops.check.transactions import TransactionsView
 from eos.testing.proxy import ApiKey, Frame, HoldProxy
 from tests.support.observer import read_committed, unique
 from tests.support.settings import settings_of
@@ -57,7 +57,8 @@ def test_transaction_aborted_right_after_its_first_record_is_over_at_the_coordin
             assert view.describe([name])[name].state == "CompleteAbort"
         with producer.transaction() as second:
             second.produce(out, b"second")
-        assert [type(one) for one in told if isinstance(one, ProducerOpened | ProducerSuspect)] == [
-            ProducerOpened
-        ]
+        doubts = [one.reason for one in told if isinstance(one, ProducerSuspect)]
+        # On a busy machine the purge alone can take longer than the time after which librdkafka may have sent again.
+        assert not [reason for reason in doubts if not reason.startswith("abort took")]
+        assert len([one for one in told if isinstance(one, ProducerOpened)]) == 1 + len(doubts)
     assert [record.value for record in read_committed(bootstrap, out)] == [b"first", b"second"]

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer
 
-from eos.deadline import Deadline
-from eos.events import CallRetried, PartitionsAssigned
+from eos.base.deadline import Deadline
+from eos.events import PartitionsAssigned, Waiting
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, settings_for
@@ -56,7 +56,7 @@ def other_member(bootstrap: str, job: FaultJob) -> Iterator[None]:
 
 
 def unanswered(run: Running) -> int:
-    return sum("no usable answer" in one.error for one in run.events if isinstance(one, CallRetried))
+    return sum("no usable answer" in one.reason for one in run.events if isinstance(one, Waiting))
 
 
 @pytest.mark.parametrize("own_loop", [False, True], ids=["eos.run", "own loop"])

@@ -15,12 +15,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos.events import (
     Event,
-    LoopTurned,
     PartitionsAssigned,
     PartitionsRevoked,
     Rewound,
-    TransactionAborted,
+    Sampled,
     TransactionCommitted,
+    TransactionEnded,
 )
 from eos.exits import ExitCode
 from eos.offsets import Partition
@@ -101,7 +101,7 @@ def test_partitions_lost_inside_a_rebalance_are_reported_as_revoked_and_nothing_
     stands_still = threading.Event()
 
     def stand_still(event: Event) -> None:
-        if isinstance(event, LoopTurned) and stands_still.is_set():
+        if isinstance(event, Sampled) and stands_still.is_set():
             time.sleep(10)
             stands_still.clear()
 
@@ -169,7 +169,7 @@ def test_commit_that_fails_while_partitions_come_is_done_again(
         wait_until(lambda: len(proxy.requests(ApiKey.SYNC_GROUP)) > synced)
         time.sleep(0.5)
         held.release()
-        run.told(TransactionAborted)
+        assert run.told(TransactionEnded)[0].outcome == "aborted"
         run.told(PartitionsAssigned, count=assigned + 1)
         job.load(bootstrap, 10, "b")
         wait_until(lambda: sum(e.records_in for e in run.told(TransactionCommitted)) == 20)
@@ -197,7 +197,7 @@ def test_owner_paused_beyond_its_session_does_no_harm_when_it_wakes_up(bootstrap
             wait_until(lambda: sum(e.records_in for e in heir.told(TransactionCommitted)) == 400)
             sleeper.resume()
             sleeper.wait_line("lost=True", WAIT_S)
-            sleeper.wait_line("TransactionAborted", WAIT_S)
+            sleeper.wait_line("TransactionEnded.*'aborted'", WAIT_S)
             job.load(bootstrap, 200, "c")
             sleeper.wait_line(r"PartitionsAssigned.*\[", WAIT_S, after=len(sleeper.lines) - 2)
             sleeper.terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,10 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos import OffsetGapError, OffsetVector, Partition, Session
+from eos.core.producer import ShardProducer
 from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, TransactionCommitted
-from eos.producer.producer import ShardProducer
 from eos.shards import OrdinalShard
+from eos.testing.proxy import ApiKey, Frame, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -60,6 +62,13 @@ def plain_offset(bootstrap: str, group: str, topic: str, offset: int, metadata: 
     yield
 
 
+def require_only_of_the_former(bootstrap: str, out: str) -> None:
+    """Nothing of the new topic was processed, and all of the former one."""
+    assert {record.value for record in read_committed(bootstrap, out)} == {
+        b"out former%d" % n for n in range(FORMER)
+    }
+
+
 @pytest.mark.parametrize("gap_s", [0.0, 3.0], ids=["at once", "after 3 s"])
 @pytest.mark.parametrize("mode", ["group", "partition"])
 def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record_is_skipped(
@@ -75,17 +84,140 @@ def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record
         # Or "not available": if the new log is fetched from before it has grown to the old position.
         with pytest.raises(OffsetGapError, match=r"(created anew|offset not available).*Fix: "):
             run.wait(60)
-    assert {record.value for record in read_committed(bootstrap, job.out)} == {
-        b"out former%d" % n for n in range(FORMER)
-    }
+    require_only_of_the_former(bootstrap, job.out)
     # All of it is still to come: Kafka has forgotten the offsets with the topic, so a start says where to begin.
     with pytest.raises((ConfigError, OffsetGapError), match=r"Fix"):
         run_to_end(job, settings_for(bootstrap, input__start="fail", **OWNED[mode]))
 
 
+def id_on_the_wire(bootstrap: str, topic: str) -> bytes:
+    return urlsafe_b64decode(topic_id(bootstrap, topic) + "==")
+
+
+class BrokersBehind:
+    """Gives clients the id that a topic had, as brokers do that do not know yet that it was created anew.
+
+    Args:
+        proxy: before the broker.
+        bootstrap: the broker itself.
+        topic: which.
+        client_id: of the clients that hear of the new one, as soon as they may.
+    """
+
+    def __init__(self, proxy: HoldProxy, bootstrap: str, topic: str, *, client_id: str) -> None:
+        self._bootstrap, self._topic, self._client_id = bootstrap, topic, client_id
+        self._former = id_on_the_wire(bootstrap, topic)
+        self._new: bytes | None = None
+        self.reader_may_know = False
+        proxy.edit_reply(ApiKey.METADATA, self._edit, times=1_000_000)
+
+    def topic_is_created(self) -> None:
+        self._new = id_on_the_wire(self._bootstrap, self._topic)
+
+    def _edit(self, frame: Frame, answer: bytes) -> bytes:
+        if self._new is None:
+            return frame.with_no_topics(answer)
+        if self.reader_may_know and frame.client_id == self._client_id:
+            return answer
+        return answer.replace(self._new, self._former)
+
+
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_new_topic_of_which_only_the_reader_has_heard_is_not_read_on_from_the_former_offset(
+    bootstrap: str, proxy: HoldProxy, mode: str
+) -> None:
+    """As where one broker of several stood still meanwhile, and is the one that is asked for the ids when it goes on."""
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "former")
+    settings = settings_for(proxy.bootstrap_servers, kafka__consumer={"client.id": "reader"}, **OWNED[mode])
+    with in_thread(job, settings) as run:
+        run.wait_for_commits(FORMER)
+        brokers = BrokersBehind(proxy, bootstrap, source, client_id="reader")
+        create_anew(bootstrap, source)
+        brokers.topic_is_created()
+        load(bootstrap, source, NEW, "new")
+        brokers.reader_may_know = True
+        with pytest.raises(OffsetGapError, match=r"created anew.*Fix: "):
+            run.wait(60)
+    require_only_of_the_former(bootstrap, job.out)
+
+
+@pytest.mark.parametrize(("told_to", "answers"), [("reader", 1), ("reader", 4), ("asker", 1), ("asker", 3)])
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_job_that_a_broker_tells_a_former_id_goes_on(
+    bootstrap: str, proxy: HoldProxy, mode: str, told_to: str, answers: int
+) -> None:
+    """As a broker does that stood still while the topic was created anew. No record was fetched under that id."""
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    former = id_on_the_wire(bootstrap, source)
+    create_anew(bootstrap, source)
+    now = id_on_the_wire(bootstrap, source)
+    told = 0
+
+    def stale(_: Frame, answer: bytes) -> bytes:
+        nonlocal told
+        told += now in answer
+        return answer.replace(now, former)
+
+    load(bootstrap, source, FORMER, "a")
+    reader = {"client.id": "reader", "topic.metadata.refresh.interval.ms": 500}
+    settings = settings_for(
+        proxy.bootstrap_servers,
+        kafka__client={"client.id": "asker"},
+        kafka__consumer=reader,
+        **OWNED[mode],
+    )
+    with in_thread(job, settings) as run:
+        run.wait_for_commits(FORMER)
+        proxy.edit_reply(
+            ApiKey.METADATA,
+            stale,
+            times=answers,
+            where=lambda frame: frame.client_id == told_to and source.encode() in frame.payload,
+        )
+        loaded = FORMER
+        while told < answers:  # it fetches all the time
+            load(bootstrap, source, 10, f"b{loaded} ")
+            loaded += 10
+            assert run.error is None, run.error
+        run.wait_for_commits(loaded)
+        run.stop()
+    assert job.check(bootstrap).processed == loaded
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_job_that_a_broker_tells_a_former_id_starts(
+    bootstrap: str, proxy: HoldProxy, mode: str, answers: int
+) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    former = id_on_the_wire(bootstrap, source)
+    create_anew(bootstrap, source)
+    now = id_on_the_wire(bootstrap, source)
+    load(bootstrap, source, FORMER, "a")
+    mine = {
+        "kafka__client": {"client.id": "asker"},
+        "kafka__consumer": {"client.id": "reader"},
+        **OWNED[mode],
+    }
+    run_to_end(job, settings_for(bootstrap, ownership__static_membership=False, **mine))
+    load(bootstrap, source, FORMER, "b")
+    proxy.edit_reply(
+        ApiKey.METADATA,
+        lambda _, answer: answer.replace(now, former),
+        times=answers,
+        where=lambda frame: frame.client_id == "asker" and source.encode() in frame.payload,
+    )
+    run_to_end(job, settings_for(proxy.bootstrap_servers, ownership__static_membership=False, **mine))
+    assert job.check(bootstrap).processed == 2 * FORMER
+
+
 def test_idle_job_notices_the_new_topic_by_itself(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record of it is ever fetched: the position is at the new topic's end."""
-    monkeypatch.setattr("eos.session.input_topics._ASK_EVERY_S", 1.0)  # of 30 s
+    monkeypatch.setattr("eos.watches.input_topics._ASK_EVERY_S", 1.0)  # of 30 s
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     load(bootstrap, source, FORMER, "former")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import pytest
 
 from eos import AbortableError, ConfigError, Partition, Session, TransactionalProducer
-from eos.events import TransactionAborted
+from eos.errors import ReopenError
+from eos.events import TransactionEnded
+from eos.testing.proxy import ApiKey, HoldProxy
 from tests.faults.test_recreated_input import create_anew, delete
 from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
 from tests.support.observer import (
@@ -16,7 +22,7 @@ from tests.support.observer import (
     read_uncommitted,
     unique,
 )
-from tests.support.sessions import wait_delivered
+from tests.support.sessions import producer_of, wait_delivered
 
 pytestmark = pytest.mark.broker
 
@@ -37,13 +43,15 @@ def test_block_whose_output_is_created_anew_is_aborted_and_made_again(bootstrap:
             with session.transaction(batch) as txn:
                 for number, record in enumerate(batch):
                     if number == HALF // 2 and not outcomes:
-                        wait_delivered(session._producer._client)
+                        wait_delivered(producer_of(session._owner)._client)
                         create_anew(bootstrap, out)
                     txn.produce(out, record.value)
             if batch:
                 outcomes.append(txn.committed)
     assert outcomes == [False, True]
-    (aborted,) = [one.reason for one in told if isinstance(one, TransactionAborted)]
+    (aborted,) = [
+        one.reason for one in told if isinstance(one, TransactionEnded) and one.outcome == "aborted"
+    ]
     assert f"{out}: the output topic was deleted and created anew" in aborted
     assert [record.value for record in read_committed(bootstrap, out)] == [b"v%d" % n for n in range(HALF)]
     assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == HALF
@@ -78,10 +86,10 @@ def test_transaction_without_input_is_aborted_where_its_output_is_created_anew(
 
 
 def test_output_that_is_deleted_for_good_ends_the_transaction_and_says_so(bootstrap: str) -> None:
-    out, other = unique("out"), unique("other")
+    out, other, app = unique("out"), unique("other"), unique("only")
     create_topics(bootstrap, {out: 1, other: 1})
     settings = settings_for(bootstrap, kafka__producer=SOON_GIVEN_UP)
-    with TransactionalProducer(settings, app=unique("only")) as producer:
+    with TransactionalProducer(settings, app=app) as producer:
         with (
             pytest.raises(ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "),
             producer.transaction() as txn,
@@ -91,9 +99,33 @@ def test_output_that_is_deleted_for_good_ends_the_transaction_and_says_so(bootst
             wait_delivered(producer._producer._client)
             delete(bootstrap, out)
             txn.produce(out, b"never")
-        with producer.transaction() as txn:
-            txn.produce(other, b"next")
+        try:
+            with producer.transaction() as txn:
+                txn.produce(other, b"next")
+        except ReopenError as error:
+            # Now and then librdkafka never lets go of the last record, not for the abort either. The abort is not answered then, and
+            # nothing shows whether there was another owner.
+            assert "Failed to flush all outstanding messages" in str(error)  # noqa: PT017
+            with TransactionalProducer(settings, app=app) as another, another.transaction() as txn:
+                txn.produce(other, b"next")
     assert [record.value for record in read_committed(bootstrap, other)] == [b"next"]
+
+
+def test_output_deleted_for_good_is_named_where_a_transaction_is_shorter_than_librdkafkas_patience(
+    bootstrap: str,
+) -> None:
+    """librdkafka waits 30 s for a topic to appear. Only the end of the transaction's time was told, with "are the brokers up?"."""
+    job = fault_job(bootstrap, partitions=1)
+    settings = settings_for(bootstrap, transaction__timeout_ms=3_000)
+    with in_thread(job, settings) as running:
+        job.load(bootstrap, 10, "v", [0])
+        running.wait_for_commits(10)
+        delete(bootstrap, job.audit)
+        job.load(bootstrap, 10, "w", [0])
+        with pytest.raises(
+            ConfigError, match=rf"an output topic was deleted.*{job.audit} does not exist.*Fix: "
+        ):
+            running.wait(40)
 
 
 def test_output_deleted_behind_its_last_record_ends_the_transaction_too(bootstrap: str) -> None:
@@ -136,7 +168,59 @@ def test_job_whose_output_is_created_anew_goes_on_with_the_torn_transaction_made
         run.stop()
         assert any(
             f"{out}: the output topic was deleted" in one.reason
-            for one in run.told(TransactionAborted, count=1)
+            for one in run.told(TransactionEnded, count=1)
         )
     values = [record.value for record in read_committed(bootstrap, out)]
     assert values == [b"out first%d" % n for n in range(HALF)] + [b"out second%d" % n for n in range(HALF)]
+
+
+@pytest.mark.parametrize(
+    ("held", "counts_s"),
+    [
+        pytest.param(ApiKey.TXN_OFFSET_COMMIT, 0.1, id="between the look and the commit"),
+        pytest.param(ApiKey.PRODUCE, 60.0, id="before its last record is written"),
+    ],
+)
+def test_output_that_is_created_anew_while_a_request_of_the_commit_is_under_way_aborts_it(
+    bootstrap: str, proxy: HoldProxy, monkeypatch: pytest.MonkeyPatch, held: ApiKey, counts_s: float
+) -> None:
+    """The topics are asked for beside the offsets: a look that comes too early, or counts for too long, would see the former topic."""
+    monkeypatch.setattr("eos.kafka.producer._LOOK_COUNTS_S", counts_s)
+    source, out, group = unique("in"), unique("out"), unique("own")
+    create_topics(bootstrap, {source: 1, out: 1})
+    load(bootstrap, source, 2, "v")
+    settings = settings_for(proxy.bootstrap_servers, group=group)
+    outcomes: list[bool] = []
+    accident: Future[None] | None = None
+    with Session(settings, app="own", inputs=[source], outputs=[out]) as session:
+        while session.committed_offsets.get(Partition(source, 0), 0) < 2:
+            batch = session.fetch(2, 1.0)
+            with session.transaction(batch) as txn:
+                for number, record in enumerate(batch):
+                    if number and accident is None:
+                        wait_delivered(producer_of(session._owner)._client)
+                        accident = proxy_holds(proxy, held, lambda: create_anew(bootstrap, out))
+                    txn.produce(out, record.value)
+            if batch:
+                outcomes.append(txn.committed)
+    assert accident is not None
+    accident.result(20)
+    assert outcomes == [False, True]
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"v0", b"v1"]
+    assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 2
+
+
+def proxy_holds(proxy: HoldProxy, held: ApiKey, accident: Callable[[], None]) -> Future[None]:
+    """The next such request waits until the accident has happened."""
+    hold = proxy.hold(held)
+
+    def happen() -> None:
+        hold.wait_held(20)
+        time.sleep(0.3)  # what else the commit asks for is answered meanwhile
+        accident()
+        hold.release()
+
+    beside = ThreadPoolExecutor(1)
+    done = beside.submit(happen)
+    beside.shutdown(wait=False)
+    return done

@@ -25,7 +25,7 @@ from eos import (
     Transaction,
     TransactionalProducer,
 )
-from eos.events import Event, TransactionAborted, TransactionCommitted
+from eos.events import Event, TransactionCommitted, TransactionEnded
 from eos.kafka.implicit_acks import IMPLICIT_ACK
 from eos.kafka.late_copies import ResendWatch
 from eos.kafka.topics import produce_plain
@@ -101,8 +101,9 @@ def test_job_whose_batch_is_refused_writes_it_all_the_same(
     run(job, settings, until_caught_up=True, listener=told.append)
     assert written(bootstrap, out) == [b"%d" % number for number in range(1000)]
     assert committed_offsets(bootstrap, name, [(source, 0)])[source, 0][0] == 1000
-    ends = [event for event in told if isinstance(event, (TransactionAborted, TransactionCommitted))]
-    assert isinstance(ends[0], TransactionAborted)
+    ends = [event for event in told if isinstance(event, (TransactionEnded, TransactionCommitted))]
+    assert isinstance(ends[0], TransactionEnded)
+    assert ends[0].outcome == "aborted"
 
 
 def test_records_that_are_fed_are_all_there_though_a_batch_was_refused(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eos.errors import ConfigError, RecordRefusedError
+from eos.errors import AbortableError, ConfigError, RecordRefusedError, ReopenError
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
-from tests.support.jobs_for_faults import Running, settings_for
+from tests.support.jobs_for_faults import Running, fault_job, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
     assert_exactly_once,
@@ -177,3 +177,30 @@ def test_refusal_whose_output_is_not_made_again_stays_as_it_is(bootstrap: str) -
     with pytest.raises(RecordRefusedError, match=rf"^{out}: "):
         run.wait(90)
     assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ApiKey.PRODUCE, 19),  # NOT_ENOUGH_REPLICAS
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 14),  # COORDINATOR_LOAD_IN_PROGRESS
+        pytest.param(ApiKey.TXN_OFFSET_COMMIT, 14, marks=pytest.mark.slow),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_cluster_that_lets_the_transactions_wait_ends_the_job_as_unavailable(
+    bootstrap: str, proxy: HoldProxy, api: ApiKey, code: int
+) -> None:
+    """It answers everything else, so no outage is counted; the code was 1, which is for bugs."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, 20, "a")
+    run_to_end(job, settings_for(bootstrap))
+    job.load(bootstrap, 20, "b")
+    times = {"transaction__timeout_ms": 2_000, "transaction__commit_deadline_ms": 500}
+    proxy.refuse(api, code, times=10**6, after_s=0.02)
+    with pytest.raises((AbortableError, ReopenError)) as raised:
+        run_to_end(job, settings_for(proxy.bootstrap_servers, **times))
+    assert exit_code_of(raised.value) is ExitCode.UNAVAILABLE
+    proxy.clear_rules()
+    run_to_end(job, settings_for(bootstrap))
+    assert job.check(bootstrap).processed == 40

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from eos.events import PartitionsAssigned, TransactionCommitted
-from eos.group.committed import refuse_truncated
+from eos.guards.truncated import refuse_truncated
 from eos.offsets import OffsetVector, Partition
 from tests.support.jobs_for_faults import Running, fault_job, in_thread, settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, unique

@@ -8,8 +8,7 @@ import pytest
 
 from eos.errors import TransformError
 from eos.exits import ExitCode
-from eos.testing.proxy.frames import ApiKey
-from eos.testing.proxy.hold_proxy import Edge, HoldProxy
+from eos.testing.proxy import ApiKey, Frame, HoldProxy
 from tests.faults.test_recreated_input import create_anew
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job
@@ -31,7 +30,13 @@ def test_skip_commits_nothing_where_a_topic_that_it_wrote_to_is_created_anew(
         one.run()
     stood = one.offsets()
     gone = getattr(job, which)
-    proxy.cut(ApiKey.ADD_OFFSETS_TO_TXN, Edge.REQUEST, then=lambda _: create_anew(bootstrap, gone))
+
+    def recreate(_: Frame, answer: bytes) -> bytes:
+        create_anew(bootstrap, gone)
+        return answer
+
+    # The last look at the ids follows this answer.
+    proxy.edit_reply(ApiKey.PRODUCE, recreate, where=lambda frame: gone.encode() in frame.payload)
     words = ("skip", "JOB", f"{job.inputs[0]}:0@2", "--reason", "no", "--yes")
     refused = one.behind(proxy.bootstrap_servers)(*words)
     assert refused.code == ExitCode.UNAVAILABLE, refused

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from eos.errors import ConfigError, TransformError
-from eos.events import TransactionCommitted, TransactionExpired
+from eos.events import TransactionCommitted, TransactionEnded
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.offsets import Partition
@@ -23,6 +23,10 @@ pytestmark = pytest.mark.broker
 
 TIMEOUT_MS = 1_000
 SLOW_S = 4.0  # the coordinator looks every second for what has expired
+
+
+def expired(run: Running) -> list[TransactionEnded]:
+    return [e for e in run.events if isinstance(e, TransactionEnded) and e.outcome == "expired"]
 
 
 def sleeping() -> None:
@@ -73,7 +77,7 @@ def test_record_slower_than_a_transaction_behind_a_quick_one_expires_nothing(
     run.wait()
 
     assert assert_exactly_once(bootstrap, job.group, job.inputs, [job.out], copied(job)).processed == 12
-    assert not [event for event in run.events if isinstance(event, TransactionExpired)]
+    assert not expired(run)
 
 
 def settings_of_an_impatient_group(bootstrap: str) -> Settings:
@@ -137,7 +141,7 @@ def test_slow_record_that_raises_leaves_what_was_committed_beside_it(bootstrap: 
     with pytest.raises(TransformError, match="offset 1"):
         run.wait()
     assert assert_exactly_once(bootstrap, job.group, job.inputs, [job.out], copied(job)).processed == 1
-    assert not [event for event in run.events if isinstance(event, TransactionExpired)]
+    assert not expired(run)
 
 
 def test_slow_record_that_lets_no_thread_run_costs_one_transaction_and_not_the_job(bootstrap: str) -> None:
@@ -151,5 +155,5 @@ def test_slow_record_that_lets_no_thread_run_costs_one_transaction_and_not_the_j
     run.wait(60)
 
     assert assert_exactly_once(bootstrap, job.group, job.inputs, [job.out], copied(job)).processed == 12
-    assert len([event for event in run.events if isinstance(event, TransactionExpired)]) == 1
+    assert len(expired(run)) == 1
     assert committed_offsets(bootstrap, job.group, [(job.inputs[0], 0)])[job.inputs[0], 0][0] == 12

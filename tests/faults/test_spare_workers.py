@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.exits import ExitCode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process
 from tests.support.observer import committed_offsets

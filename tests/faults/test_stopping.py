@@ -1,4 +1,4 @@
-"""A worker fails while it is stopping: the supervisor's exit code says so."""
+"""A worker fails while it is stopping, or waits for a cluster that does not answer: the supervisor's exit code says which."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dataclasses import replace
 
 import pytest
 
+from eos.base.deadline import Deadline
 from eos.exits import ExitCode
-from tests.support.jobs_for_faults import fault_job, in_process
+from eos.testing.proxy import ApiKey, HoldProxy, Outcome
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import produce_plain, read_committed
 from tests.support.process_ends import MARK
 
 pytestmark = pytest.mark.broker
+
+ALWAYS = 1_000_000
 
 
 def test_worker_that_meets_poison_while_it_is_stopping_ends_the_job_as_poison(bootstrap: str) -> None:
@@ -77,3 +81,99 @@ def test_transform_is_not_ended_for_the_time_in_which_all_processes_stood_still(
         assert not any("Restarted(" in line for line in child.lines)
         child.terminate()
         assert child.wait(20) == ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    "api_key",
+    [
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.TXN_OFFSET_COMMIT,
+        pytest.param(ApiKey.METADATA, marks=pytest.mark.slow),
+        pytest.param(ApiKey.OFFSET_FETCH, marks=pytest.mark.slow),
+        pytest.param(ApiKey.END_TXN, marks=pytest.mark.slow),
+    ],
+    ids=lambda key: key.name,
+)
+def test_job_that_is_stopped_while_it_opens_and_gets_no_answer_ends_in_order(
+    bootstrap: str, proxy: HoldProxy, api_key: ApiKey
+) -> None:
+    """It was killed after the grace period, and that was the transform's fault."""
+    job = fault_job(bootstrap, partitions=1)
+    job.load(bootstrap, 10, partitions=[0])
+    proxy.swallow(api_key, times=ALWAYS)
+    with in_process(
+        job, proxy.bootstrap_servers, kind="workers", shutdown__grace_ms=3_000, kafka__client=_named(job)
+    ) as child:
+        assert Deadline(60).wait_for(lambda: _swallowed(proxy, job.name))
+        child.terminate()
+        assert child.wait(30) == ExitCode.DONE
+        assert any("asked to stop while the cluster did not answer" in line for line in child.lines)
+    proxy.clear_rules()
+    run_to_end(job, settings_for(bootstrap))
+    assert job.check(bootstrap).processed == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "api_key",
+    [ApiKey.METADATA, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN, ApiKey.PRODUCE],
+    ids=lambda key: key.name,
+)
+def test_job_that_is_stopped_while_a_commit_gets_no_answer_ends_in_order(
+    bootstrap: str, proxy: HoldProxy, api_key: ApiKey
+) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    job.load(bootstrap, 10, partitions=[0])
+    with in_process(
+        job, proxy.bootstrap_servers, kind="workers", shutdown__grace_ms=2_000, kafka__client=_named(job)
+    ) as child:
+        child.wait_line("TransactionCommitted", 60)
+        proxy.swallow(api_key, times=ALWAYS)
+        job.load(bootstrap, 10, "b", partitions=[0])
+        assert Deadline(60).wait_for(lambda: _swallowed(proxy, job.name))
+        child.terminate()
+        assert child.wait(30) == ExitCode.DONE
+    proxy.clear_rules()
+    run_to_end(job, settings_for(bootstrap), timeout_s=90)
+    assert job.check(bootstrap).processed == 20
+
+
+def _named(job: FaultJob) -> dict[str, str]:
+    return {"client.id": job.name}
+
+
+def _swallowed(proxy: HoldProxy, client_id: str) -> bool:
+    """Of this client: one that an earlier test has left may ask, too."""
+    return any(seen.outcome is Outcome.SWALLOWED and seen.client_id == client_id for seen in proxy.frames)
+
+
+def test_job_that_is_stopped_while_a_rebalance_asks_and_gets_no_answer_ends_in_order(
+    bootstrap: str, proxy: HoldProxy
+) -> None:
+    job = fault_job(bootstrap, partitions=1)
+    job.load(bootstrap, 10, partitions=[0])
+    run_to_end(job, settings_for(bootstrap, ownership__static_membership=False))
+    proxy.swallow(ApiKey.FETCH, times=ALWAYS)
+    with in_process(
+        job, proxy.bootstrap_servers, kind="workers", shutdown__grace_ms=6_000, kafka__client=_named(job)
+    ) as child:
+        assert Deadline(60).wait_for(lambda: _swallowed(proxy, job.name))
+        child.terminate()
+        assert child.wait(30) == ExitCode.DONE
+    proxy.clear_rules()
+    run_to_end(job, settings_for(bootstrap))
+    assert job.check(bootstrap).processed == 10
+
+
+def test_a_client_that_gets_no_answer_to_whether_a_log_was_truncated_is_replaced(
+    bootstrap: str, proxy: HoldProxy
+) -> None:
+    """The question took all of its time, in a rebalance that no other member could end; then the job ended."""
+    job = fault_job(bootstrap, partitions=1)
+    job.load(bootstrap, 10, partitions=[0])
+    run_to_end(job, settings_for(bootstrap, ownership__static_membership=False))
+    job.load(bootstrap, 10, "b", partitions=[0])
+    proxy.swallow(ApiKey.FETCH)
+    run_to_end(job, settings_for(proxy.bootstrap_servers, kafka__client=_named(job)), timeout_s=28)
+    assert _swallowed(proxy, job.name)
+    assert job.check(bootstrap).processed == 20

@@ -11,14 +11,14 @@ import time
 import pytest
 
 from eos import ConfigError, FencedError, OutputBatch, OutputRecord, Partition
+from eos.core.pipeline import Pipeline
 from eos.events import TransactionCommitted
 from eos.group.metadata import OffsetMetadata
-from eos.records import by_topic
-from eos.session.pipeline import PipelinedSession
+from eos.records import InputBatch, by_topic
 from eos.shards import PartitionShard
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import committed_offsets, load
-from tests.support.sessions import session_for
+from tests.support.sessions import producer_of, session_for
 
 pytestmark = pytest.mark.broker
 
@@ -33,8 +33,9 @@ def owner_of(bootstrap: str, job: FaultJob) -> str:
     return "" if parsed is None else parsed.owner
 
 
-def process(session: PipelinedSession, job: FaultJob, count: int) -> None:
-    """The next ``count`` records, as the job does."""
+def process(session: Pipeline, job: FaultJob, count: int) -> InputBatch:
+    """The next ``count`` records, as the job does; returns the last batch of them."""
+    batch = InputBatch([])
     deadline = time.monotonic() + WAIT_S
     while count:
         assert time.monotonic() < deadline
@@ -48,11 +49,12 @@ def process(session: PipelinedSession, job: FaultJob, count: int) -> None:
                     OutputRecord(job.audit, b"audit " + (record.value or b"")),
                 )
             ]
-            session.stage(by_topic(outputs), len(batch))
+            session.stage(batch, by_topic(outputs))
             count -= len(batch)
     session.produce()
-    session.commit_soon()
-    session.join(WAIT_S)
+    session.owner.committer.commit_soon()
+    session.owner.committer.join(WAIT_S)
+    return batch
 
 
 def test_zombie_finds_a_successor_that_has_processed_nothing_yet_and_leaves_it_the_shard(
@@ -64,14 +66,14 @@ def test_zombie_finds_a_successor_that_has_processed_nothing_yet_and_leaves_it_t
     settings = settings_for(bootstrap, **OWNED)
     zombie = session_for(settings, PartitionShard(job.name, job.group, Partition(source, 0)), [source])
     zombie.open()
-    process(zombie, job, 10)
+    batch = process(zombie, job, 10)
     mine = owner_of(bootstrap, job)
     with in_thread(job, settings) as successor:
         deadline = time.monotonic() + WAIT_S
         while owner_of(bootstrap, job) == mine:
             assert time.monotonic() < deadline, "the successor leaves no trace"
-        zombie._producer._suspect("a test: it has outlived its timeout")
-        zombie.stage([OutputBatch(job.out, [b"of the zombie"])], 0)
+        producer_of(zombie.owner)._suspect("a test: it has outlived its timeout")
+        zombie.stage(batch, [OutputBatch(job.out, [b"of the zombie"])])
         with pytest.raises(FencedError):
             zombie.produce()
         zombie.close()

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from eos import OutputBatch, Partition
+from eos.core.pipeline import Pipeline
+from eos.core.producer import ShardProducer
 from eos.kafka.group_offsets import Committed, GroupMetadata
-from eos.producer.producer import ShardProducer
-from eos.session.pipeline import PipelinedSession
 from eos.shards import OrdinalShard
 from tests.support.dump_log import EntryKind, dump_log
 from tests.support.members import cooperative_member
@@ -43,7 +43,7 @@ SHORT_TIMEOUT_MS = 2500
 def write_and_leave_open(producer: ShardProducer, out: str) -> None:
     """What a killed process leaves: the records are at the broker, the end never comes."""
     txn = producer.transaction()
-    txn.begin()
+    txn._begun().begin()
     txn.produce(out, b"of the former owner")
     wait_delivered(producer._client)
 
@@ -145,20 +145,22 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     former = ShardProducer(settings, OrdinalShard(app, group, 1))
     former.open()
     txn = former.transaction()
-    txn.begin()
+    txn._begun().begin()
     for n in range(10):
         txn.produce(out, b"%d" % n)
     client = former._client
     assert client is not None
     wait_delivered(client)
     with joined(bootstrap, group, source) as metadata:
-        client.send_offsets({Partition(source, 0): Committed(10, str(former._metadata))}, metadata, WAIT_S)
+        client.send_offsets(
+            {Partition(source, 0): Committed(10, str(former._offsets.ledger.metadata))}, metadata, WAIT_S
+        )
     assert len(read_uncommitted(bootstrap, out)) == 10
     assert read_committed(bootstrap, out, settled=False) == []
 
     def end_it() -> None:
         time.sleep(0.7)
-        txn.commit()
+        txn._begun().commit()
 
     late = threading.Thread(target=end_it)
     if end == "commits late":
@@ -176,7 +178,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 30
 
 
-def run_to_the_end(session: PipelinedSession, out: str, began: float) -> float:
+def run_to_the_end(session: Pipeline, out: str, began: float) -> float:
     """Process the input to its end; returns the seconds from ``began`` to the first record."""
     first_at = None
     deadline = time.monotonic() + WAIT_S
@@ -184,10 +186,10 @@ def run_to_the_end(session: PipelinedSession, out: str, began: float) -> float:
         batch = session.fetch(10, 0.2, 0.01)
         if batch:
             first_at = first_at or time.monotonic()
-            session.stage([OutputBatch(out, batch.values)], len(batch))
+            session.stage(batch, [OutputBatch(out, batch.values)])
             session.produce()
-            session.commit_soon()
-            session.join(WAIT_S)
-        elif first_at is not None and session._consumer.caught_up:
+            session.owner.committer.commit_soon()
+            session.owner.committer.join(WAIT_S)
+        elif first_at is not None and session.owner.consumer.caught_up:
             return first_at - began
     pytest.fail("the input was not read to its end")

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eos import EosError, TransactionalProducer
-from eos.check.preflight import preflight
-from eos.check.transactions import TransactionsView
-from eos.deadline import Deadline
-from eos.events import CallRetried, PartitionsRevoked
+from eos.base.deadline import Deadline
+from eos.events import PartitionsRevoked, Waiting
 from eos.local import QUICK_START, LocalKafka
-from eos.observe.worker_state import WorkerState
+from eos.ops.check.preflight import preflight
+from eos.ops.check.transactions import TransactionsView
+from eos.ops.observe.worker_state import WorkerState
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import create_topics, read_committed, unique
 
@@ -152,7 +152,7 @@ def test_member_whose_coordinator_is_away_says_for_how_long_also_when_its_partit
     worker = WorkerState()
 
     def outside_s() -> float:
-        return worker.state().outside_s
+        return worker.report().outside_s
 
     with in_thread(job, settings_for(three.bootstrap_servers, ownership__session_timeout_ms=6_000)) as run:
         run.also(worker)
@@ -168,13 +168,13 @@ def test_member_whose_coordinator_is_away_says_for_how_long_also_when_its_partit
             (lost,) = run.told(PartitionsRevoked, timeout_s=40)
             assert lost.lost
             assert Deadline(30).wait_for(lambda: outside_s() > 10)
-            assert worker.state().positions == ()
-            said = [event.error for event in run.told(CallRetried) if event.call == "consume"]
+            assert worker.report().owned == {}
+            said = [event.reason for event in run.told(Waiting) if event.call == "consume"]
             assert any("the coordinator of the group" in text for text in said), said
         finally:
             for broker in away:
                 three.restart_broker(broker)
-        assert Deadline(60).wait_for(lambda: outside_s() == 0 and worker.state().positions != ())
+        assert Deadline(60).wait_for(lambda: outside_s() == 0 and worker.report().owned != {})
         job.load(three.bootstrap_servers, 100, "b", range(4))
         run.wait_for_commits(200)
         run.stop()

@@ -256,10 +256,10 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
 ) -> None:
     """Spark's source goes by offsets alone; the task has committed the leader's epoch as the driver has seen it."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-    from eos.spark.done_ranges import DoneRanges
-    from eos.spark.output import OutputColumns
-    from eos.spark.planning import plan_input
-    from eos.spark.writer import ShardWriter
+    from eos.spark.batch.planning import plan_input
+    from eos.spark.batch.range_record import RangeRecord
+    from eos.spark.write.output import OutputColumns
+    from eos.spark.write.writer import ShardWriter
 
     bootstrap = own_broker.bootstrap_servers
     source, out, app = unique("in"), unique("out"), unique("batch")
@@ -270,7 +270,7 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
 
     plan = plan_input(settings, [source], app=app, commit=commit)
     partition = Partition(source, 0)
-    done = DoneRanges.of(settings, plan).in_task(0, 0)
+    done = RangeRecord(settings, plan).in_task(0, 0)
     ShardWriter(settings, done, OutputColumns((out,), ("value",))).write(iter(()))
     assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == COMMITTED
 

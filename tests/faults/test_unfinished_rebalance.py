@@ -34,7 +34,6 @@ def settings_of(bootstrap: str, ordinal: int) -> Settings:
         transaction__timeout_ms=2_000,
         ownership__ordinal=ordinal,
         ownership__session_timeout_ms=SESSION_MS,
-        ownership__heartbeat_interval_ms=500,
         ownership__max_poll_interval_ms=8_000,
     )
 

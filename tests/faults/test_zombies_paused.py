@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos import EosError, OutputBatch, Partition, UnprovenFenceError
+from eos import EosError, OutputBatch, Partition
+from eos.core.pipeline import Pipeline, Work
+from eos.errors import UnprovenFenceError
 from eos.events import InputTaken
 from eos.offsets import OffsetVector
-from eos.session.pipeline import PipelinedSession, Work
 from tests.support.observer import assert_copied, committed_offsets, produce_plain, unique
 from tests.support.processes import running
-from tests.support.sessions import commit, fill, session_for
+from tests.support.sessions import commit, fill, producer_of, session_for
 from tests.support.settings import owning, settings_of, shard_of
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ be_an_owner(*sys.argv[1:])
 """
 
 
-def session_of(
-    bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000
-) -> PipelinedSession:
+def session_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000) -> Pipeline:
     settings = settings_of(
         bootstrap,
         input__start="earliest",
@@ -62,25 +61,25 @@ def be_an_owner(
     if where == "inside a transaction":
         fill(session, out)
     else:
-        session._producer._suspect("a test")
+        producer_of(session.owner)._suspect("a test")
     print("ready", flush=True)  # noqa: T201 - what the test waits for
     deadline = time.monotonic() + 2 * PROCESS_S
     while not Path(go_on).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     for _ in range(3):
         try:
-            if not session.filling:
+            if not session.owner.committer.filling:
                 # Without a fetch, which would show the member of a group that it is fenced.
                 begins, ends = (OffsetVector({Partition(source, 0): n * STEP}) for n in (1, 2))
                 taken = InputTaken("of the zombie", 1, begins, ends)
-                session._staged = [Work([OutputBatch(out, [b"of the zombie"])], 1, 0, taken)]
+                session._work = [Work([OutputBatch(out, [b"of the zombie"])], 1, 0, taken, None)]
                 session.produce()
             commit(session)
             print("committed", flush=True)  # noqa: T201
         except EosError as error:
             print(type(error).__name__, flush=True)  # noqa: T201
             try:
-                session.recover(error)
+                session.owner.recover(error)
                 print("recovered", flush=True)  # noqa: T201
             except EosError as final:
                 print("ended by", type(final).__name__, flush=True)  # noqa: T201
@@ -166,7 +165,7 @@ def test_zombie_that_wakes_up_before_the_new_owner_has_committed_does_not_end_it
             zombie.wait_line("recovered", PROCESS_S)
             with pytest.raises(UnprovenFenceError) as fence:
                 commit(owner)
-            owner.recover(fence.value)
+            owner.owner.recover(fence.value)
             for _ in range(3):
                 fill(owner, out)
                 commit(owner)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos import FencedError, Partition
+from eos.core.producer import ProducerState, ShardProducer
 from eos.events import Fenced, ProducerOpened
-from eos.producer.producer import ProducerState, ShardProducer
 from eos.shards import PartitionShard
 from tests.support.observer import unique
 from tests.support.one_shard import OneShard
@@ -52,12 +52,12 @@ def test_second_open_fences_the_first_at_its_commit_and_for_good(world: OneShard
     first = world.open()
     world.commit(first, b"first", 1)
     txn = first.transaction()
-    txn.begin()
+    txn._begun().begin()
     txn.produce(world.out, b"of the zombie")
     second = world.open()
     began = time.monotonic()
     with pytest.raises(FencedError):
-        txn.commit()
+        txn._begun().commit()
     assert time.monotonic() - began < PROMPTLY_S
     assert_fenced_for_good(first)
     world.commit(second, b"second", 2)

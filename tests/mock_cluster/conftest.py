@@ -18,7 +18,7 @@ NewShard = Callable[..., MockShard]
 def _topics_without_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mock has no controller, whom librdkafka asks for the ids of topics; brokers before 2.8 have none either."""
     monkeypatch.setattr(
-        "eos.group.topic_ids.TopicIds.now", lambda _, topics, _timeout_s: dict.fromkeys(topics, "")
+        "eos.group.topics.TopicIds.now", lambda _, topics, _timeout_s: dict.fromkeys(topics, "")
     )
 
 

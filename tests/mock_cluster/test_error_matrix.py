@@ -11,6 +11,8 @@ import time
 import pytest
 from confluent_kafka import KafkaError
 
+from eos.core.producer import ProducerState
+from eos.core.transaction import TransactionState
 from eos.errors import (
     AbortableError,
     CommitOutcomeUnknownError,
@@ -20,8 +22,6 @@ from eos.errors import (
     RebalancedError,
     ReopenError,
 )
-from eos.producer.producer import ProducerState
-from eos.producer.transaction import TransactionState
 from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
 from tests.support.mock_cluster import MockCluster

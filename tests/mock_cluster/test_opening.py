@@ -8,10 +8,10 @@ import time
 import pytest
 from confluent_kafka import KafkaError
 
+from eos.core.producer import ProducerState
+from eos.core.transactional import TransactionalProducer
 from eos.errors import ConfigError, EosError, FencedError, UnavailableError
 from eos.events import CallRetried, Fenced, ProducerOpened
-from eos.producer.producer import ProducerState
-from eos.producer.transactional import TransactionalProducer
 from eos.settings import Settings
 from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard

@@ -9,6 +9,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError
 
+from eos.base.deadline import Deadline
+from eos.core.block import Transaction
+from eos.core.ledger import Outcome
+from eos.core.producer import ProducerState
+from eos.core.transaction import TransactionState
 from eos.errors import (
     AbortableError,
     AbortTransaction,
@@ -21,10 +26,7 @@ from eos.errors import (
     ReopenError,
     TransactionExpiredError,
 )
-from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionAborted, TransactionCommitted
-from eos.producer.last_commit import Outcome
-from eos.producer.producer import ProducerState
-from eos.producer.transaction import Transaction, TransactionState
+from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionCommitted, TransactionEnded
 from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
 from tests.support.mock_cluster import MockCluster
@@ -58,7 +60,7 @@ def test_abortable_error_is_redone_in_a_new_transaction(api: ApiKey, code: int, 
     shard.cluster.push_errors(api, code)
     with pytest.raises(AbortableError):
         shard.run(offset=5)
-    assert len(shard.told_of(TransactionAborted)) == 1
+    assert len(shard.told_of(TransactionEnded)) == 1
     assert shard.run().state is TransactionState.COMMITTED
 
 
@@ -67,6 +69,28 @@ def test_record_that_the_broker_refuses_is_told_as_such(shard: MockShard) -> Non
     with pytest.raises(RecordRefusedError, match=r"out: .*message\.max\.bytes"):
         shard.run(offset=5)
     assert shard.run().state is TransactionState.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "expected", "says"),
+    [
+        (PRODUCE, E.TOPIC_AUTHORIZATION_FAILED, ConfigError, "is not allowed to Write on Topic 'out'"),
+        (ADD_PARTITIONS, E.TOPIC_AUTHORIZATION_FAILED, ConfigError, "is not allowed to Write on Topic 'out'"),
+        (ADD_PARTITIONS, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ConfigError, "Write on TransactionalId"),
+        (PRODUCE, E.MSG_SIZE_TOO_LARGE, RecordRefusedError, r"message\.max\.bytes"),
+        (ADD_PARTITIONS, E.TRANSACTION_ABORTABLE, AbortableError, "TRANSACTION_ABORTABLE"),
+    ],
+)
+def test_record_behind_one_that_has_failed_in_the_background_says_what_it_has_failed_of(
+    api: ApiKey, code: int, expected: type[EosError], says: str, shard: MockShard
+) -> None:
+    """librdkafka refuses it with _STATE, for which a new transaction was tried again and again."""
+    shard.cluster.push_errors(api, code)
+    with pytest.raises(expected, match=says), shard.producer.transaction() as transaction:
+        transaction.produce("out", b"v")
+        assert Deadline(5.0).wait_for(lambda: bool(shard.cluster.requests(api)))
+        time.sleep(0.3)  # of the answer, which nothing here has asked for yet
+        transaction.produce("out", b"w")
 
 
 def test_broker_that_refuses_the_offset_metadata_is_told_as_such(shard: MockShard) -> None:
@@ -87,7 +111,7 @@ def test_leader_that_moved_is_followed_without_an_abort(
     assert shard.run().state is TransactionState.COMMITTED
     assert three_brokers.requests(PRODUCE)[-1].broker_id == OTHER
     assert len(three_brokers.requests(END)) == 1
-    assert not shard.told_of(TransactionAborted)
+    assert not shard.told_of(TransactionEnded)
 
 
 @pytest.mark.parametrize("code", [E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS, E.LEADER_NOT_AVAILABLE])
@@ -156,7 +180,7 @@ def test_coordinator_that_moved_is_followed(three_brokers: MockCluster, new_shar
     three_brokers.coordinator_set("transaction", shard.producer.transactional_id, OTHER)
     assert shard.run().state is TransactionState.COMMITTED
     assert three_brokers.requests(END)[-1].broker_id == OTHER
-    assert not shard.told_of(TransactionAborted)
+    assert not shard.told_of(TransactionEnded)
 
 
 def test_coordinator_that_fails_over_finishes_the_commit(
@@ -173,7 +197,7 @@ def test_coordinator_that_fails_over_finishes_the_commit(
         assert shard.run().state is TransactionState.COMMITTED
     finally:
         back.join()
-    assert not shard.told_of(TransactionAborted)
+    assert not shard.told_of(TransactionEnded)
 
 
 def test_resent_commit_makes_the_producer_suspect_and_the_next_begin_has_an_epoch_of_its_own(
@@ -238,7 +262,7 @@ def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(
     shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
-    ours = shard.producer.owned_offsets(shard.group).metadata
+    ours = shard.producer.ledger_of(shard.group).metadata
     shard.store(5, by=str(replace(ours, owner="rival")))
     inits = len(shard.cluster.requests(INIT))
     with pytest.raises(FencedError):

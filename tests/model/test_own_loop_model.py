@@ -9,12 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from eos.core.ledger import _MAX_REFUSALS
+from eos.core.owner import ShardOwner
 from eos.errors import AbortTransaction, Action, EosError, FencedError, UsageError
+from eos.faces.session import Session
 from eos.offsets import Partition
 from eos.records import InputBatch
-from eos.session.handed_out import _MAX_REFUSALS
-from eos.session.session import Session
 from tests.model.test_session_model import EVICTED, SETTINGS, SOME, SessionMachine, World
+from tests.support.sessions import producer_of
 
 
 class _Stop:
@@ -53,6 +55,14 @@ class OwnLoopMachine(SessionMachine):
         self.over = self.rival = False
         self.rewound = False
 
+    @property
+    def owner(self) -> ShardOwner:
+        return self.own._owner
+
+    @property
+    def idle(self) -> bool:
+        return self.owner.committer.idle
+
     def _try(self, step: Callable[[], object], *expected: type[BaseException]) -> None:
         """What the session raises is final: another owner, or the last try."""
         try:
@@ -64,14 +74,12 @@ class OwnLoopMachine(SessionMachine):
             self._end()
         except EosError as error:
             # The third batch in a row that is out of order: the caller's code has to change.
-            out_of_order = (
-                isinstance(error, UsageError) and self.own._consumer._handed_out._refused >= _MAX_REFUSALS
-            )
-            if not out_of_order and (error.action is Action.STOP or self.own._attempts._failed < 5):
+            out_of_order = isinstance(error, UsageError) and self.owner.ledger._refused >= _MAX_REFUSALS
+            if not out_of_order and (error.action is Action.STOP or self.owner._tries._attempts._failed < 5):
                 raise
             self._end()
         else:
-            assert self.own.idle
+            assert self.owner.committer.idle
 
     def _fetch(self, count: int, meanwhile: Callable[[], None] = lambda: None, *, late: bool = False) -> None:
         """``late``: a batch that was kept is used, or this one is kept for later."""
@@ -129,7 +137,7 @@ class OwnLoopMachine(SessionMachine):
     @rule(count=st.integers(1, 9))
     def client_resends_inside_a_block(self, count: int) -> None:
         def suspect() -> None:
-            client: object = self.own._producer._client
+            client: object = producer_of(self.owner)._client
             if client is not None:
                 client.suspicion = "REQTMOUT"  # type: ignore[attr-defined]
 

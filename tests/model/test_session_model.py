@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import pytest
@@ -18,6 +19,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from eos.core.owner import ShardOwner
+from eos.core.pipeline import Pipeline
+from eos.core.producer import ProducerState
+from eos.crashes.search import Search
 from eos.errors import (
     AbortableError,
     CommitOutcomeUnknownError,
@@ -29,6 +34,8 @@ from eos.errors import (
     UnprovenFenceError,
     UsageError,
 )
+from eos.events import ignore_event
+from eos.faces.surroundings import SURROUNDINGS
 from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Mark, TopicShape
@@ -38,10 +45,10 @@ from eos.kafka.groups import GroupShape, Member
 from eos.kafka.late_copies import FenceDoubt
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
-from eos.producer.producer import ProducerState
-from eos.records import InputRecord, OutputBatch, _RecordAsMessage
-from eos.session.pipeline import PipelinedSession
+from eos.records import GivenMessage, OutputBatch
 from eos.shards import OrdinalShard
+from tests.model.patches import new_patch
+from tests.support.sessions import producer_of
 from tests.support.settings import settings_of
 
 PARTITIONS = [Partition("in", number) for number in range(3)]
@@ -166,7 +173,7 @@ class World:
         return self
 
     def stable_assignment(self, *_: object) -> dict[str, frozenset[Partition]]:
-        return {}  # partitions without an owner: tests/unit/test_unowned.py
+        return {}  # partitions without an owner: tests/unit/watches/test_unowned.py
 
     def members(self, group: str, timeout_s: float) -> list[Member]:
         return [Member("client", name, "host", ()) for name in self.living]
@@ -185,6 +192,7 @@ class FakeProducer:
     """TransactionalClient on the world."""
 
     forgets_offsets = False  # of brokers before 4.0: tests/faults/test_forgotten_offsets.py
+    commit_called = False
 
     def __init__(self, world: World, doubt: FenceDoubt) -> None:
         self._world = world
@@ -215,6 +223,7 @@ class FakeProducer:
             self._world.violations.append("a transaction begins on a suspect instance")
         self._state = "open"
         self._made, self._offsets = [], {}
+        self.commit_called = False
 
     def produce(self, topic: str, values: Sequence[Any], *others: Any, **more: Any) -> None:
         if self._world.helper is not None:
@@ -256,10 +265,14 @@ class FakeProducer:
     def refused_whole(self, error: BaseException) -> bool:
         return False
 
+    def prepare_commit(self, last_look: Callable[[], None], over: Callable[[], bool]) -> None:
+        last_look()
+
     def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         self._allowed("commit", "open")
         if last_look is not None and not self._happened:
             last_look()
+        self.commit_called = True
         if self._happened:  # and is resumed after an interrupt
             self._happened = False
             self._state = "ready"
@@ -337,6 +350,8 @@ class FakeReader:
 class FakeConsumer(FakeReader):
     """ConsumerClient on the world: a member of the group, whose rebalances are served inside consume."""
 
+    topic_ids: Mapping[str, Sequence[str]] = MappingProxyType({})
+
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.owned: dict[Partition, int] = {}  # next offset to fetch
@@ -358,6 +373,9 @@ class FakeConsumer(FakeReader):
     def raise_event(self) -> None:
         if self.broken is not None:
             raise self.broken
+
+    def forget_former_ids(self) -> None:
+        pass  # no topic of this world is created anew
 
     def consume(self, max_records: int, timeout_s: float, linger_s: float) -> Fetched:
         self.raise_event()
@@ -408,9 +426,7 @@ class FakeConsumer(FakeReader):
                 offset = self.owned[partition]
                 if offset < LENGTH and len(taken) < count:
                     value = b"%d:%d" % (partition.number, offset)
-                    taken.append(
-                        _RecordAsMessage(InputRecord(partition.topic, partition.number, offset, None, value))
-                    )
+                    taken.append(GivenMessage(*partition, offset, None, value, (), None))
                     self.owned[partition] += 1
                     self._read.add(partition)
         return taken
@@ -466,6 +482,11 @@ class FakeConsumer(FakeReader):
 
     disconnected_s = outside_s = 0.0
 
+    some_wait = False
+
+    def is_away(self, partition: Partition) -> bool:
+        return self.unreached_s(partition) > 0
+
     def unreached_s(self, partition: Partition) -> float:
         del partition
         return 0.0
@@ -491,43 +512,46 @@ class SessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        patch = self.patch = pytest.MonkeyPatch()
+        patch = self.patch = new_patch()
         patch.setattr(
-            "eos.producer.producer.TransactionalClient",
+            "eos.core.producer.TransactionalClient",
             lambda *_, doubt, **__: FakeProducer(self.world, doubt),
         )
         patch.setattr(
             "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
-        patch.setattr("eos.session.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
-        patch.setattr("eos.session.consumer.apply_start_policy", lambda *_, **__: self.world.start())
+        patch.setattr("eos.core.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
+        self.surroundings = replace(SURROUNDINGS, enter=lambda *_: self.world.start()[0])
+        patch.setattr("eos.faces.session.SURROUNDINGS", self.surroundings)
         patch.setattr("eos.kafka.admin.Admin.of", lambda *_: self.world)
         patch.setattr("eos.group.committed.shared_admin", lambda *_: self.world)
-        patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
-        patch.setattr("eos.session.stalls.shared_admin", lambda *_: self.world)
-        patch.setattr("eos.session.pipeline.ThreadPoolExecutor", lambda **_: self.world)
-        patch.setattr(
-            "eos.session.overtime.Overtime.watch", lambda _: None
-        )  # it looks when the model says so
-        patch.setattr("eos.session.pipeline.wait", self.world.wait)
+        patch.setattr("eos.group.topics.shared_admin", lambda *_: self.world)
+        patch.setattr("eos.watches.stalls.shared_admin", lambda *_: self.world)
+        patch.setattr("eos.core.committer.ThreadPoolExecutor", lambda **_: self.world)
+        patch.setattr("eos.core.overtime.Overtime.watch", lambda _: None)  # it looks when the model says so
+        patch.setattr("eos.core.committer.wait", self.world.wait)
         for module in (
-            "producer.producer",
-            "deadline",
+            "core.producer",
+            "core.own_offsets",
+            "base.deadline",
             "retry",
-            "producer.transaction",
-            "session.consumer",
-            "session.input_topics",
-            "session.due_offsets",
-            "session.session",
+            "core.transaction",
+            "core.consumer",
+            "watches.unreached",
+            "watches.input_topics",
+            "core.ledger",
+            "core.owner",
+            "core.tries",
+            "core.membership",
             "group.fenced_member",
             "group.metadata",
             "group.expiry",
             "kafka.late_copies",
-            "session.overtime",
+            "core.overtime",
         ):
             patch.setattr(f"eos.{module}.time", self.world)
         patch.setattr("tenacity.nap.time", self.world)
-        self.session: PipelinedSession
+        self.session: Pipeline
         self.over = True
         self.rewound = False  # since something was fetched
         self.rival = False
@@ -542,6 +566,14 @@ class SessionMachine(RuleBasedStateMachine):
             self.patch.undo()
 
     @property
+    def owner(self) -> ShardOwner:
+        return self.session.owner
+
+    @property
+    def idle(self) -> bool:
+        return self.session.idle
+
+    @property
     def member(self) -> FakeConsumer:
         assert self.world.member is not None
         return self.world.member
@@ -554,13 +586,13 @@ class SessionMachine(RuleBasedStateMachine):
             pass
         except EosError as error:
             try:
-                self.session.recover(error)
+                self.owner.recover(error)
             except FencedError:
                 assert self.rival
                 self._end()
             except RebalancedError:  # the loop counts it, and fetches
                 assert self.session.idle
-                assert self.session._consumer.rewind_due
+                assert self.owner.consumer.rewind_due
             else:
                 assert self.session.idle
                 self.rewound = True
@@ -581,7 +613,15 @@ class SessionMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.session = PipelinedSession(SETTINGS, app="app", inputs=["in"], outputs=["out"])
+        owner = ShardOwner(
+            SETTINGS,
+            app="app",
+            inputs=["in"],
+            outputs=["out"],
+            listener=ignore_event,
+            surroundings=self.surroundings,
+        )
+        self.session = Pipeline(owner, Search)
         self.world.next_offsets_meet = self.world.next_commit_meets = ""
         self.session.open()
         self.over = self.rival = False
@@ -633,41 +673,45 @@ class SessionMachine(RuleBasedStateMachine):
             self._is_where_the_group_stands()
         self.rewound = False
         if batch:
-            with self.session.committing_at(self.world.now_s):
-                meanwhile()
-                if late:
-                    self.session._overtime.look()
-            self.session.stage([OutputBatch("out", batch.values)], len(batch))
+            try:
+                with self.session.committing_at(self.world.now_s):
+                    meanwhile()
+                    if late:
+                        self.session._overtime.look()
+            except KeyboardInterrupt:  # the loop has these records, and ends
+                self._end()
+                raise
+            self.session.stage(batch, [OutputBatch("out", batch.values)])
 
     def _is_where_the_group_stands(self) -> None:
-        if self.member.broken is None and not self.session._consumer.rewind_due:
+        if self.member.broken is None and not self.owner.consumer.rewind_due:
             assert self.member.owned == {p: self.world.committed(p) for p in self.member.owned}
 
     @precondition(lambda self: not self.over)
     @rule()
     def produce(self) -> None:
-        if self.session.committing:
+        if self.owner.committer.committing:
             with pytest.raises(UsageError, match="before the last commit"):
                 self.session.produce()
         else:
             self._try(self.session.produce)
 
-    @precondition(lambda self: not self.over and not self.session.committing)
+    @precondition(lambda self: not self.over and not self.owner.committer.committing)
     @rule()
     def commit_soon(self) -> None:
-        self._try(self.session.commit_soon)
+        self._try(self.owner.committer.commit_soon)
 
     @precondition(lambda self: not self.over)
     @rule(patient=st.booleans())
     def join(self, patient: bool) -> None:
-        self._try(lambda: self.session.join(None if patient else 0.0))
+        self._try(lambda: self.owner.committer.join(None if patient else 0.0))
 
     @precondition(lambda self: not self.over)
     @rule(count=st.integers(1, 9), where=st.sampled_from(["polled", "callback", "commit"]))
     def fetch_is_interrupted(self, count: int, where: str) -> None:
         """By the exception of a signal handler; the same objects are used on. ``commit``: that of a revoke, before it is sent."""
         member = self.world.member
-        if member is None or member.broken is not None or (where == "callback" and not self.session.idle):
+        if member is None or member.broken is not None or (where == "callback" and not self.idle):
             return
         member.interrupt = where
         self._try(lambda: self._fetch(count, late=False), KeyboardInterrupt)
@@ -683,13 +727,13 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule()
     def commit_passed_markers(self) -> None:
-        self._try(lambda: self.session.commit_offsets_alone(at_once=True))
+        self._try(lambda: self.owner.commit_offsets_alone(at_once=True))
 
-    @precondition(lambda self: not self.over and self.session.idle)
+    @precondition(lambda self: not self.over and self.idle)
     @rule(days=st.sampled_from([0, 2]))
     def renew_offsets_if_due(self, days: int) -> None:
         self.world.now_s += days * 86_400
-        self._try(self.session.commit_offsets_alone)
+        self._try(self.owner.commit_offsets_alone)
 
     @precondition(lambda self: self.world.helper is not None)
     @rule()
@@ -703,10 +747,10 @@ class SessionMachine(RuleBasedStateMachine):
     def next_commit_meets(self, offsets: str, commit: str) -> None:
         self.world.next_offsets_meet, self.world.next_commit_meets = offsets, commit
 
-    @precondition(lambda self: not self.over and self.session.filling)
+    @precondition(lambda self: not self.over and self.owner.committer.filling)
     @rule()
     def client_resends(self) -> None:
-        client: Any = self.session._producer._client
+        client: Any = producer_of(self.owner)._client
         client.suspicion = "REQTMOUT"
 
     @precondition(lambda self: not self.over and self.world.helper is None)
@@ -735,7 +779,7 @@ class SessionMachine(RuleBasedStateMachine):
     ) -> None:
         """What the other rules come to a few times in 200 examples only. ``back``: what others have processed meanwhile."""
         self._with_a_transaction_open(count)
-        if self.over or not self.session.filling:
+        if self.over or not self.owner.committer.filling:
             return
         self.world.next_offsets_meet = meets
         self._revoke(partitions)
@@ -753,7 +797,7 @@ class SessionMachine(RuleBasedStateMachine):
     def member_is_evicted_with_a_transaction_open(self, count: int, says: str) -> None:
         """And does not know it yet when it commits."""
         self._with_a_transaction_open(count)
-        if not self.over and self.session.filling:
+        if not self.over and self.owner.committer.filling:
             self._lose(says)
             self._commit_what_is_open()
 
@@ -762,7 +806,7 @@ class SessionMachine(RuleBasedStateMachine):
     def records_are_staged_while_a_transaction_commits(self, count: int, more: int) -> None:
         """What the loop does all the time."""
         self._with_a_transaction_open(count)
-        if not self.over and not self.session.committing:
+        if not self.over and not self.owner.committer.committing:
             self.commit_soon()
         if not self.over:
             self.fetch_and_stage(more)
@@ -777,7 +821,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.produce()
 
     def _commit_what_is_open(self) -> None:
-        if not self.over and not self.session.committing:
+        if not self.over and not self.owner.committer.committing:
             self.commit_soon()
         if not self.over:
             self.join(True)
@@ -868,7 +912,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_accused_of_being_a_rival_without_one(self) -> None:
-        assert self.over or self.rival or self.session._producer.state is not ProducerState.FENCED
+        assert self.over or self.rival or producer_of(self.owner).state is not ProducerState.FENCED
 
 
 SessionMachine.TestCase.settings = settings(
@@ -896,7 +940,7 @@ def machine() -> Iterator[SessionMachine]:
         machine.join(True)
         assert [machine.world.committed(p) for p in PARTITIONS] == [3, 2, 2]
         yield machine
-    finally:  # also what it has patched, which every later test of this process would meet
+    finally:
         machine.teardown()
 
 
@@ -951,7 +995,7 @@ def test_commit_that_fails_in_a_rebalance_takes_what_was_staged_behind_it_along(
     machine.produce()
     machine.commit_soon()
     machine.fetch_and_stage(6)
-    assert machine.session.committing
+    assert machine.owner.committer.committing
     machine.partitions_come_back(1)
     for _ in range(3):
         machine.fetch_and_stage(6)
@@ -1015,11 +1059,11 @@ def test_offsets_that_are_due_wait_for_the_fetch_that_tells_which_partitions_are
     machine.partitions_are_lost()
     machine.copy_of_an_init_arrives_late(0)
     machine.renew_offsets_if_due(2)
-    assert machine.session._consumer.rewind_due
+    assert machine.owner.consumer.rewind_due
     machine.renew_offsets_if_due(0)  # not due: it would meet the same
     machine.fetch_and_stage(1)
     assert not machine.over
-    assert not machine.session._consumer.assignment
+    assert not machine.owner.consumer.assignment
 
 
 def test_revoke_that_is_interrupted_before_its_commit_leaves_nothing_of_what_was_open_to_a_later_one(
@@ -1041,7 +1085,7 @@ def test_offsets_of_a_partition_that_is_gone_are_not_sent_whatever_has_taken_it(
     machine.fetch_and_stage(6)
     machine.produce()
     machine.member.incremental_unassign(PARTITIONS[:1])
-    machine.session._consumer._handed_out.disown(PARTITIONS[:1])
+    machine.owner.ledger.revoked(PARTITIONS[:1])
     machine.commit_soon()
     machine.join(True)
     assert [machine.world.committed(p) for p in PARTITIONS] == committed

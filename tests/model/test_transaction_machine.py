@@ -17,7 +17,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eos.calls import Call
+from eos.base.calls import Call
+from eos.core.block import Transaction
+from eos.core.ledger import Outcome
+from eos.core.producer import ProducerState, ShardProducer
+from eos.core.transaction import TransactionState
 from eos.errors import (
     AbortableError,
     AbortTransaction,
@@ -34,10 +38,8 @@ from eos.kafka.admin import TopicShape
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.producer import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
-from eos.producer.last_commit import Outcome
-from eos.producer.producer import ProducerState, ShardProducer
-from eos.producer.transaction import Transaction, TransactionState
 from eos.shards import OrdinalShard
+from tests.model.patches import new_patch
 from tests.support.settings import settings_of
 
 INPUT = Partition("in", 0)
@@ -127,6 +129,7 @@ class FakeClient:
     """TransactionalClient on the world, with librdkafka's states."""
 
     forgets_offsets = False  # of brokers before 4.0: tests/faults/test_forgotten_offsets.py
+    commit_called = False
 
     def __init__(self, world: World) -> None:
         world.clients += 1
@@ -159,6 +162,7 @@ class FakeClient:
             self._violated(f"a transaction begins on an instance that is not fit for it: {unfit}")
         self._state = "open"
         self._records, self._offsets = [], {}
+        self.commit_called = False
         self._world.happened = False
 
     def produce(
@@ -191,11 +195,16 @@ class FakeClient:
     def refused_whole(self, error: BaseException) -> bool:
         return False
 
+    def prepare_commit(self, last_look: Callable[[], None], over: Callable[[], bool]) -> None:
+        self.check_deliveries()
+        last_look()
+
     def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
         self._allowed(Call.COMMIT, "open", "committing")
         self.check_deliveries()
         if last_look is not None and self._state == "open":
             last_look()
+        self.commit_called = True
         self._fence(Call.COMMIT)
         self._state = "committing"
         fault = self._world.meet(Call.COMMIT, timeout_s)
@@ -297,17 +306,18 @@ class ShardMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        patch = self.patch = pytest.MonkeyPatch()
-        patch.setattr("eos.producer.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
+        patch = self.patch = new_patch()
+        patch.setattr("eos.core.producer.TransactionalClient", lambda *_, **__: FakeClient(self.world))
         patch.setattr(
             "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
-        patch.setattr("eos.group.topic_ids.shared_admin", lambda *_: self.world)
+        patch.setattr("eos.group.topics.shared_admin", lambda *_: self.world)
         for module in (
-            "eos.producer.producer",
-            "eos.deadline",
+            "eos.core.producer",
+            "eos.core.own_offsets",
+            "eos.base.deadline",
             "eos.retry",
-            "eos.producer.transaction",
+            "eos.core.transaction",
             "tenacity.nap",
         ):
             patch.setattr(f"{module}.time", self.world)
@@ -362,7 +372,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.producer.open()
         self.producer.take_over("g", [INPUT])
         self._rewound()
-        found = self.producer.owned_offsets("g").stored([INPUT])[INPUT]
+        found = self.producer.ledger_of("g").stored_of([INPUT])[INPUT]
         self.position = 0 if found is None else found.offset  # as an owner does, which knows nothing else
 
     def _rewound(self) -> None:
@@ -524,8 +534,8 @@ class ShardMachine(RuleBasedStateMachine):
         assert block is not None
         for use in (
             block.__enter__,
-            block.commit,
-            block.abort,
+            block._begun().commit,
+            block._begun().abort,
             lambda: block.produce("out", b"0"),
             lambda: block.produce_batch("out", [{"value": b"0"}]),
             lambda: block.add_offsets(OffsetVector(), GROUP),

@@ -16,7 +16,6 @@ from tests.mutants.mutation import Mutation
 from tests.mutants.page import page
 from tests.mutants.trial import TIMEOUT_S, Judged, Verdict, baseline, judge
 
-_BASELINES = 3  # a run without any mutation has a share of all tests
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -47,16 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(mutations: Sequence[Mutation], *, jobs: int, timeout_s: float, repository: Path = REPOSITORY) -> int:
     """Try these mutations, with a line for each."""
     began = time.monotonic()
-    tests = {test for one in mutations for test in one.tests}
-    files = sorted({test.partition("::")[0] for test in tests})
-    parts = [{test for test in tests if test.partition("::")[0] in files[part::jobs]} for part in range(jobs)]
-    _say(f"{len(mutations)} mutations; first {len(tests)} tests without any …")
+    # By themselves, as with a mutation: some are green in company only.
+    runs = sorted({one.tests for one in mutations})
+    _say(f"{len(mutations)} mutations; first their tests without any, in {len(runs)} runs …")
     verdicts: Counter[Verdict] = Counter()
     with ThreadPoolExecutor(jobs) as pool, _only_what_runs_is_waited_for(pool):
         unfit: dict[str, Judged] = {}
-        for found in pool.map(
-            lambda part: baseline(repository, sorted(part), timeout_s=_BASELINES * timeout_s), parts
-        ):
+        for found in pool.map(lambda tests: baseline(repository, tests, timeout_s=timeout_s), runs):
             unfit |= found
         pending = {pool.submit(_timed, repository, one, unfit, timeout_s): one for one in mutations}
         for number, done in enumerate(as_completed(pending), 1):

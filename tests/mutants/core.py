@@ -5,19 +5,29 @@ from tests.mutants.mutation import Mutation
 _SHARD_MODEL = "tests/model/test_transaction_machine.py"
 _SESSION_MODEL = "tests/model/test_session_model.py"
 _OWN_LOOP_MODEL = "tests/model/test_own_loop_model.py"
+_RECREATED_INPUT = "tests/faults/test_recreated_input.py"
 _ANY_SHARD = f"{_SHARD_MODEL}::TestShard::runTest"
 _ANY_SESSION = f"{_SESSION_MODEL}::TestSession::runTest"
 _ANY_LOOP = f"{_OWN_LOOP_MODEL}::TestOwnLoop::runTest"
-_OWNERSHIP = "tests/unit/test_ownership.py"
-_TOPICS_USED = "tests/unit/test_topics_used.py"
-_SUSPECTS = "tests/unit/test_suspects.py"
-_GUARDS = "tests/unit/test_group_guards.py"
+_LEDGER = "tests/unit/core/test_ledger.py"
+_OWNERSHIP = "tests/unit/core/test_comparison.py"
+_TOPICS_USED = "tests/unit/core/test_topics_used.py"
+_RECREATED_BESIDE = (
+    "tests/faults/test_recreated_output.py::"
+    "test_output_that_is_created_anew_while_a_request_of_the_commit_is_under_way_aborts_it"
+)
+_SUSPECTS = "tests/unit/crashes/test_suspects.py"
+_TRANSACTION = "tests/unit/core/test_transaction.py"
+_REOPEN = "tests/unit/core/test_producer_reopen.py"
+_COMMITTER = "tests/unit/core/test_committer.py"
+_ASSIGNMENT = "tests/unit/core/test_assignment.py"
+_GUARDS = "tests/unit/guards/test_group_guards.py"
 
 CORE = (
     Mutation(
         "takeover-unstable",
         "an owner takes over stable offsets, behind every pending transaction",
-        "eos/producer/producer.py",
+        "eos/core/own_offsets.py",
         "stored = self._committed(group_id, wanted, stable=True)",
         "stored = self._committed(group_id, wanted, stable=False)",
         (_ANY_SHARD, f"{_SHARD_MODEL}::test_next_owner_waits_for_the_marker_of_the_last_commit"),
@@ -25,7 +35,7 @@ CORE = (
     Mutation(
         "equal-metadata",
         "each commit has metadata of its own, so that its outcome can be read back",
-        "eos/producer/last_commit.py",
+        "eos/core/ledger.py",
         "self.metadata = self.metadata.next()",
         "self.metadata = replace(self.metadata)",
         (
@@ -37,16 +47,16 @@ CORE = (
     Mutation(
         "revoke-leaves-open",
         "the transaction ends before revoked partitions go",
-        "eos/session/pipeline.py",
-        "            transaction = self._sealed()\n            if transaction is not None:\n                transaction.commit()",
-        "            transaction = None\n            if transaction is not None:\n                transaction.commit()",
+        "eos/core/owner.py",
+        "            if committer.filling is not None:\n                committer.commit()\n            elif",
+        "            if committer.filling is not None:\n                pass\n            elif",
         (_ANY_SESSION,),
     ),
     Mutation(
         "interrupted-revoke-leaves-open",
         "it also ends where an exception of a signal handler leaves the callback",
-        "eos/session/pipeline.py",
-        "            self._abort(error)\n            raise\n        finally:",
+        "eos/core/owner.py",
+        "            committer.abort(error)\n            raise\n        finally:",
         "            raise\n        finally:",
         (
             _ANY_SESSION,
@@ -56,25 +66,25 @@ CORE = (
     Mutation(
         "lost-leaves-open",
         "the transaction is aborted when the group drops the member",
-        "eos/session/pipeline.py",
-        '        self._abort(RebalancedError("partitions were lost"))\n',
+        "eos/core/owner.py",
+        '        self.committer.abort(RebalancedError("partitions were lost"))\n',
         "",
         (_ANY_SESSION,),
     ),
     Mutation(
         "foreign-offsets",
         "offsets of partitions that are gone are not sent",
-        "eos/session/pipeline.py",
-        "        if (foreign := offsets.without(resume)) or (transaction.records_in and not offsets):\n",
-        "        foreign = offsets.without(resume)\n        if transaction.records_in and not offsets:\n",
+        "eos/core/committer.py",
+        "        if foreign or (transaction.records_in and not offsets):\n",
+        "        if transaction.records_in and not offsets:\n",
         (f"{_SESSION_MODEL}::test_offsets_of_a_partition_that_is_gone_are_not_sent_whatever_has_taken_it",),
     ),
     Mutation(
         "no-member",
         "offsets are committed in the name of a member and its generation",
-        "eos/session/consumer.py",
-        "if self._given is None and not metadata.names_a_member:",
-        "if self._given is None and metadata is None:",
+        "eos/core/consumer.py",
+        "if self.seat.given is None and not metadata.names_a_member:",
+        "if self.seat.given is None and metadata is None:",
         (_ANY_SESSION, _ANY_LOOP),
     ),
     Mutation(
@@ -83,20 +93,20 @@ CORE = (
         "eos/kafka/group_offsets.py",
         'return generation >= 0 and match["member"] != b""',
         "return generation >= 0",
-        (_ANY_SESSION, "tests/unit/test_group_metadata.py::test_without_either_of_them_it_names_no_member"),
+        (_ANY_SESSION, "tests/unit/group/test_metadata.py::test_without_either_of_them_it_names_no_member"),
     ),
     Mutation(
         "no-rewind",
         "after an abort input is read again from the committed offsets",
-        "eos/session/session.py",
-        "        # nothing is committed again before that fetch.\n        self._consumer.rewind_later()\n",
+        "eos/core/owner.py",
+        "        # nothing is committed again before that fetch.\n        self.consumer.rewind_later()\n",
         "        # nothing is committed again before that fetch.\n",
         (_ANY_SESSION,),
     ),
     Mutation(
         "batch-left-out",
         "a batch commits only behind the one before it",
-        "eos/session/handed_out.py",
+        "eos/core/ledger.py",
         "if early := sorted(begins.keys() - in_order):",
         "if early := sorted(begins.keys() - begins.keys()):",
         (_ANY_LOOP,),
@@ -104,25 +114,44 @@ CORE = (
     Mutation(
         "produce-before-the-commit",
         "nothing of a transaction is produced before the last commit has returned",
-        "eos/session/pipeline.py",
-        "        if self._committing is not None:\n            raise UsageError(\n",
-        "        if self._committing is not None and self._staged is None:\n            raise UsageError(\n",
+        "eos/core/pipeline.py",
+        "        if owner.committer.committing:\n            raise UsageError(\n",
+        "        if owner.committer.committing and self._staged is None:\n            raise UsageError(\n",
         (_ANY_SESSION,),
+    ),
+    Mutation(
+        "late-answer-read-again",
+        "records of a commit whose answer came after the rewind are not handed out again",
+        "eos/core/ledger.py",
+        "        if beyond and positions().only(beyond) != beyond:\n",
+        "        if beyond and positions() is None:\n",
+        (
+            f"{_LEDGER}::test_whatever_comes_what_is_visible_is_the_input_up_to_what_is_stored",
+            f"{_LEDGER}::test_commit_whose_answer_comes_after_the_rewind_is_not_read_again",
+        ),
+    ),
+    Mutation(
+        "commit-of-a-former-owner",
+        "what was committed of a partition that is gone says nothing of it when it comes back",
+        "eos/core/ledger.py",
+        "        self.unsettled = self.unsettled.without(gone)\n",
+        "",
+        (f"{_LEDGER}::test_loss_in_between_leaves_nothing_to_settle",),
     ),
     Mutation(
         "reopen-without-a-look-before",
         "before the init that would fence it, another owner's commit is looked for",
-        "eos/producer/producer.py",
-        "            self._look_for_rival()\n            self._drop_client()",
+        "eos/core/producer.py",
+        "            self._offsets.look_for_rival(group, after_a_fence=self._fence_unproven)\n            self._drop_client()",
         "            self._drop_client()",
         (f"{_SHARD_MODEL}::test_zombie_that_reopens_is_fenced_before_it_fences_the_rightful_owner",),
     ),
     Mutation(
         "reopen-without-a-look-after",
         "after the init the committed offsets are compared",
-        "eos/producer/producer.py",
-        "(owned, owned.compare(self._stored(group, owned, stable=True)))",
-        "(owned, Outcome.ABORTED if group else owned.compare({}))",
+        "eos/core/producer.py",
+        "outcome = self._offsets.compare(group)",
+        "outcome = Outcome.ABORTED",
         (
             _ANY_SHARD,
             f"{_SHARD_MODEL}::test_zombie_that_could_not_know_finds_out_before_it_begins",
@@ -132,7 +161,7 @@ CORE = (
     Mutation(
         "compares-offsets-only",
         "a commit is known by its metadata, not by its offset",
-        "eos/producer/last_commit.py",
+        "eos/kafka/group_offsets.py",
         "return (one and one[:2]) == (other and other[:2])",
         "return (one and one[:1]) == (other and other[:1])",
         (f"{_OWNERSHIP}::test_commit_of_somebody_else_is_always_detected",),
@@ -140,7 +169,7 @@ CORE = (
     Mutation(
         "suspect-goes-on",
         "a producer for which a resend cannot be excluded is reopened before the next begin",
-        "eos/producer/producer.py",
+        "eos/core/producer.py",
         "if not self._committed_unreported and self._state in (ProducerState.SUSPECT, ProducerState.OVER):",
         "if not self._committed_unreported and self._state is ProducerState.OVER:",
         (_ANY_SHARD, f"{_SHARD_MODEL}::test_offsets_of_an_aborted_transaction_never_meet_the_next_one"),
@@ -148,7 +177,7 @@ CORE = (
     Mutation(
         "late-offsets-forgotten",
         "so is one that has aborted a transaction whose offsets were sent",
-        "eos/producer/producer.py",
+        "eos/core/producer.py",
         "            if sent and self._state is ProducerState.READY:",
         "            if sent and transaction.commit_sent and self._state is ProducerState.READY:",
         (_ANY_SHARD,),
@@ -156,15 +185,23 @@ CORE = (
     Mutation(
         "abort-behind-a-commit",
         "a commit without an answer is only resumed, never followed by an abort",
-        "eos/producer/transaction.py",
-        "            if isinstance(error, (AbortableError, RecordError)) or error is self._refused:",
-        "            if isinstance(error, (AbortableError, RecordError, CommitOutcomeUnknownError)) or error is self._refused:",
+        "eos/core/transaction.py",
+        "            if isinstance(error, (AbortableError, RecordRefusedError)) or not self.commit_sent:",
+        "            if isinstance(error, (AbortableError, RecordRefusedError, CommitOutcomeUnknownError)):",
         (_ANY_SHARD,),
+    ),
+    Mutation(
+        "unsent-as-unknown",
+        "a commit that was never sent is aborted, and its outcome known",
+        "eos/core/transaction.py",
+        "            if not self.commit_sent:\n                error.unanswered",
+        "            if False:\n                error.unanswered",
+        (f"{_TRANSACTION}::test_commit_whose_records_are_not_written_in_time_was_not_sent_and_is_aborted",),
     ),
     Mutation(
         "unreported-commit",
         "an unanswered commit that has happened is not passed over",
-        "eos/producer/producer.py",
+        "eos/core/producer.py",
         "            self._committed_unreported = self.reopen() is Outcome.COMMITTED",
         "            self.reopen()",
         (_ANY_SHARD,),
@@ -172,15 +209,15 @@ CORE = (
     Mutation(
         "offsets-go-back",
         "an owner never commits an offset below its last one",
-        "eos/producer/last_commit.py",
-        "            if stored is not None and offset < stored.offset and self.metadata.is_owner_of(stored.metadata):",
-        "            if stored is not None and offset < 0 and self.metadata.is_owner_of(stored.metadata):",
+        "eos/core/ledger.py",
+        "                and offsets[partition] < stored.offset\n",
+        "                and offsets[partition] < 0\n",
         (f"{_OWNERSHIP}::test_offset_behind_the_own_last_commit_is_refused_and_one_behind_anothers_is_not",),
     ),
     Mutation(
         "another-jobs-offsets",
         "offsets of a job of another name are refused",
-        "eos/group/guards.py",
+        "eos/guards/owners.py",
         'metadata.app not in ("", app):',
         "not metadata.app:",
         (f"{_GUARDS}::test_offsets_of_another_job_are_refused_unless_a_person_adopts_them",),
@@ -188,7 +225,7 @@ CORE = (
     Mutation(
         "another-modes-offsets",
         "offsets of another mode of ownership are refused",
-        "eos/group/guards.py",
+        "eos/guards/owners.py",
         "if metadata is not None and not metadata.fits(mine):",
         "if metadata is not None and not metadata.fits(metadata.mode):",
         (f"{_GUARDS}::test_offsets_of_another_mode_are_refused_unless_a_person_adopts_them",),
@@ -196,7 +233,7 @@ CORE = (
     Mutation(
         "output-not-asked",
         "the ids of the outputs are asked for before the commit",
-        "eos/producer/topics_used.py",
+        "eos/core/topics_used.py",
         "topics = {topic for topic, _ in self._read} | self._written",
         "topics = {topic for topic, _ in self._read}",
         (
@@ -207,7 +244,7 @@ CORE = (
     Mutation(
         "output-forgotten",
         "an output that is created anew between two transactions is seen",
-        "eos/producer/topics_used.py",
+        "eos/core/topics_used.py",
         "        if topic not in self._known:\n            try:",
         "        if topic:\n            try:",
         (f"{_TOPICS_USED}::test_output_that_is_created_anew_between_two_transactions_is_seen_too",),
@@ -215,8 +252,8 @@ CORE = (
     Mutation(
         "input-not-compared",
         "the ids of the inputs are compared before the commit",
-        "eos/producer/topics_used.py",
-        "        refuse_recreated(self._read, ids)\n",
+        "eos/core/topics_used.py",
+        "            self._ids.refuse_recreated(self._read, ids, timeout_s=self._timeout_s)\n",
         "",
         (f"{_TOPICS_USED}::test_input_that_is_created_anew_is_seen_before_the_commit",),
     ),
@@ -224,11 +261,63 @@ CORE = (
         "no-last-look",
         "they are asked for when all records are written",
         "eos/kafka/producer.py",
-        "                if last_look is not None and not self._watch.failed and self._failed_delivery is None:\n                    last_look()",
-        "                if last_look is not None and self._closed:\n                    last_look()",
+        "            last_look()\n            self._looked_at",
+        "            self._looked_at",
         (
             "tests/faults/test_recreated_output.py::test_block_whose_output_is_created_anew_is_aborted_and_made_again",
         ),
+    ),
+    Mutation(
+        "look-before-the-last-record",
+        "all records are written before the topics are asked for",
+        "eos/kafka/producer.py",
+        '        while self._guarded(Call.COMMIT, "flush", _FLUSH_S):\n            self.check_deliveries()',
+        "        while over():\n            self.check_deliveries()",
+        (_RECREATED_BESIDE,),
+    ),
+    Mutation(
+        "old-look",
+        "a look counts for a commit that follows it at once",
+        "eos/kafka/producer.py",
+        "time.monotonic() - self._looked_at < _LOOK_COUNTS_S",
+        "_LOOK_COUNTS_S > 0",
+        (_RECREATED_BESIDE,),
+    ),
+    Mutation(
+        "fetched-under",
+        "records are of the topic that the owned offsets count in, by the id under which they were fetched",
+        "eos/core/consumer.py",
+        "if may_be_of_another(self._ledger.committed, client.topic_ids):",
+        "if False:",
+        (
+            f"{_RECREATED_INPUT}::test_new_topic_of_which_only_the_reader_has_heard_is_not_read_on_from_the_former_offset",
+        ),
+    ),
+    Mutation(
+        "fetched-under-both",
+        "records that came while the client heard of two ids are fetched again",
+        "eos/group/topics.py",
+        "is_mixed = True",
+        "pass",
+        (
+            "tests/unit/group/test_topic_ids.py::test_records_that_came_while_the_client_heard_of_both_are_fetched_again",
+        ),
+    ),
+    Mutation(
+        "fetched-under-stale",
+        "a broker that is behind ends no job: only records that came under no other id are refused",
+        "eos/group/topics.py",
+        "if others == [*ids]:",
+        "if others:",
+        (f"{_RECREATED_INPUT}::test_job_that_a_broker_tells_a_former_id_goes_on",),
+    ),
+    Mutation(
+        "asked-behind",
+        "a broker that is behind ends no job: an id counts as a new topic's where brokers tell it for a moment",
+        "eos/group/topics.py",
+        "if deadline.passed:\n            break\n        time.sleep",
+        "break\n        time.sleep",
+        (f"{_RECREATED_INPUT}::test_job_that_a_broker_tells_a_former_id_goes_on",),
     ),
     Mutation(
         "implicit-ack",
@@ -243,7 +332,7 @@ CORE = (
     Mutation(
         "produce-was-left",
         "a block whose produce() was left by an exception is aborted",
-        "eos/producer/transaction.py",
+        "eos/core/transaction.py",
         "            if queued or not self._client.refused_whole(error):",
         "            if queued:",
         (
@@ -253,7 +342,7 @@ CORE = (
     Mutation(
         "offsets-were-left",
         "so is one whose add_offsets() was left",
-        "eos/producer/transaction.py",
+        "eos/core/transaction.py",
         '            self._left_by = self._left_by or f"add_offsets() was left by {reason_of(error)}"\n',
         "",
         (
@@ -263,7 +352,7 @@ CORE = (
     Mutation(
         "attempt-stays",
         "a record counts as in work while its transform runs, and at no other time",
-        "eos/session/suspects.py",
+        "eos/crashes/suspects.py",
         "            one.said = one.unannounced_said\n        return over",
         "        return over",
         (f"{_SUSPECTS}::test_announcement_is_taken_back_when_the_transform_has_returned",),
@@ -271,7 +360,7 @@ CORE = (
     Mutation(
         "attempt-not-withdrawn",
         "an owner that ends by its own code takes its attempt back",
-        "eos/session/suspects.py",
+        "eos/crashes/suspects.py",
         "                if one.stored != one.found:\n",
         "                if one.stored < one.found:\n",
         (
@@ -282,7 +371,7 @@ CORE = (
     Mutation(
         "gone-record-counted",
         "deaths with a record that is gone are not those of the next one",
-        "eos/session/suspects.py",
+        "eos/crashes/suspects.py",
         "                one.found, one.attempt, one.said = _FEW, _ALONE, _FEW\n",
         "                one.said = one.attempt\n",
         (f"{_SUSPECTS}::test_deaths_with_a_record_that_is_gone_count_for_no_other_one",),
@@ -290,18 +379,18 @@ CORE = (
     Mutation(
         "poison-row-not-said",
         "a committed offset says how many records before it were poison in a row",
-        "eos/producer/last_commit.py",
-        "                in_a_row=self.in_a_row,\n",
+        "eos/core/ledger.py",
+        "                in_a_row=self.in_a_row(),\n",
         "",
         (f"{_OWNERSHIP}::test_commit_says_what_the_next_owner_goes_on_counting_from",),
     ),
     Mutation(
         "poison-row-begins-anew",
         "the next owner goes on with that count",
-        "eos/session/poison_row.py",
-        "            self.committed = max(self.committed, in_a_row)\n",
+        "eos/core/poison_row.py",
+        "            self.at_commit = max(self.at_commit, in_a_row)\n",
         "",
-        ("tests/unit/test_poison_row.py::test_next_owner_goes_on_with_the_longest_row_that_is_stored",),
+        ("tests/unit/core/test_poison_row.py::test_next_owner_goes_on_with_the_longest_row_that_is_stored",),
     ),
     Mutation(
         "read-uncommitted",
@@ -310,7 +399,141 @@ CORE = (
         '"isolation.level": "read_committed",',
         '"isolation.level": "read_uncommitted",',
         (
-            "tests/unit/test_kafka_config.py::test_a_consumer_reads_committed_records_and_neither_commits_nor_jumps",
+            "tests/unit/kafka/test_config.py::test_a_consumer_reads_committed_records_and_neither_commits_nor_jumps",
+        ),
+    ),
+    Mutation(
+        "unknown-as-aborted",
+        "a commit that was answered by an error, and cannot be aborted, may have happened",
+        "eos/core/transaction.py",
+        "if self.commit_sent and self._state is TransactionState.UNRESOLVED:",
+        "if False:",
+        (
+            f"{_TRANSACTION}::test_commit_that_was_answered_by_an_error_and_cannot_be_aborted_may_have_happened",
+        ),
+    ),
+    Mutation(
+        "left-abort-as-aborted",
+        "an abort that an exception has left is not taken for an answered one",
+        "eos/core/transaction.py",
+        "            self._end(TransactionState.UNRESOLVED, reason)\n        elif not",
+        "            self._end(TransactionState.ABORTED, reason)\n        elif not",
+        (f"{_TRANSACTION}::test_abort_that_an_exception_has_left_is_not_taken_for_one_that_was_answered",),
+    ),
+    Mutation(
+        "ready-before-the-comparison",
+        "a producer that could not compare is opened again before its next transaction",
+        "eos/core/producer.py",
+        "            self._over(reason)\n            outcome",
+        "            outcome",
+        (f"{_REOPEN}::test_producer_that_could_not_compare_is_opened_again_before_its_next_transaction",),
+    ),
+    Mutation(
+        "unanswered-forgotten",
+        "the outcome of a commit that no stored offset shows is not guessed",
+        "eos/core/producer.py",
+        "            self._unanswered = True  # and no offset shows its outcome\n",
+        "            pass\n",
+        (f"{_REOPEN}::test_outcome_of_a_commit_that_nothing_stored_shows_is_not_guessed",),
+    ),
+    Mutation(
+        "reopen-proves-nothing",
+        "a comparison behind an init proves the shard: what was lost before is another member's affair",
+        "eos/core/producer.py",
+        "        self._offsets.ledger.ended(outcome)\n        self._offsets.ledger.proved()\n        return result",
+        "        self._offsets.ledger.ended(outcome)\n        return result",
+        (f"{_REOPEN}::test_comparison_behind_an_init_proves_the_shard",),
+    ),
+    Mutation(
+        "two-threads-one-transaction",
+        "only the last transaction that was made may begin",
+        "eos/core/producer.py",
+        "            if self._open_transaction is not transaction:",
+        "            if False:",
+        (f"{_REOPEN}::test_only_the_last_transaction_that_was_made_may_begin",),
+    ),
+    Mutation(
+        "no-time-for-a-rival",
+        "a fence that may be none gives a rival time to show itself",
+        "eos/core/producer.py",
+        "            self._fence_unproven = True\n",
+        "            pass\n",
+        (f"{_REOPEN}::test_fence_that_may_be_none_gives_a_rival_time_to_show_itself",),
+    ),
+    Mutation(
+        "commit-proves-nothing",
+        "a commit that was accepted proves the shard",
+        "eos/core/producer.py",
+        "        if outcome is Outcome.COMMITTED:\n            self._offsets.ledger.proved()\n",
+        "",
+        (f"{_REOPEN}::test_commit_that_was_accepted_proves_the_shard",),
+    ),
+    Mutation(
+        "epoch-of-an-expired-one",
+        "a producer without offsets whose transaction was cut off has nothing to go by",
+        "eos/core/producer.py",
+        "if self._state is ProducerState.OVER or before is None:",
+        "if before is None:",
+        (f"{_REOPEN}::test_producer_without_offsets_whose_transaction_was_cut_off_has_nothing_to_go_by",),
+    ),
+    Mutation(
+        "epoch-rose-by-two",
+        "one init raises the epoch by one: a second one was another owner's",
+        "eos/core/producer.py",
+        "return after.epoch == before.epoch + 1",
+        "return after.epoch >= before.epoch + 1",
+        (f"{_REOPEN}::test_one_init_raises_the_epoch_by_one",),
+    ),
+    Mutation(
+        "records-without-offsets",
+        "what was made of records is not committed without their offsets",
+        "eos/core/committer.py",
+        "if foreign or (transaction.records_in and not offsets):",
+        "if foreign:",
+        (f"{_COMMITTER}::test_what_was_made_of_records_is_not_committed_without_their_offsets",),
+    ),
+    Mutation(
+        "name-of-an-old-generation",
+        "a commit beside a transform is in the name that the member has after a rebalance",
+        "eos/core/committer.py",
+        '        """The member gets another generation."""\n        self._late_group = None\n',
+        '        """The member gets another generation."""\n',
+        (
+            f"{_COMMITTER}::test_commit_beside_a_transform_is_in_the_name_that_the_member_has_after_a_rebalance",
+        ),
+    ),
+    Mutation(
+        "failed-takeover-owned",
+        "a partition whose takeover failed is not owned",
+        "eos/core/assignment.py",
+        "        except BaseException:\n            self._ledger.lose(partitions)\n            raise",
+        "        except BaseException:\n            raise",
+        (f"{_ASSIGNMENT}::test_partition_whose_takeover_failed_is_not_owned_until_it_is_repaired",),
+    ),
+    Mutation(
+        "gone-and-taken-over",
+        "a partition whose takeover failed is not taken over once it has gone",
+        "eos/core/assignment.py",
+        "            self._error = error\n        self._not_taken_over.difference_update(partitions)\n",
+        "            self._error = error\n",
+        (f"{_ASSIGNMENT}::test_partition_whose_takeover_failed_is_not_taken_over_once_it_has_gone",),
+    ),
+    Mutation(
+        "assignment-of-the-last-membership",
+        "the next membership has its own assignment",
+        "eos/core/assignment.py",
+        "        self._not_taken_over.clear()  # the next",
+        "        # the next",
+        (f"{_ASSIGNMENT}::test_next_membership_has_its_own_assignment",),
+    ),
+    Mutation(
+        "epoch-not-compared",
+        "a producer without offsets goes by its epoch, and is fenced where another init came",
+        "eos/core/producer.py",
+        "if after is not None and _follows(before, after):",
+        "if after is not None:",
+        (
+            f"{_REOPEN}::test_producer_without_offsets_is_fenced_where_its_epoch_rose_by_more_than_its_own_init",
         ),
     ),
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_ATTRIBUTE = re.compile(r"\bself\.([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,10 @@ class Mutation:
         found = text.count(self.old)
         if found != 1:
             return f"{self.file} has the old text {found} times"
+        # An attribute that nothing has raises at once, so that any test turns red: for that, and not for the rule.
+        strange = [one for one in _ATTRIBUTE.findall(self.new) if not re.search(rf"\b{one}\b", text)]
+        if strange:
+            return f"the new text uses what {self.file} does not have: {', '.join(strange)}"
         return "the new text is the old one" if self.old == self.new else ""
 
     def applied(self, text: str) -> str:

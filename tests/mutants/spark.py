@@ -2,16 +2,17 @@
 
 from tests.mutants.mutation import Mutation
 
-_LEDGER = "tests/unit/test_spark_ledger.py"
-_ENTRY = "tests/unit/test_spark_done_entry.py"
-_RANGES = "tests/unit/test_spark_done_ranges.py"
-_INPUT = "tests/unit/test_spark_stream_input.py"
+_LEDGER = "tests/unit/spark/test_log_rules.py"
+_ENTRY = "tests/unit/spark/test_micro_batch.py"
+_RANGES = "tests/unit/spark/test_range_record.py"
+_INPUT = "tests/unit/spark/test_marks.py"
+_IN_PLACE = "tests/spark/test_stream_in_place.py"
 
 SPARK = (
     Mutation(
         "entry-that-says-the-same",
         "a shard is written over the very entry that was planned with",
-        "eos/spark/ledger.py",
+        "eos/spark/stream/log_rules.py",
         "if expected is not None and expected == found:",
         "if expected is not None and expected.is_said_by(found):",
         (f"{_LEDGER}::test_entry_that_changed_since_the_plan_is_refused",),
@@ -19,7 +20,7 @@ SPARK = (
     Mutation(
         "begun-ledger-lost",
         "a first batch that was begun is not begun anew without its ledger",
-        "eos/spark/ledger.py",
+        "eos/spark/stream/log_rules.py",
         "if batch == 0 and not stored and not begun:",
         "if batch == 0 and not stored:",
         (f"{_LEDGER}::test_first_batch_without_entries_is_refused_where_it_was_begun_before",),
@@ -27,7 +28,7 @@ SPARK = (
     Mutation(
         "another-queries-ledger",
         "the ledger of another query is refused",
-        "eos/spark/ledger.py",
+        "eos/spark/stream/log_rules.py",
         "    if first.query != query:\n",
         "    if not first.query:\n",
         (f"{_LEDGER}::test_what_does_not_fit_is_refused_with_the_way_out",),
@@ -35,7 +36,7 @@ SPARK = (
     Mutation(
         "shards-change-inside-a-batch",
         "a batch of which a shard is written keeps its number of shards",
-        "eos/spark/ledger.py",
+        "eos/spark/stream/log_rules.py",
         "    if written:\n        return _unfinished",
         "    if written and first.shards == shards:\n        return _unfinished",
         (f"{_LEDGER}::test_batch_that_is_begun_keeps_its_number_of_shards",),
@@ -43,7 +44,7 @@ SPARK = (
     Mutation(
         "missing-entry",
         "a shard whose entry is missing is not written again",
-        "eos/spark/ledger.py",
+        "eos/spark/stream/log_rules.py",
         "        if k in stored or batch > 0 or not first.was:\n",
         "        if k in stored:\n",
         (f"{_LEDGER}::test_what_does_not_fit_is_refused_with_the_way_out",),
@@ -59,15 +60,15 @@ SPARK = (
     Mutation(
         "marks-of-any-shard",
         "where a batch's input ends is committed with its first shard",
-        "eos/spark/done_entry.py",
-        "return entry if self._number else entry.merged(self._done.marks)",
-        "return entry",
+        "eos/spark/stream/micro_batch.py",
+        "return self.offsets if self._number else self.offsets.merged(self._marks)",
+        "return self.offsets",
         (f"{_ENTRY}::test_only_the_first_shard_has_marks",),
     ),
     Mutation(
         "another-drivers-entry",
         "an entry that is neither the plan's nor its own write's is a conflict",
-        "eos/spark/ledger.py",
+        "eos/spark/stream/log_rules.py",
         "        if self.after.is_said_by(found):\n            return True\n",
         "        if found is not None:\n            return True\n",
         (
@@ -78,15 +79,15 @@ SPARK = (
     Mutation(
         "content-not-kept",
         "what a shard came to is compared with what is written of it",
-        "eos/spark/done_entry.py",
-        "        self._written = entry.content\n",
+        "eos/spark/stream/micro_batch.py",
+        "        self._written = entry.checksum\n",
         "",
         (f"{_ENTRY}::test_entry_that_a_twin_has_written_is_what_the_rows_are_compared_with",),
     ),
     Mutation(
         "gap-passed-over",
         "a query goes on where its last batch ended",
-        "eos/spark/stream_input.py",
+        "eos/spark/stream/marks.py",
         "if p in expected and mark.offset != expected[p]):",
         "if p in expected and mark.offset > expected[p]):",
         (f"{_INPUT}::test_query_that_goes_on_elsewhere_is_refused_with_what_the_checkpoint_is_to_say",),
@@ -94,7 +95,7 @@ SPARK = (
     Mutation(
         "ends-of-the-file",
         "a batch ends where the plan that runs does, and the checkpoint must say so",
-        "eos/spark/stream_input.py",
+        "eos/spark/stream/marks.py",
         "if other := sorted(p for p, end in ends.items() if planned.get(p) != end):",
         "if other := sorted(p for p in ends if p not in planned):",
         (
@@ -104,25 +105,35 @@ SPARK = (
     Mutation(
         "second-name",
         "a second sink of a query that writes to the same topic is refused",
-        "eos/spark/begun.py",
-        "            if (shared := _words(theirs, _OUTPUTS) & self._outputs) and self._prefix",
-        "            if (shared := _words(theirs, _OUTPUTS) - self._outputs) and self._prefix",
+        "eos/spark/stream/begun.py",
+        "            if theirs & self.outputs:",
+        "            if theirs - self.outputs:",
         (
             "tests/spark/test_stream_names.py::test_a_second_name_for_the_same_query_and_topic_is_refused_and_writes_nothing",
         ),
     ),
     Mutation(
+        "former-name-stays-open",
+        "a sink that was renamed closes the ledger of its former name",
+        "eos/spark/stream/begun.py",
+        "            one.give_up(batch, query.id, log.store.prefix)",
+        "            pass",
+        (
+            "tests/spark/test_stream_names.py::test_a_driver_that_runs_on_under_a_name_that_was_given_up_writes_nothing_more",
+        ),
+    ),
+    Mutation(
         "task-does-not-ask",
         "a task asks under its own fence whether its shard is done",
-        "eos/spark/writer.py",
-        "                    if not done.is_done(producer.take_over(done.group, done.partitions)):\n",
-        "                    if producer.take_over(done.group, done.partitions) is not None:\n",
+        "eos/spark/write/writer.py",
+        "                    if not record.is_done(producer.take_over(record.group, record.partitions)):\n",
+        "                    if producer.take_over(record.group, record.partitions) is not None:\n",
         ("tests/broker/test_spark_writer.py::test_task_that_comes_after_its_twin_writes_nothing",),
     ),
     Mutation(
         "conflict-is-done",
         "a range that stands elsewhere than at its ends is a conflict",
-        "eos/spark/done_ranges.py",
+        "eos/spark/batch/range_record.py",
         "        if found != dict(self._ends):\n",
         "        if not found:\n",
         (f"{_RANGES}::test_shard_that_stands_elsewhere_is_a_conflict",),
@@ -130,7 +141,7 @@ SPARK = (
     Mutation(
         "foreign-range",
         "so is an offset that another job or mode has committed since the plan",
-        "eos/spark/done_ranges.py",
+        "eos/spark/batch/range_record.py",
         "        self._refuse_foreign(stored)\n        found",
         "        found",
         (
@@ -141,9 +152,118 @@ SPARK = (
     Mutation(
         "shard-in-two-tasks",
         "a shard whose rows came in two tasks is refused",
-        "eos/spark/done_ranges.py",
+        "eos/spark/batch/range_record.py",
         "        self._refuse_split(stored)\n        return True",
         "        return True",
         (f"{_RANGES}::test_shard_whose_rows_came_in_two_tasks_of_one_run_is_refused",),
+    ),
+    Mutation(
+        "foreign-entry-written",
+        "an entry of another query says nothing of what this one has written",
+        "eos/spark/stream/log_rules.py",
+        "return entry.query == query and entry.next_batch",
+        "return entry.next_batch",
+        (f"{_LEDGER}::test_what_does_not_fit_is_refused_with_the_way_out",),
+    ),
+    Mutation(
+        "last-step-left-out",
+        "a new number of shards counts once shard 0 says so",
+        "eos/spark/stream/log_rules.py",
+        "    if agreed and not first.was and first.division == wanted:",
+        "    if agreed and first.division == wanted:",
+        (f"{_LEDGER}::test_interrupted_deal_is_begun_anew",),
+    ),
+    Mutation(
+        "planned-by-another-run",
+        "a run takes the whole ledger over before it writes a batch that nobody has begun",
+        "eos/spark/stream/log_rules.py",
+        "    if plan.was or plan.done or all(entry.run == run for entry in plan.entries.values()):\n",
+        "    if plan.was or plan.done or plan.entries:\n",
+        (f"{_LEDGER}::test_batch_that_nobody_has_begun_is_taken_over_from_another_run_before_it_is_written",),
+    ),
+    Mutation(
+        "any-decision",
+        "a person's decision is for one batch of one query",
+        "eos/spark/stream/log_rules.py",
+        "    is_adopted = adopt == anew.token\n",
+        "    is_adopted = bool(adopt)\n",
+        (f"{_LEDGER}::test_what_is_written_of_a_batch_goes_unchecked_by_a_decision_for_this_batch_only",),
+    ),
+    Mutation(
+        "half-a-range",
+        "a run's whole range is to be done, or done",
+        "eos/spark/batch/range_record.py",
+        "        if found == self._starts:\n",
+        "        if any(found[p] == self._starts[p] for p in found):\n",
+        (f"{_RANGES}::test_shard_of_several_partitions_is_neither_begun_nor_done_where_they_disagree",),
+    ),
+    Mutation(
+        "moved-batch-goes-on",
+        "a batch that was begun in place is refused where its rows have left their tasks",
+        "eos/spark/stream/log_rules.py",
+        "    moved = plan.in_place and plan.done and plan.shards != wanted.partitions\n",
+        "    moved = False\n",
+        (
+            f"{_LEDGER}::test_batch_that_is_begun_in_place_is_refused_where_its_rows_have_left_their_tasks",
+            f"{_IN_PLACE}::test_a_batch_that_was_begun_in_place_is_refused_where_its_rows_leave_their_tasks_now",
+        ),
+    ),
+    Mutation(
+        "division-is-a-number",
+        "shards that are partitions and as many that are hashes of keys are not taken for each other",
+        "eos/spark/stream/log_rules.py",
+        "first.division == wanted:",
+        "first.shards == wanted.shards:",
+        (f"{_LEDGER}::test_another_division_into_as_many_shards_deals_the_ledger_too",),
+    ),
+    Mutation(
+        "begun-in-place-forgotten",
+        "a batch that was begun in place is finished in place",
+        "eos/spark/stream/log_rules.py",
+        "        in_place=division.in_place,\n",
+        "",
+        (f"{_LEDGER}::test_batch_that_is_begun_in_place_is_finished_in_place_where_its_rows_are_there",),
+    ),
+    Mutation(
+        "in-place-not-read",
+        "an entry says whether its shards are partitions",
+        "eos/spark/stream/log_entry.py",
+        "in_place=match[10] is not None,",
+        "in_place=False,",
+        (f"{_LEDGER}::test_entry_says_that_its_shards_are_partitions_and_one_that_does_not_is_of_a_shuffle",),
+    ),
+    Mutation(
+        "idle-partition-left-out",
+        "a partition with nothing new has an entry of each batch too",
+        "eos/spark/stream/division.py",
+        "        written[place % len(written)].append(idle)\n",
+        "        del place, idle\n",
+        (
+            "tests/unit/spark/test_division.py::test_each_shard_is_written_by_one_task_and_a_tasks_own_one_comes_first",
+        ),
+    ),
+    Mutation(
+        "partition-in-two-tasks",
+        "rows stay in place only where one task reads all of an input partition's",
+        "eos/spark/analysis/query_tasks.py",
+        "if ends.get(partition) != offsets.untilOffset() or place[partition] in found:",
+        "if partition not in ends:",
+        (f"{_IN_PLACE}::test_a_source_that_splits_partitions_or_is_not_kafka_is_shuffled_by_key",),
+    ),
+    Mutation(
+        "unknown-operator-stays",
+        "an operator that is not known takes rows out of their task",
+        "eos/spark/analysis/row_wise.py",
+        "if len(children) > 1 or kind_of(node) not in _ROW_WISE:",
+        "if len(children) > 1:",
+        (f"{_IN_PLACE}::test_rows_that_an_operator_takes_out_of_their_task_are_shuffled_by_key",),
+    ),
+    Mutation(
+        "shards-in-the-order-of-tasks",
+        "a partition's shard is its place among all of the input's, in whatever order Spark reads them",
+        "eos/spark/analysis/query_tasks.py",
+        "found.append(place[partition])",
+        "found.append(len(found))",
+        (f"{_IN_PLACE}::test_two_topics_have_a_shard_for_each_partition_also_for_those_with_nothing_new",),
     ),
 )

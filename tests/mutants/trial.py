@@ -1,7 +1,7 @@
 """Trial: whether the tests of a mutation turn red when a copy of the tree has it, and are green when it has not.
 
 Only a named test that runs and fails kills a mutation. A module that does not compile, a name that nobody has bound, a test that
-is not collected, and a fixture that fails are faults of the list: they say nothing of the rule.
+is not collected, and a fixture that fails are faults of the list: they say nothing of the rule. Nor does a limit of time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _COPIED = ("eos", "eos_pytest", "jobs", "tests", "conf", "pyproject.toml")
 _LINKED = (".venv", ".eos/jars")  # what is installed and downloaded once
 # An exception of these does not come from a rule that is broken, but from a mutation that is no program.
 _NO_PROGRAM = ("SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError", "NameError")
+# Nor do these: a busy machine is late without it, too.
+_LATE = ("DeadlineExceeded", "FailedHealthCheck")
+_TIMED_OUT = "Failed: Timeout (>"  # of pytest-timeout
 _UNBOUND = "E9,F821,F822,F823"  # rules of ruff: it does not parse, or uses a name that nothing binds
 
 
@@ -45,7 +48,17 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
     FAILED = "failed"
     BROKEN = "broken"  # not collected, or its fixture failed
+    LATE = "late"  # a limit of time ended it
     NO_PROGRAM = "no program"  # an import or a name failed
+
+
+_DID_NOT_RUN = "did not run: a collection, a fixture or an import failed"
+_NO_VERDICT: Mapping[Outcome | None, str] = {
+    None: _DID_NOT_RUN,
+    Outcome.BROKEN: _DID_NOT_RUN,
+    Outcome.NO_PROGRAM: _DID_NOT_RUN,
+    Outcome.LATE: "ran into a limit of time, which says nothing of the rule",
+}
 
 
 @dataclass(frozen=True)
@@ -79,15 +92,13 @@ def baseline(
 ) -> Mapping[str, Judged]:
     """Why named tests cannot judge a mutation: they do not exist, or are not green without one. Those that can are left out."""
     with copied(repository) as tree:
-        collected = _collected(tree, {test.partition("::")[0] for test in tests}, timeout_s)
-        present = [test for test in tests if any(_is_of(test, one) for one in collected)]
-        ran = run(tree, present, timeout_s=timeout_s) if present else {}
+        ran = run(tree, tests, timeout_s=timeout_s) or {}
     found: dict[str, Judged] = {}
     for test in tests:
-        outcome = _of(test, ran or {}) if test in present else None
-        if outcome is None:
+        if (outcome := _of(test, ran)) is None:
             found[test] = Judged(
-                Verdict.STALE, f"{test} does not exist, or did not end within {timeout_s:g} s"
+                Verdict.STALE,
+                f"{test}, or another one of its run, does not exist, or did not end within {timeout_s:g} s",
             )
         elif outcome is not Outcome.PASSED:
             found[test] = Judged(Verdict.STALE, f"{test} is {outcome} without the mutation")
@@ -122,8 +133,8 @@ def judge(
         return Judged(Verdict.STALE, f"no end within {timeout_s:g} s")
     outcomes = {test: _of(test, ran) for test in mutation.tests}
     for test, outcome in outcomes.items():
-        if outcome in (None, Outcome.BROKEN, Outcome.NO_PROGRAM):
-            return Judged(Verdict.STALE, f"{test} did not run: a collection, a fixture or an import failed")
+        if outcome in _NO_VERDICT:
+            return Judged(Verdict.STALE, f"{test} {_NO_VERDICT[outcome]}")
     if green := [test for test, outcome in outcomes.items() if outcome is not Outcome.FAILED]:
         return Judged(Verdict.SURVIVED, f"green: {', '.join(green)}")
     return Judged(Verdict.KILLED)
@@ -144,12 +155,6 @@ def run(tree: Path, tests: Iterable[str], *, timeout_s: float) -> dict[str, Outc
 
 _LOG = "pytest.log"
 _IN_THEIR_ORDER = ("-p", "no:randomly", "-p", "tests.mutants.unshrunk", "--hypothesis-seed=0")
-
-
-def _collected(tree: Path, files: Iterable[str], timeout_s: float) -> list[str]:
-    options = ["--collect-only", "-q", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
-    _pytest(tree, [*options, *(file for file in files if (tree / file).exists())], timeout_s)
-    return [line for line in (tree / _LOG).read_text(errors="replace").splitlines() if "::" in line]
 
 
 def _pytest(tree: Path, arguments: Iterable[str], timeout_s: float) -> int | None:
@@ -198,12 +203,22 @@ def _outcomes(report: Path) -> dict[str, Outcome]:
 
 
 # What a test that has failed leaves behind may fail its fixture's end, too.
-_WORSE = [Outcome.PASSED, Outcome.SKIPPED, Outcome.BROKEN, Outcome.FAILED, Outcome.NO_PROGRAM]
+_WORSE = [
+    Outcome.PASSED,
+    Outcome.SKIPPED,
+    Outcome.BROKEN,
+    Outcome.LATE,
+    Outcome.FAILED,
+    Outcome.NO_PROGRAM,
+]
 
 
 def _outcome(case: ET.Element) -> Outcome:
     if (failure := case.find("failure")) is not None:
-        kind = failure.get("message", "").partition(":")[0].rpartition(".")[2].strip()
+        message = failure.get("message", "")
+        kind = message.partition(":")[0].rpartition(".")[2].strip()
+        if kind in _LATE or message.startswith(_TIMED_OUT):
+            return Outcome.LATE
         return Outcome.NO_PROGRAM if kind in _NO_PROGRAM else Outcome.FAILED
     if case.find("error") is not None:
         return Outcome.BROKEN
@@ -213,10 +228,10 @@ def _outcome(case: ET.Element) -> Outcome:
 def _of(test: str, ran: Mapping[str, Outcome]) -> Outcome | None:
     """How a named test ended: with parameters it has failed where one of them has. None: it did not run."""
     name = test.replace(".py::", ".").replace("::", ".").replace("/", ".")
-    mine = [outcome for found, outcome in ran.items() if _is_of(name, found, ".")]
+    mine = [outcome for found, outcome in ran.items() if _is_of(name, found)]
     return max(mine, key=_WORSE.index) if mine else None
 
 
-def _is_of(test: str, found: str, of_a_class: str = "::") -> bool:
-    """Whether what pytest has found is the named test, or the one with parameters, or in the named class."""
-    return found == test or found.startswith((f"{test}[", f"{test}{of_a_class}"))
+def _is_of(test: str, found: str) -> bool:
+    """Whether what pytest has run is the named test, or the one with parameters, or in the named class."""
+    return found == test or found.startswith((f"{test}[", f"{test}."))

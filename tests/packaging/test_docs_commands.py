@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from eos.exits import ExitCode
-from eos.observe import Board, MetricsListener
+from eos.ops.observe import Aggregator, WorkerState
 from tests.support.eos_lines import accept, mentions, whole_lines
 
 _REPOSITORY = Path(__file__).parents[2]
-_DOCUMENTS = [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").glob("*.md"))]
+_DOCUMENTS = [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").rglob("*.md"))]
 _RUNBOOK = (_REPOSITORY / "docs/RUNBOOK.md").read_text()
+_OPERATIONS = "\n".join(page.read_text() for page in sorted((_REPOSITORY / "docs/operations").glob("*.md")))
+_MONITORING = (_REPOSITORY / "docs/reference/monitoring.md").read_text()
 
 
-@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: str(path.relative_to(_REPOSITORY)))
 def test_every_command_line_of_the_documents_is_one_that_eos_has(document: Path) -> None:
     text = document.read_text()
     for arguments in whole_lines(text):
@@ -27,7 +29,7 @@ def test_every_command_line_of_the_documents_is_one_that_eos_has(document: Path)
 
 def test_commands_are_found_where_the_documents_have_them() -> None:
     """Else the test above would pass over nothing."""
-    found = [" ".join(line) for line in whole_lines(_RUNBOOK)]
+    found = [" ".join(line) for line in whole_lines(f"{_RUNBOOK}\n{_OPERATIONS}")]
     assert any(line.startswith("verify jobs.refunds:job") for line in found)
     assert any(line.startswith("shard-id --parse") for line in found)
     assert any(line.startswith("spark run") for line in found)
@@ -53,16 +55,16 @@ def test_the_runbook_says_what_to_do_at_every_exit_code() -> None:
     assert rows == [str(int(code)) for code in ExitCode]
 
 
-def test_every_metric_of_the_runbook_is_measured() -> None:
-    listener = MetricsListener()
-    board = Board([0])
-    families = [*listener.registry.collect(), *board.collect()]
+def test_every_metric_of_runbook_and_monitoring_is_measured() -> None:
+    listener = WorkerState()
+    aggregator = Aggregator([0])
+    families = [*listener.registry.collect(), *aggregator.collect()]
     measured = {
         f"{family.name}{ending}"
         for family in families
         for ending in ("", "_total", "_bucket", "_sum", "_count")
     }
-    named = set(re.findall(r"\beos_[a-z_]+[a-z]\b", _RUNBOOK))
+    named = set(re.findall(r"\beos_[a-z_]+[a-z]\b", _RUNBOOK + _OPERATIONS + _MONITORING))
     assert named
     assert named <= measured
 
@@ -71,4 +73,10 @@ def test_the_runbook_says_what_every_alert_rule_means() -> None:
     rules = (_REPOSITORY / "docker/cluster/prometheus/alerts.yml").read_text()
     names = re.findall(r"- alert: (\w+)", rules)
     assert names
-    assert [name for name in names if f": `{name}` |" not in _RUNBOOK] == []
+    assert [name for name in names if f"| `{name}` |" not in _RUNBOOK] == []
+
+
+def test_the_page_of_monitoring_has_every_alert_rule() -> None:
+    rules = (_REPOSITORY / "docker/cluster/prometheus/alerts.yml").read_text()
+    names = re.findall(r"- alert: (\w+)", rules)
+    assert [name for name in names if f"| `{name}` |" not in _MONITORING] == []

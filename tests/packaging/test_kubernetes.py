@@ -234,3 +234,35 @@ def test_batch_is_tried_again_only_where_that_helps() -> None:
     }
     assert job["template"]["spec"]["restartPolicy"] == "Never"
     assert CRON_JOB["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+def test_an_update_replaces_pods_that_do_not_start() -> None:
+    # With OrderedReady the variable of the first start (docs/guides/deploying.md) would reach no pod.
+    assert STATEFUL_SET["spec"]["podManagementPolicy"] == "Parallel"
+
+
+def test_the_commands_of_the_pages_name_what_the_manifests_have() -> None:
+    pages = [
+        *_REPOSITORY.glob("docs/guides/*.md"),
+        *_REPOSITORY.glob("docs/operations/*.md"),
+        *_KUBERNETES.glob("*.yaml"),
+    ]
+    commands = [
+        line for page in pages for line in page.read_text().splitlines() if re.match(r"[\s#]*kubectl ", line)
+    ]
+    named = {found for line in commands for found in re.findall(r"(statefulset|cronjob)/(\S+)", line)}
+    assert named == {("statefulset", "refunds"), ("cronjob", "refunds-batch")}
+    variables = {
+        found
+        for line in commands
+        if " set env " in line
+        for found in re.findall(r"(EOS_[A-Z_]+)(?==|-)", line)
+    }
+    assert variables
+    assert variables <= _VARIABLES
+    secrets = [line for line in commands if " create secret " in line]
+    assert secrets
+    (kafka,) = [one["secret"] for one in PODS["refunds"]["spec"]["volumes"] if "secret" in one]
+    for line in secrets:
+        assert f"generic {kafka['secretName']} " in line
+        assert re.findall(r"--from-file=([^=]+)=", line) == [one["key"] for one in kafka["items"]]

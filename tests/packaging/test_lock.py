@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.support.ci_scripts import script_of_ci
 
 REPOSITORY = Path(__file__).parents[2]
 LOCK = (REPOSITORY / "requirements.lock").read_text()
@@ -39,18 +39,6 @@ def declared() -> list[str]:
     ]
 
 
-def clean_install() -> ModuleType:
-    """The script of CI that picks the lines of the lock which the wheel needs."""
-    specification = importlib.util.spec_from_file_location(
-        "clean_install", REPOSITORY / ".ci/clean_install.py"
-    )
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 def test_every_locked_version_has_hashes_and_every_line_is_one_of_the_two() -> None:
     for entry in re.split(r"^(?=\S)", LOCK, flags=re.MULTILINE)[1:]:
         head, *hashes = entry.rstrip("\n").split("\n")
@@ -74,7 +62,7 @@ def test_what_the_project_declares_is_locked_at_a_version_that_it_allows(python:
 
 
 def test_the_wheel_s_own_lines_are_picked_out_of_the_lock() -> None:
-    lines = clean_install().runtime_lock(LOCK, "pydantic-settings")
+    lines = script_of_ci("clean_install").runtime_lock(LOCK, "pydantic-settings")
     names = {canonicalize_name(Requirement(match["requirement"]).name) for match in _HEAD.finditer(lines)}
     assert {"pydantic", "pydantic-core", "typing-extensions"} <= names
     assert not {"pytest", "pyspark", "eos-kafka"} & names
@@ -84,7 +72,7 @@ def test_the_wheel_s_own_lines_are_picked_out_of_the_lock() -> None:
 
 def test_an_extra_s_lines_come_on_top_of_the_wheel_s_own() -> None:
     """What the clean install of the extra ``testing`` is given."""
-    script = clean_install()
+    script = script_of_ci("clean_install")
     plain, extended = (script.runtime_names("eos-kafka", extra) for extra in ("", "testing"))
     assert {"pytest", "testcontainers", "docker"} <= extended - plain
     assert plain < extended
@@ -92,6 +80,6 @@ def test_an_extra_s_lines_come_on_top_of_the_wheel_s_own() -> None:
 
 
 def test_the_files_that_a_document_shows_are_found_by_their_names() -> None:
-    files = clean_install().named_files((REPOSITORY / "README.md").read_text())
+    files = script_of_ci("clean_install").named_files((REPOSITORY / "README.md").read_text())
     assert {"shout.py", "test_shout.py"} == set(files)
     assert "import job" in files["test_shout.py"]

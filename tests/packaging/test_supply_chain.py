@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.support.ci_scripts import script_of_ci
 
 CI = Path(__file__).parents[2] / ".ci"
 CLEAN: dict[str, Any] = {"name": "sound", "version": "1.0", "vulns": []}
@@ -19,15 +19,6 @@ FLAWED: dict[str, Any] = {
     "vulns": [{"id": "CVE-1", "fix_versions": ["2.1"]}],
 }
 UNKNOWN: dict[str, Any] = {"name": "unknown", "skip_reason": "not found"}
-
-
-def script(name: str) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -43,7 +34,7 @@ def script(name: str) -> ModuleType:
 def test_audit_fails_for_a_flaw_and_never_calls_an_unasked_package_clean(
     packages: list[dict[str, Any]], code: int, says: str
 ) -> None:
-    found, text = script("audit").verdict({"dependencies": packages})
+    found, text = script_of_ci("audit").verdict({"dependencies": packages})
     assert found == code
     assert re.search(says, text)
 
@@ -54,14 +45,15 @@ def test_audit_fails_for_a_flaw_and_never_calls_an_unasked_package_clean(
         ("MIT", True),
         ("BSD-3-Clause AND 0BSD AND MIT", True),
         ("MIT OR GPL-3.0", True),
+        ("LGPL-3.0-only", True),
         ("MIT AND GPL-3.0-only", False),
         ("UNKNOWN", False),
     ],
 )
 def test_licence_is_allowed_only_if_each_of_its_parts_is(licence: str, allowed: bool) -> None:
-    assert script("licences").allowed(licence) is allowed
+    assert script_of_ci("licences").allowed(licence) is allowed
 
 
 def test_list_of_licences_is_that_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["licences.py", "--check"])
-    assert script("licences").main() == 0
+    assert script_of_ci("licences").main() == 0

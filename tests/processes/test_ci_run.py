@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux gives the orphans of a process to it"
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 _REPOSITORY = Path(__file__).parents[2]
 _WAIT_S = 20.0
-_STEPS = "venv lint types arch audit wheel images"
+_STEPS = "venv lint types arch audit docs wheel images"
 
 # What stands for pytest: it has a worker, which has started a broker in a session of its own; the worker's own end is
 # noticed by nobody. "stubborn": it does not end when it is asked to.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from eos.cli.listening import listen, prepare
+from eos.cli.worker_listener import listen, prepare
 from eos.exits import ExitCode
-from eos.observe.termination import TerminationLog
+from eos.ops.observe.termination import TerminationLog
 from eos.runner.messages import Plan
 from eos.runner.supervisor import run_workers
 from eos.settings import Settings
@@ -32,6 +34,38 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         process.wait(60)
+
+
+_INTERRUPTS = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            sys.meta_path.remove(self)
+            if {in_callback}:
+                type("Dies", (), {{"__del__": lambda self: os.kill(os.getpid(), signal.SIGINT)}})()
+            else:
+                os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+@pytest.mark.parametrize("in_callback", [False, True], ids=["", "where Python drops an exception"])
+def test_ctrl_c_while_a_command_is_at_its_imports_ends_it_at_once(tmp_path: Path, in_callback: bool) -> None:
+    """It printed a traceback of the imports; or the command went on as if nothing had been pressed."""
+    (tmp_path / "sitecustomize.py").write_text(_INTERRUPTS.format(in_callback=in_callback))
+    ended = subprocess.run(
+        [sys.executable, "-c", "from eos.cli import main; main()", "config", "describe", "poison"],
+        cwd=_REPOSITORY,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{_REPOSITORY}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_the_error_of_a_worker_is_in_the_termination_log(

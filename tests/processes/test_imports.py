@@ -9,14 +9,14 @@ from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[2]
 IMPORT_LIMIT_S = 1.0
-HEAVY = {"pyspark", "pandas", "pyarrow", "kafka", "typer", "structlog", "prometheus_client", "py4j"}
+HEAVY = {"pyspark", "pandas", "pyarrow", "kafka", "typer", "prometheus_client", "py4j"}
 _START_UP = """
 import sys
 # A worker imports the console script's module, and its own part of the command.
-import eos.cli, eos.cli.listening
+import eos.cli, eos.cli.worker_listener
 print(*{"typer", "rich", "eos.cli.app"}.intersection(sys.modules))
 import eos.cli.app, eos.spark
-print(*{"rich.progress", "eos.observe", "eos.local", "kafka", "pyspark", "pyarrow"}.intersection(sys.modules))
+print(*{"rich.progress", "eos.ops.observe", "eos.local", "kafka", "pyspark", "pyarrow"}.intersection(sys.modules))
 """
 
 
@@ -37,37 +37,16 @@ def printed_by(code: str) -> str:
 
 def test_worker_loads_neither_rich_nor_pygments() -> None:
     loaded = printed_by(
-        "import sys, eos.observe, eos.runner.worker_process, eos.cli.listening\n"
+        "import sys, eos.ops.observe, eos.runner.worker_process, eos.cli.worker_listener\n"
         "print(*(name for name in sys.modules if name.startswith(('rich.', 'pygments'))))"
     )
     assert set(loaded.split()) <= {"rich._extension"}
 
 
-def test_code_of_a_job_gets_tracebacks_of_rich_from_structlog() -> None:
-    log = (
-        "import eos.observe, structlog, sys\n"
-        "from structlog import dev, tracebacks, processors\n"
-        "text = structlog.wrap_logger(structlog.PrintLogger(), processors=[dev.ConsoleRenderer(colors=False)])\n"
-        "def fail(here):\n    return 1 / here\n"
-        "def as_fields(logger, name, event):\n"
-        "    return repr(processors.ExceptionRenderer(tracebacks.ExceptionDictTransformer(show_locals=True))(logger, name, event))\n"
-        "fields = structlog.wrap_logger(structlog.PrintLogger(), processors=[as_fields])\n"
-        "try:\n    fail(0)\n"
-        "except ZeroDivisionError:\n    text.error('in text', exc_info=True)\n    fields.error('in fields', exc_info=True)\n"
-        "import rich.pretty, rich.console, rich.traceback\n"
-        "assert rich.pretty is sys.modules['rich.pretty'], rich.pretty\n"
-        "assert isinstance(rich.console.Console, type)\n"
-    )
-    shown = printed_by(log)
-    assert "╭" in shown
-    assert "ZeroDivisionError" in shown
-    assert "'here': '0'" in shown
-
-
 def test_a_worker_whose_job_does_not_trace_loads_nothing_of_opentelemetry() -> None:
     code = (
-        "import sys; from eos.observe import MetricsListener, Telemetry; from eos.events import SessionOpened; "
-        "Telemetry(MetricsListener(), 0)(SessionOpened('a.b.i.0', 0.1)); "
+        "import sys; from eos.ops.observe import Telemetry, WorkerState; from eos.events import SessionOpened; "
+        "Telemetry(WorkerState().registry, 0)(SessionOpened('a.b.i.0', 0.1)); "
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eos.check.preflight import check_broker_version
 from eos.errors import ConfigError
 from eos.kafka.admin import Admin
 from eos.kafka.api_versions import ApiVersions
+from eos.ops.check.preflight import check_broker_version
 from eos.testing.proxy.frames import ApiKey
 from tests.support.mock_cluster import MockCluster
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eos.check.kafka_python import client_options
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.kafka.consumer import ConsumerClient
 from eos.kafka.tokens import Tokens, librdkafka_alone, why_no_token
 from eos.local.ports import free_port
+from eos.ops.check.kafka_python import client_options
 from tests.support.certificates import OPENSSL, Authority
 from tests.support.settings import settings_of
 from tests.support.token_endpoint import HOST, Answer, TokenEndpoint, token_endpoint, unsigned

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.local.process import Guard, Identity, end, identity_of, pause, send, spawn
 
 _SLEEP = ["sleep", "60"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, UsageError
 from eos.exits import ExitCode
 from eos.local import LocalSpark, spark_cluster, state
@@ -174,7 +174,9 @@ def test_what_is_no_part_of_the_cluster_is_not_killed(spark: LocalSpark) -> None
 @needs_spark
 @pytest.mark.slow
 def test_the_cluster_of_the_documentation_starts_and_leaves_nothing(tmp_path: Path) -> None:
-    with running(blocks("docs/SPARK.md")["A standalone cluster on this machine"], cwd=tmp_path) as child:
+    with running(
+        blocks("docs/guides/spark-cluster.md")["A standalone cluster on this machine"], cwd=tmp_path
+    ) as child:
         child.wait_line(r"^spark://127\.0\.0\.1:\d+ \[\d+, \d+\]$", _START_S)
         assert child.wait(_START_S) == 0
     assert LocalSpark.attach(tmp_path / "spark") is None

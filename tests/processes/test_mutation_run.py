@@ -64,6 +64,12 @@ def test_mutation_whose_old_text_does_not_stand_there_once_is_stale(tmp_path: Pa
     assert "has the old text" in judged.why
 
 
+def test_mutation_whose_new_text_uses_an_attribute_that_nothing_has_is_stale(tmp_path: Path) -> None:
+    """It raises AttributeError, so any test of that line would turn red."""
+    judged = judge(tree(tmp_path), mutation("2 * self.halved"))
+    assert judged == Judged(Verdict.STALE, "the new text uses what eos/double.py does not have: halved")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -131,6 +137,35 @@ def test_mutation_under_which_the_tests_never_end_is_given_up(tmp_path: Path) ->
     assert judged == Judged(Verdict.STALE, "no end within 3 s")
 
 
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        (("-p", "pytest_timeout", "--timeout", "1"), ""),
+        (
+            (),
+            "from hypothesis import given, settings, strategies\n\n@settings(deadline=20)\n@given(strategies.just(2))\n",
+        ),
+    ],
+    ids=["of the test", "of an example"],
+)
+def test_mutation_is_not_killed_by_a_limit_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], limits: str
+) -> None:
+    """A busy machine runs into it without the mutation, too: in the one run that counts, or in none of ten."""
+    monkeypatch.setattr("tests.mutants.trial._IN_THEIR_ORDER", options)
+    argument = "two" if limits else "two=2"
+    late = (
+        f"from eos.double import double\n{limits}def test_of_two({argument}):\n    assert double(two) == 4\n"
+    )
+    repository = tree(tmp_path, {"test_double.py": late})
+    slow = mutation(f"__import__('time').sleep({'0.1' if limits else '30'}) or 2 * number")
+    judged = judge(repository, slow)
+    assert judged == Judged(
+        Verdict.STALE, f"{OF_TWO} ran into a limit of time, which says nothing of the rule"
+    )
+    assert judge(repository, mutation("3 * number")) == Judged(Verdict.KILLED)
+
+
 def test_one_parameter_that_fails_is_enough_and_a_class_of_tests_has_its_place(tmp_path: Path) -> None:
     many = (
         "import pytest\nfrom eos.double import double\n\n@pytest.mark.parametrize('n', [0, 2])\ndef test_many(n):\n"
@@ -152,6 +187,23 @@ def test_run_says_what_became_of_each_and_ends_well_only_if_all_are_killed(
     said = capsys.readouterr().out
     assert "SURVIVED weak: green: tests/test_double.py::test_of_two" in said
     assert "1 SURVIVED" in said
+
+
+def test_named_test_that_is_green_only_in_company_of_others_judges_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mutation's tests run by themselves: it would be red with any mutation, and without one."""
+    both = (
+        "from eos.double import double\n\nseen = []\n\ndef test_first():\n    seen.append(double(2))\n    assert seen == [4]\n\n"
+        "def test_second():\n    assert seen\n"
+    )
+    repository = tree(tmp_path, {"test_both.py": both})
+    first = mutation("3 * number", "tests/test_both.py::test_first", name="first")
+    second = mutation("3 * number", "tests/test_both.py::test_second", name="second")
+    assert command.run([first, second], jobs=1, timeout_s=60.0, repository=repository) == 1
+    said = capsys.readouterr().out
+    assert "killed   first" in said
+    assert "STALE    second: tests/test_both.py::test_second is failed without the mutation" in said
 
 
 def test_copy_has_what_the_tests_need(tmp_path: Path) -> None:

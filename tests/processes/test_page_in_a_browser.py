@@ -15,16 +15,17 @@ import pytest
 
 from eos.events import (
     Event,
-    LagMeasured,
+    Lag,
     RecordDeadLettered,
+    Sampled,
     SessionOpened,
-    TransactionAborted,
     TransactionCommitted,
+    TransactionEnded,
     TransformAtWork,
 )
-from eos.observe import Board, Relay, Server, serve
-from eos.observe.relay import packed
 from eos.offsets import OffsetVector, Partition
+from eos.ops.observe import Aggregator, Reporter, Server, serve
+from eos.ops.observe.worker_report import packed
 from eos.settings.tables import ObserveSettings
 
 SHARD = "refunds.refunds.i.0"
@@ -40,31 +41,33 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board([0, 1], about={"job": "jobs.refunds:job", "app": f"refunds {MARKUP}", "group": "refunds"})
+def aggregator() -> Aggregator:
+    return Aggregator(
+        [0, 1], about={"job": "jobs.refunds:job", "app": f"refunds {MARKUP}", "group": "refunds"}
+    )
 
 
 @pytest.fixture
-def server(board: Board) -> Iterator[Server]:
-    running = serve(board, ObserveSettings(http_port=0))
+def server(aggregator: Aggregator) -> Iterator[Server]:
+    running = serve(aggregator, ObserveSettings(http_port=0))
     assert running is not None
     with running:
         yield running
 
 
 @pytest.fixture
-def report(board: Board) -> Iterator[Callable[..., None]]:
+def report(aggregator: Aggregator) -> Iterator[Callable[..., None]]:
     """Sends events as worker 0, and as worker 1 an open session."""
     _, sender = multiprocessing.Pipe(duplex=False)
-    relay = Relay(sender, 0, interval_s=3600)
+    reporter = Reporter(sender, 0, interval_s=3600)
 
     def send(*events: Event) -> None:
         for event in events:
-            relay(event)
-        board.take(0, packed(relay.snapshot()))
+            reporter(event)
+        aggregator.take(0, packed(reporter.report()))
 
     yield send
-    relay.close()
+    reporter.close()
 
 
 class Shown:
@@ -105,7 +108,7 @@ def test_a_stuck_worker_is_what_a_reader_sees_first(
     report(
         SessionOpened(SHARD, 0.1),
         TransactionCommitted(SHARD, 10, 12, OffsetVector({IN: 1_234_567}), 0.1, 0.02),
-        LagMeasured(SHARD, {IN: 4321}, {IN: 0}),
+        Sampled(SHARD, lag=Lag({IN: 4321}, {IN: 0})),
         RecordDeadLettered(SHARD, IN, 99, "ValueError: the value of a record"),
         TransformAtWork(SHARD, "settlements[3] offset 1234570", 34.0, ("/app/jobs/fx.py:112 in rate_of",)),
     )
@@ -130,7 +133,7 @@ def test_what_came_from_outside_is_text_and_no_markup(
     report(
         SessionOpened(SHARD, 0.1),
         TransactionCommitted(SHARD, 1, 1, OffsetVector({topic: 5}), 0.1, 0.02),
-        TransactionAborted(SHARD, f"DeliveryError: {MARKUP}", 0.1),
+        TransactionEnded(SHARD, "aborted", f"AbortableError: {MARKUP}", 0.1),
         RecordDeadLettered(SHARD, topic, 99, f"{MARKUP}: x"),
         TransformAtWork(SHARD, MARKUP, 34.0, (MARKUP,)),
     )
@@ -142,9 +145,9 @@ def test_what_came_from_outside_is_text_and_no_markup(
 
 
 def test_a_job_that_does_not_answer_is_no_job_that_is_well(
-    server: Server, board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: Server, aggregator: Aggregator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(board, "status", lambda: 1 / 0)
+    monkeypatch.setattr(aggregator, "status", lambda: 1 / 0)
     shown = Shown(server.url, tmp_path)
     assert "no answer" in shown.text
     assert "The job does not answer." in shown.text
@@ -152,9 +155,9 @@ def test_a_job_that_does_not_answer_is_no_job_that_is_well(
 
 
 def test_a_job_that_is_well_says_so(
-    server: Server, board: Board, report: Callable[..., None], tmp_path: Path
+    server: Server, aggregator: Aggregator, report: Callable[..., None], tmp_path: Path
 ) -> None:
-    board.done(1)
+    aggregator.done(1)
     report(SessionOpened(SHARD, 0.1), TransactionCommitted(SHARD, 1, 1, OffsetVector({IN: 5}), 0.1, 0.02))
     shown = Shown(server.url, tmp_path)
     assert "all well" in shown.text

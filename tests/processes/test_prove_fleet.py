@@ -11,9 +11,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.local.tagged import tagged
 from eos.prove.fleet import DIRECTORY, Fleet
+from eos.prove.runtime import PROGRAM
 
 WAIT_S = 30
 
@@ -35,7 +36,7 @@ def test_who_is_behind_a_connection_is_found_by_its_port_also_below_a_shell(tmp_
         server.settimeout(WAIT_S)
         port = server.getsockname()[1]
         connects = f"import socket; one = socket.create_connection(('127.0.0.1', {port})); one.recv(1)"
-        fleet = Fleet(["sh", "-c", f'{sys.executable} -c "{connects}"; true'], tmp_path, has_workers=False)
+        fleet = Fleet(["sh", "-c", f'{sys.executable} -c "{connects}"; true'], tmp_path, runtime=PROGRAM)
         fleet.start(0)
         instance = fleet.start(1)
         try:
@@ -58,7 +59,7 @@ def test_who_is_behind_a_connection_by_a_socket_of_ipv6_is_found_too(tmp_path: P
         server.settimeout(WAIT_S)
         there = f"('::ffff:127.0.0.1', {server.getsockname()[1]})"
         connects = f"import socket; one = socket.socket(socket.AF_INET6); one.connect({there}); one.recv(1)"
-        fleet = Fleet([sys.executable, "-c", connects], tmp_path, has_workers=False)
+        fleet = Fleet([sys.executable, "-c", connects], tmp_path, runtime=PROGRAM)
         instance = fleet.start(0)
         try:
             connection, (_, port) = server.accept()
@@ -72,7 +73,7 @@ def test_who_is_behind_a_connection_by_a_socket_of_ipv6_is_found_too(tmp_path: P
 def test_any_other_program_is_started_again_however_it_ended_but_with_0(tmp_path: Path) -> None:
     """A third start ends with 0, which is for good."""
     command = 'echo >> starts; [ "$(wc -l < starts)" -lt 3 ] && kill -9 $$; echo "$EOS_ORDINAL" > ended'
-    fleet = Fleet(["sh", "-c", f"cd {tmp_path}; {command}"], tmp_path, has_workers=False)
+    fleet = Fleet(["sh", "-c", f"cd {tmp_path}; {command}"], tmp_path, runtime=PROGRAM)
     fleet.start(4)
     deadline = time.monotonic() + WAIT_S
     while fleet.instances and time.monotonic() < deadline:
@@ -84,7 +85,7 @@ def test_any_other_program_is_started_again_however_it_ended_but_with_0(tmp_path
 
 
 def test_a_program_that_leaves_while_it_stands_still_is_gone_in_the_end(tmp_path: Path) -> None:
-    fleet = Fleet(["sleep", "60"], tmp_path, has_workers=False)
+    fleet = Fleet(["sleep", "60"], tmp_path, runtime=PROGRAM)
     zombie = fleet.start(0)
     assert zombie.whole.pause()
     fleet.leave(zombie)
@@ -97,9 +98,13 @@ def test_a_program_that_leaves_while_it_stands_still_is_gone_in_the_end(tmp_path
 def test_what_a_killed_proof_has_started_ends_with_it(tmp_path: Path) -> None:
     """Also a process that stands still, and one below a shell."""
     program = (
-        "import signal, sys, time; from pathlib import Path; from eos.prove.fleet import Fleet\n"
-        f"fleet = Fleet(['sh', '-c', 'sleep 60; true'], Path({str(tmp_path)!r}), has_workers=False)\n"
-        "fleet.start(0); fleet.start(1).whole.pause(); print('started', flush=True); time.sleep(60)"
+        "import time; from pathlib import Path; from eos.base.deadline import Deadline; from eos.prove.fleet import DIRECTORY, Fleet\n"
+        "from eos.prove.runtime import PROGRAM; from eos.local.tagged import tagged\n"
+        f"fleet = Fleet(['sh', '-c', 'sleep 60; true'], Path({str(tmp_path)!r}), runtime=PROGRAM)\n"
+        "fleet.start(0); one = fleet.start(1)\n"
+        # Their shells have begun what stands below them.
+        f"Deadline({WAIT_S / 3}).wait_for(lambda: len(tagged(DIRECTORY, {str(tmp_path)!r})) >= 4)\n"
+        "one.whole.pause(); print('started', flush=True); time.sleep(60)"
     )
     proof = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     try:

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from eos.prove.fleet import Fleet
-from eos.prove.spark_fleet import SparkInstance
+from eos.prove.runtime import SPARK
+from eos.prove.spark_instance import SparkInstance
 
 WAIT_S = 30
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -27,7 +28,7 @@ DRIVES = STARTS.format([[STARTS.format([EXECUTES, EXECUTES]), JAVA]])
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet([sys.executable, "-c", DRIVES], tmp_path, has_workers=False, instances=SparkInstance)
+    fleet = Fleet([sys.executable, "-c", DRIVES], tmp_path, runtime=SPARK)
     yield fleet
     fleet.kill()
 
@@ -55,8 +56,8 @@ def test_tasks_executors_and_drivers_are_chosen_equally_often(fleet: Fleet) -> N
 def test_the_executor_of_a_task_is_the_one_that_stands_above_it(fleet: Fleet) -> None:
     instance = started(fleet)
     for task in instance.workers[:2]:
-        assert instance.chosen(0.2, task) == task
-        executor = instance.chosen(0.5, task)
+        assert instance.chosen(instance.workers, 0.2, task) == task
+        executor = instance.chosen(instance.workers, 0.5, task)
         assert executor is not None
         assert executor.identity.pid in {one.pid for one in psutil.Process(task.identity.pid).parents()}
 
@@ -77,7 +78,7 @@ def test_what_a_killed_driver_leaves_behind_belongs_to_the_instance_and_ends_wit
 
 def test_a_driver_that_says_that_a_restart_does_not_help_is_not_started_again(tmp_path: Path) -> None:
     for code, again in ((1, True), (2, False), (3, True), (5, True), (6, False), (0, False)):
-        fleet = Fleet(["sh", "-c", f"exit {code}"], tmp_path, instances=SparkInstance)
+        fleet = Fleet(["sh", "-c", f"exit {code}"], tmp_path, runtime=SPARK)
         instance = fleet.start(code)
         instance.wait(WAIT_S)
         fleet.keep_up()

@@ -1,8 +1,7 @@
-"""How code reaches executors: what docs/SPARK.md tells to do, done on a standalone cluster."""
+"""How code reaches executors: what docs/guides/spark-dependencies.md tells to do, done on a standalone cluster."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -10,13 +9,13 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from zipfile import ZipFile
 
 import pytest
 
 from eos.local import LocalSpark
 from eos.local.pyspark_home import find_pyspark
+from tests.support.ci_scripts import script_of_ci
 from tests.support.documents import blocks
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -67,17 +66,6 @@ def _run(*command: str | Path, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
-def _script_of_ci() -> ModuleType:
-    """It knows which lines of the lock the wheel needs."""
-    path = _REPOSITORY / ".ci" / "clean_install.py"
-    specification = importlib.util.spec_from_file_location("clean_install", path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the locked dependencies and eos's wheel, as one archive."""
@@ -85,7 +73,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run(sys.executable, "-m", "venv", "env", cwd=room)
     lock = (_REPOSITORY / "requirements.lock").read_text()
     (pyarrow,) = re.findall(r"^pyarrow==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE)
-    (room / "lock").write_text(_script_of_ci().runtime_lock(lock, "eos-kafka") + pyarrow)
+    (room / "lock").write_text(script_of_ci("clean_install").runtime_lock(lock, "eos-kafka") + pyarrow)
     pip = (room / "env/bin/python", "-m", "pip", "install", "--quiet")
     _run(*pip, "--require-hashes", "-r", "lock", cwd=room)
     _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", room, _REPOSITORY, cwd=room)
@@ -123,7 +111,13 @@ def test_tasks_run_in_the_packed_environment_with_the_jobs_beside_it(
 def test_the_script_of_the_documentation_names_the_places(
     spark: LocalSpark, environment: Path, jobs: Path, tmp_path: Path
 ) -> None:
-    shown = _submit(spark, environment, jobs, tmp_path, blocks("docs/SPARK.md")["A packed environment"])
+    shown = _submit(
+        spark,
+        environment,
+        jobs,
+        tmp_path,
+        blocks("docs/guides/spark-dependencies.md")["A packed environment"],
+    )
     assert re.search(r"/environment/lib/\S+/confluent_kafka/__init__\.py$", shown, re.MULTILINE)
     assert re.search(r"/environment/lib/\S+/eos/__init__\.py$", shown, re.MULTILINE)
     assert re.search(r"/jobs\.zip/jobs/refund_rules\.py$", shown, re.MULTILINE)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.support.jobs_for_faults import fault_job
 
 _REPOSITORY = Path(__file__).parents[2]
 _COMMANDS = [
@@ -22,10 +25,15 @@ _COMMANDS = [
 _EXPECTED = [0, 0, 0, 2, 2, 2, 0]
 
 
-def _ends(command: str, redirection: str) -> tuple[int, str]:
+def _ends(command: str, redirection: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     line = f'exec "$0" -m eos.cli {command} {redirection}'
     done = subprocess.run(
-        ["/bin/sh", "-c", line, sys.executable], cwd=_REPOSITORY, capture_output=True, text=True, check=False
+        ["/bin/sh", "-c", line, sys.executable],
+        cwd=_REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | (env or {}),
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -36,6 +44,27 @@ def test_a_command_with_a_closed_stream_ends_as_it_would(command: str, code: int
     ended, text = _ends(command, closed)
     assert ended == code, text
     assert "Traceback" not in text
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "closed",
+    [
+        "<&- >&- 2>&-",
+        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
+        pytest.param("<&- >&-", marks=pytest.mark.slow),
+    ],
+)
+def test_a_job_with_closed_streams_processes_its_input(bootstrap: str, closed: str) -> None:
+    """The stream of one took the number of another, and workers began with a pipe of their parent's as stderr."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, 20)
+    settings = f"--set kafka.bootstrap_servers={bootstrap} --set group={job.group}"
+    line = f"run tests.support.jobs_for_faults:fault --start earliest --until-caught-up {settings}"
+    code, text = _ends(line, closed, job.environment)
+    assert code == 0, text
+    assert "Traceback" not in text
+    assert job.check(bootstrap).processed == 20
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
@@ -64,8 +93,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_ctrl_c_while_an_error_is_printed_is_no_traceback() -> None:
     program = (
-        "import sys, eos.cli.process as p\n"
-        "def complain(message): raise KeyboardInterrupt\n"
+        "import sys, eos.cli.command_line as p\n"
+        "def complain(message, **_): raise KeyboardInterrupt\n"
         "p.complain = complain\n"
         "p.end_with_code(['show', 'topic', '--at', 'x'])\n"
     )

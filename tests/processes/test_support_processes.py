@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.local.process import identity_of
 from tests.support.processes import running, running_module
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.listening import listen, prepare
+from eos.cli.worker_listener import listen, prepare
 from eos.exits import ExitCode
 from eos.runner.messages import Plan, Unfit
 from eos.runner.processes import (

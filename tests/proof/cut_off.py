@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 from confluent_kafka.admin import AdminClient
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.local import QUICK_START, LocalKafka, launch
 from eos.local.process import spawn
 from eos.shards import OrdinalShard

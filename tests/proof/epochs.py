@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from eos import FencedError, TransactionalProducer
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import EosError
-from eos.prove.log import _dump, _segments, batches_of
+from eos.prove.log import batches_in
 from eos.testing.proxy.frames import ApiKey
 from tests.proof.arena import Arena, shared_arena
 from tests.proof.late_packets import judged
@@ -115,9 +115,7 @@ class _World:
 def written_by(arena: Arena, topic: str) -> Mapping[int, tuple[int, int]]:
     """Per producer id in a topic's log, its first and its last epoch."""
     found: dict[int, tuple[int, int]] = {}
-    for batches in batches_of(
-        _dump(arena.kafka, _segments(arena.kafka, [topic]), "--deep-iteration")
-    ).values():
+    for batches in batches_in(arena.kafka, [topic]).values():
         for one in batches:
             low, high = found.get(one.producer_id, (one.epoch, one.epoch))
             found[one.producer_id] = (min(low, one.epoch), max(high, one.epoch))

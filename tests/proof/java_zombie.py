@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.exits import ExitCode
 from eos.offsets import Partition
 from eos.shards import PartitionShard

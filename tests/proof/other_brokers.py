@@ -1,6 +1,6 @@
 """A5 on brokers that do not verify partitions: before Kafka 3.6, and with transaction.partition.verification.enable=false.
 
-docs/GUARANTEES.md says what is missing there: a record of an aborted transaction that arrives late can be committed with the
+docs/guarantees-appendix.md says what is missing there: a record of an aborted transaction that arrives late can be committed with the
 next one, and offsets that arrive late can stay open, so that the job starts no more (exit code 5; found by these cells).
 The first has to happen, or the guarantee asks for too much; everything else has to hold. And all of it has to hold on the last
 broker that verifies and has the group coordinator that 4.0 has left out.
@@ -19,11 +19,12 @@ from unittest.mock import patch
 
 from eos.errors import UnavailableError
 from eos.local import LocalKafka
-from eos.prove import arena as arena_of_trials
 from eos.prove import proving, tagged
+from eos.prove import trial_cluster as arena_of_trials
 from eos.prove.audit import Audit
-from eos.prove.faults import Kind
-from eos.prove.trial import TRIAL_SETTINGS, Trial
+from eos.prove.faults import FaultKind
+from eos.prove.runtime import TRIAL_SETTINGS
+from eos.prove.trial import Trial
 from eos.testing.proxy.frames import ApiKey
 from tests.proof.arena import BEFORE_VERIFICATION, JARS, UNVERIFIED, Arena, kafka_of, shared_arena
 from tests.proof.late_packets import REQUESTS, ours
@@ -34,7 +35,7 @@ from tests.support.settings import settings_of
 _OLD = f"Kafka {BEFORE_VERIFICATION}"
 _OFF = "without verification"
 _LAST_3 = "Kafka 3.9.2"
-_KINDS = [kind for kind in Kind if kind not in {Kind.BROKER, Kind.INPUT}]
+_KINDS = [kind for kind in FaultKind if kind not in {FaultKind.BROKER, FaultKind.INPUT}]
 _FAULTS = 12
 _RATE = 300
 _REPOSITORY = Path(__file__).parents[2]
@@ -90,12 +91,13 @@ def _tried(broker: str, mode: str, seed: int, directory: Path) -> Outcome:
     options += ["--set", "ownership.instances=2"] if mode == "partition" else []
     trial = Trial(
         reference="eos.prove.tagged:job",
+        job=tagged.job.identity(settings),
         app_dir=_REPOSITORY,
         options=options,
         seed=seed,
         faults=_FAULTS,
         minutes=None,
-        kinds=[kind for kind in _KINDS if mode == "group" or kind is not Kind.REBALANCE],
+        kinds=[kind for kind in _KINDS if mode == "group" or kind is not FaultKind.REBALANCE],
         brokers=1,
         partitions=4,
         rate=_RATE,
@@ -120,7 +122,7 @@ def _tried(broker: str, mode: str, seed: int, directory: Path) -> Outcome:
     return Outcome(
         faults=sum(proof.happened.values()),
         records=proof.records,
-        anomalies=proof.verdict.against,
+        anomalies=(*proof.verdict.against, *proof.verdict.unfinished),
         committed_unknown=proof.verdict.unknown,
         recoveries_s=proof.recoveries,
         note=", ".join(f"{count} {kind}" for kind, count in proof.happened.items()),

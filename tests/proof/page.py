@@ -1,4 +1,4 @@
-"""Page: what the results say, as a table and as docs/PROOF.md."""
+"""Pages: what the results say, as docs/PROOF.md, a summary, and docs/proof-cells.md, every cell."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from shlex import quote
 from statistics import quantiles
 
+from eos.base.listing import counted
 from tests.proof.results import Result, Results
 from tests.proof.row import Row
+
+SUMMARY_PAGE, CELLS_PAGE = "PROOF.md", "proof-cells.md"
 
 HEAD = (
     "row",
@@ -20,35 +23,53 @@ HEAD = (
     "unknown",
     "recovery",
     "at most",
-    "convicted",
+    "wrong loops found",
     "time",
 )
+_SUMMARY = ("row", "fault", "reached", "anomalies", "recovery", "at most", "wrong loops found")
 _INTRODUCTION = """\
 # Proof
 
-Accidents that eos was put through, and what came of them. `make prove` writes this page from [proof.jsonl](proof.jsonl),
-which has a line for each cell; nothing here is written by hand. What is promised, and what is not:
-[Guarantees](GUARANTEES.md).
+What came of the faults that eos was put through, by the hundred. [Guarantees](GUARANTEES.md) says what is promised. `make prove` writes this page and
+[every cell](proof-cells.md) from [proof.jsonl](proof.jsonl); nothing here is written by hand.
 """
 _HOW_TO_READ = """\
-How to read it:
+## How to read it
 
-- *reached*: faults that are known to have happened, of how many are wanted. What did not happen is not counted.
-- *anomalies*: records lost, doubled, torn, in the wrong order or visible though aborted, committed offsets that are not the
-  output's, transactions that stay open, a job that does not catch up. Whatever is not 0 is listed below.
-- *unknown*: transactions whose end no worker was told, because it was dead or the answer was lost; the brokers' log says what
-  became of them. (Of a loop of one's own it is not known.)
-- *recovery*: where each fault is judged by itself, from its end until all input is committed and no transaction open, p50
-  and p99, with half a second in which input still comes; in A13 until the next commit.
-- *at most*: the share of such faults that may still break it, at 95 % confidence, when none of *n* has: 3/*n*. It holds for
-  faults of these kinds, as independent as their seeds; it is never 0.
-- *convicted*: loops that are wrong on purpose, under the same faults. A proof that convicts none shows nothing.
+- *reached*: faults that are known to have happened, of how many are wanted. A fault that did not happen is not counted.
+- *anomalies*: cells with a record that is lost, doubled, torn, in the wrong order or visible though aborted, with committed offsets that are not the
+  output's, with a transaction that stays open, or with a job that does not catch up. Each one is listed with [its row](proof-cells.md).
+- *recovery*: the time from a fault's end until all input is committed and no transaction is open, p50 and p99. It includes half a second in which input
+  still comes. It is measured where each fault is judged by itself; in A13 and A14 until the next commit.
+- *at most*: the share of such faults that may still break it, at 95 % confidence, when none of *n* has: 3/*n*. It holds for faults of these kinds, as
+  independent as their seeds; it is never 0.
+- *wrong loops found*: loops that are wrong on purpose, under the same faults. A proof that finds no violation in them shows nothing.
 
-All of a cell is judged at its end, by `eos verify` and by the brokers' own log; the column *looks* says how often its whole output
-was compared with the committed offsets before that: after each of its faults, where it is as large as their number.
+`eos verify` and the brokers' own log judge each cell at its end. Many cells are judged after each fault too.
 
-To see it yourself: `make prove` runs what fits an hour, and goes on where it ended (`HOURS=8`: for longer); what is done is not
-run again without `AGAIN=1`. A single cell is an `eos prove` line, or is run by the line in front of its row's cells.
+## See it yourself
+
+```console
+$ make prove                          # what fits an hour; it goes on where it ended
+$ make prove HOURS=8
+$ make prove ROWS=A1,A6               # these rows
+$ make prove ROWS=A1 AGAIN=1          # once more, though it is done
+```
+
+Each cell can be run alone: the [list](proof-cells.md) has its command, often an `eos prove` line.
+"""
+_CELLS = """\
+# Proof, cell by cell
+
+The appendix of [the proof](PROOF.md), which says how to read the first columns. A *cell* is one run, with a seed of its own.
+
+- *unknown*: transactions whose end no worker learned, because it was dead or the answer was lost; the brokers' log says what became of them. (It is not known of
+  a loop of your own.)
+- *looks*: how often the whole output was compared with the committed offsets before the cell's end. If it is as large as the number of faults, that was
+  after each of them.
+"""
+_MADE_WITH = """\
+## Versions and machine
 """
 
 
@@ -79,8 +100,8 @@ class Summary:
         return [(one, text) for one in self.ours for text in one.outcome.anomalies]
 
     @property
-    def acquitted(self) -> list[Result]:
-        """Wrong loops that were not convicted."""
+    def missed(self) -> list[Result]:
+        """Wrong loops in which no violation was found."""
         return [one for one in self.naive if not one.outcome.convicted]
 
     def texts(self) -> list[str]:
@@ -89,7 +110,7 @@ class Summary:
         faults = sum(one.faults for one in ours)
         times = sorted(second for one in ours for second in one.recoveries_s)
         unknown = sum(one.committed_unknown for one in ours), sum(one.aborted_unknown for one in ours)
-        convicted = f"{len(self.naive) - len(self.acquitted)} of {len(self.naive)}" if self.naive else ""
+        convicted = f"{len(self.naive) - len(self.missed)} of {len(self.naive)}" if self.naive else ""
         recovery = ""
         if len(times) > 1:
             cuts = quantiles(times, n=100, method="inclusive")
@@ -118,19 +139,31 @@ def summaries(rows: Sequence[Row], results: Results) -> list[Summary]:
     return made
 
 
-def page(rows: Sequence[Row], results: Results) -> str:
-    """The text of PROOF.md."""
+def pages(rows: Sequence[Row], results: Results) -> dict[str, str]:
+    """File name -> its text."""
     shown = [one for one in summaries(rows, results) if one.results]
-    parts = [_INTRODUCTION, *_made_with(shown), _table(HEAD, [one.texts() for one in shown]), _HOW_TO_READ]
-    for one in shown:
-        parts += _section(one)
-    return "\n".join(parts)
+    cells = [_CELLS]
+    for summary in shown:
+        cells += _section(summary)
+    return {
+        SUMMARY_PAGE: "\n".join(
+            [_INTRODUCTION, _table(_SUMMARY, [_short(one) for one in shown]), _HOW_TO_READ]
+        ),
+        CELLS_PAGE: "\n".join([*cells, _MADE_WITH, *_made_with(shown)]),
+    }
+
+
+def _short(summary: Summary) -> list[str]:
+    row = summary.row
+    texts = dict(zip(HEAD, summary.texts(), strict=True))
+    return [f"[{row.id}]({CELLS_PAGE}#{row.id.lower()})", row.title, *(texts[name] for name in _SUMMARY[2:])]
 
 
 def _section(summary: Summary) -> Iterator[str]:
     row = summary.row
-    yield f"## {row.id}: {row.title}\n"
-    yield f"Again: `make prove ROWS={row.id} AGAIN=1`\n"
+    yield f"## {row.id}\n"
+    yield f"{row.title[0].upper()}{row.title[1:]}. Again: `make prove ROWS={row.id} AGAIN=1`\n"
+    yield _table(HEAD, [summary.texts()])
     if summary.anomalies:
         yield "Anomalies:\n"
         yield "\n".join(f"- {text} (again: `{again(one)}`)" for one, text in summary.anomalies) + "\n"
@@ -169,10 +202,11 @@ def _verdict(one: Result) -> str:
     if outcome.skipped:
         said = "skipped"
     elif outcome.convicted is not None:
-        said = "convicted" if outcome.convicted else "NOT CONVICTED"
+        said = "violation found" if outcome.convicted else "NO VIOLATION FOUND"
     else:
         said = "NOT EXACT" if outcome.anomalies else "exact"
-    return f"{said}: {outcome.note}" if outcome.note else said
+    note = outcome.note.removeprefix("convicted of: ")  # as results of 2026-11-24 and before have it
+    return f"{said}: {note}" if note else said
 
 
 def _bound(faults: int) -> str:
@@ -187,7 +221,7 @@ def _made_with(shown: Sequence[Summary]) -> Iterator[str]:
     for versions, made in sorted(by.items(), key=lambda one: min(result.ended for result in one[1])):
         ended = sorted(one.ended for one in made)
         what = ", ".join(value if name == "machine" else f"{name} {value}" for name, value in versions)
-        yield f"- {len(made)} cell(s), {ended[0]} to {ended[-1]}: {what}"
+        yield f"- {counted(len(made), 'cell')}, {ended[0]} to {ended[-1]}: {what}"
     yield ""
 
 

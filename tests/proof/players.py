@@ -10,17 +10,17 @@ from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from eos import AbortTransaction, DeliveryError, Job, OutputRecord, Session, Settings
-from eos.deadline import Deadline
+from eos import AbortableError, AbortTransaction, Job, OutputRecord, Session, Settings
+from eos.base.deadline import Deadline
+from eos.core.block import Transaction
+from eos.core.pipeline import Pipeline
 from eos.errors import EosError
 from eos.events import Listener, ignore_event
-from eos.producer.transaction import Transaction
 from eos.records import InputBatch, by_topic
 from eos.runner.at_work import AtWork
 from eos.runner.loop import Loop
-from eos.session.pipeline import PipelinedSession
 from eos.shards import PartitionShard, Shard
-from tests.support.sessions import session_for, wait_delivered
+from tests.support.sessions import producer_of, session_for, wait_delivered
 
 WAIT_S = 20.0
 
@@ -83,22 +83,22 @@ class ByLoop:
                 raise TimeoutError("no input came")
             if batch := self._session.fetch(records, 0.2, 0.01):
                 copies = [OutputRecord(self._out, one.value, partition=partition) for one in batch]
-                self._session.stage(by_topic(copies), len(batch))
+                self._session.stage(batch, by_topic(copies))
                 records -= len(batch)
         self._session.produce()
         if delivered:
-            wait_delivered(self._session._producer._client)
+            wait_delivered(producer_of(self._session.owner)._client)
 
     def end(self, *, committed: bool) -> None:
         if committed:
-            self._session.commit_soon()
-            self._session.join(WAIT_S)
+            self._session.owner.committer.commit_soon()
+            self._session.owner.committer.join(WAIT_S)
         else:
-            self._session.recover(DeliveryError("the script aborts"))
+            self._session.owner.recover(AbortableError("the script aborts"))
 
     def recover(self, error: Exception) -> None:
         assert isinstance(error, EosError)
-        self._session.recover(error)
+        self._session.owner.recover(error)
 
     def restart_and_finish(self) -> None:
         self._session.close()
@@ -106,9 +106,9 @@ class ByLoop:
 
     def vanish(self) -> None:
         """Leave a transaction open, as a process that is killed does."""
-        self._session._producer._drop_client()
-        self._session._producer._open_transaction = None
-        self._session._transaction = None
+        producer_of(self._session.owner)._drop_client()
+        producer_of(self._session.owner)._open_transaction = None
+        self._session.owner.committer._filling = None
         self._session.close()
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class ByOwnLoop:
         for value in values:
             self._txn.produce(self._out, value, partition=partition)
         if delivered:
-            wait_delivered(self._txn._client)
+            wait_delivered(self._txn._begun()._client)
 
     def end(self, *, committed: bool) -> None:
         if committed:
@@ -181,9 +181,7 @@ def finish_by_loop(settings: Settings, shard: Shard, source: str, out: str, list
     job = Job(
         name=shard.app, inputs=[source], outputs=[out], transform=lambda r: [OutputRecord(out, r.value)]
     )
-    session: PipelinedSession = session_for(
-        settings, shard, [source], until_caught_up=True, listener=listener
-    )
+    session: Pipeline = session_for(settings, shard, [source], until_caught_up=True, listener=listener)
     with AtWork(listener) as at_work:
         Loop(job.bound(), session, settings, at_work, listener=listener).run()
 

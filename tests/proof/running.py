@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from tests.proof.results import Result, Results, made_with, now
 from tests.proof.row import Cell, Row
 
@@ -85,7 +85,7 @@ def run(
         elif outcome.anomalies:
             verdict = f"NOT EXACT: {outcome.anomalies[0]} (its files: {place})"
         else:
-            verdict = {None: "exact", True: "convicted", False: "NOT CONVICTED"}[outcome.convicted]
+            verdict = {None: "exact", True: "violation found", False: "NO VIOLATION FOUND"}[outcome.convicted]
         say(f"{row.id} {verdict}: {outcome.faults} {row.counts}, {seconds:.0f} s: {cell.name}")
         if not outcome.anomalies:
             shutil.rmtree(place, ignore_errors=True)

@@ -8,22 +8,27 @@ topic's partitions too.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-MISTAKES = ("no-revoke", "two-transactions")
+MISTAKES = ("no-revoke", "too-high", "two-transactions")
+STUCK = "stuck"  # no mistake: what it has done is right, and then it does no more
+STUCK_S = 5.0
 SOURCE, SINK = "originals", "copies"
 BATCH = 100
 BATCH_S = float(os.environ.get("BATCH_S", "0.3"))
 CALL_S = 70.0
+TOO_HIGH = 5  # the transaction of which the offsets are
 
 
 class Loop:
     def __init__(self, mistake: str, record_s: float) -> None:
         self.mistake, self.record_s = mistake, record_s
+        self.ended = 0  # transactions
         self.servers = {"bootstrap.servers": os.environ["EOS_KAFKA__BOOTSTRAP_SERVERS"], "log_level": 0}
         self.consumer = Consumer(
             {
@@ -43,7 +48,10 @@ class Loop:
         self.consumer.subscribe([SOURCE], on_revoke=lambda *_: None)
 
     def run(self) -> None:
+        began = time.monotonic()
         while True:
+            if self.mistake == STUCK and time.monotonic() - began > STUCK_S:
+                signal.pause()
             if self.mistake == "no-revoke":
                 self.produce_while_it_reads()
             elif batch := self.read(BATCH_S):
@@ -85,6 +93,9 @@ class Loop:
 
     def end(self, batch: Iterable[Message]) -> None:
         ends = {one.partition() or 0: (one.offset() or 0) + 1 for one in batch}
+        self.ended += 1
+        if self.mistake == "too-high" and self.ended == TOO_HIGH:
+            ends[min(ends)] += 1
         offsets = [TopicPartition(SOURCE, partition, end) for partition, end in ends.items()]
         metadata = self.consumer.consumer_group_metadata()
         self.producer.send_offsets_to_transaction(offsets, metadata, CALL_S)

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.kafka.config import client_config
 from eos.kafka.producer import TransactionalClient
-from eos.prove.coordinators import Coordinators, State, Transaction, state_of
+from eos.prove.coordinators import Coordinators, LoggedState, LoggedTransaction, state_of
 from tests.conftest import NewTopic
 from tests.support.observer import unique
 from tests.support.settings import settings_of
@@ -38,13 +38,13 @@ def value(version: int) -> bytes:
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_state_is_read_as_the_coordinator_writes_it(version: int) -> None:
     key = struct.pack(">hh", 0, 2) + b"id"
-    assert state_of(key, value(version)) == State("id", 5, 3, 10_000, 2, 2_000, 1_000)
+    assert state_of(key, value(version)) == LoggedState("id", 5, 3, 10_000, 2, 2_000, 1_000)
     assert state_of(struct.pack(">hh", 1, 2) + b"id", value(version)) is None
 
 
 def test_a_transaction_without_partitions_is_read_too() -> None:
     empty = struct.pack(">hqhib", 0, 5, 3, 10_000, 0) + struct.pack(">i", -1) + struct.pack(">qq", 2, -1)
-    assert state_of(struct.pack(">hh", 0, 2) + b"id", empty) == State("id", 5, 3, 10_000, 0, 2, -1)
+    assert state_of(struct.pack(">hh", 0, 2) + b"id", empty) == LoggedState("id", 5, 3, 10_000, 0, 2, -1)
 
 
 @pytest.mark.broker
@@ -64,7 +64,7 @@ def test_only_what_the_coordinator_has_ended_after_its_time_has_expired(
         assert Deadline(30).wait_for(lambda: bool(log.looked([name])))
         return name, client
 
-    def ended(name: str) -> Transaction:
+    def ended(name: str) -> LoggedTransaction:
         def is_decided() -> bool:
             return log.looked([name])[0].decided_ms is not None
 

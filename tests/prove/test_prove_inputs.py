@@ -7,19 +7,19 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, UnavailableError
 from eos.kafka.config import client_config
 from eos.kafka.producer import TransactionalClient
-from eos.prove import copied
-from eos.prove.copied import copied_records
-from eos.records import OutputRecord
+from eos.prove import topic_sample
+from eos.prove.topic_sample import sampled_records
 from tests.support import observer
 from tests.support.observer import PlainRecord
 from tests.support.settings import settings_of
@@ -66,24 +66,23 @@ def test_the_copy_of_a_topic_has_its_committed_records_and_leaves_no_group_behin
 ) -> None:
     seen = observer.read_committed(bootstrap, real)
     groups = _groups(bootstrap)
-    found = copied_records(
+    found = sampled_records(
         settings_of(bootstrap), "nobody", {real: "proved-originals"}, limit=1_000, partitions=PARTITIONS
     )
-    assert Counter(found) == Counter(
-        OutputRecord("proved-originals", one.value, one.key, one.headers, one.timestamp_ms, one.partition)
-        for one in seen
+    assert Counter(map(astuple, found)) == Counter(
+        ("proved-originals", one.value, one.key, one.headers, one.timestamp_ms, one.partition) for one in seen
     )
     for number in range(PARTITIONS):
         assert [one.value for one in found if one.partition == number] == [
             one.value for one in seen if one.partition == number
         ]
-    assert _groups(bootstrap) == groups
+    assert _groups(bootstrap) <= groups  # those of other tests may go meanwhile
 
 
 def test_the_newest_records_are_copied_and_as_many_partitions_filled_as_the_input_has(
     bootstrap: str, real: str
 ) -> None:
-    found = copied_records(settings_of(bootstrap), "nobody", {real: "in"}, limit=12, partitions=2)
+    found = sampled_records(settings_of(bootstrap), "nobody", {real: "in"}, limit=12, partitions=2)
     assert 0 < len(found) <= 12
     assert {one.partition for one in found} == {0, 1}
     assert {one.value for one in found} <= {one.value for one in RECORDS[40:]}
@@ -93,17 +92,17 @@ def test_a_topic_that_is_not_there_or_empty_is_refused(bootstrap: str, topic: Ne
     settings = settings_of(bootstrap)
     missing = observer.unique("missing")
     with pytest.raises(ConfigError, match=missing):
-        copied_records(settings, "nobody", {missing: "in"}, limit=10, partitions=1)
+        sampled_records(settings, "nobody", {missing: "in"}, limit=10, partitions=1)
     assert missing not in (AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics or {})
     empty = topic("empty", 2)
     with pytest.raises(ConfigError, match=f"{empty}: it has no committed record. Fix: "):
-        copied_records(settings, "nobody", {empty: "in"}, limit=10, partitions=1)
+        sampled_records(settings, "nobody", {empty: "in"}, limit=10, partitions=1)
 
 
 def test_a_cluster_that_does_not_answer_is_said_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copied, "_ANSWER_S", 2.0)
+    monkeypatch.setattr(topic_sample, "_ANSWER_S", 2.0)
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 did not say in 2 s .* Fix: "):
-        copied_records(settings_of("127.0.0.1:1"), "nobody", {"t": "in"}, limit=10, partitions=1)
+        sampled_records(settings_of("127.0.0.1:1"), "nobody", {"t": "in"}, limit=10, partitions=1)
 
 
 def test_a_job_is_tried_with_the_records_of_a_cluster_that_is_only_read(
@@ -115,7 +114,7 @@ def test_a_job_is_tried_with_the_records_of_a_cluster_that_is_only_read(
     ended = _prove(tmp_path, "-c", str(config), "--input-topic", f"{real}=proved-originals", "--faults", "1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"exactly once +yes", ended.stdout)
-    assert _groups(bootstrap) == groups
+    assert _groups(bootstrap) <= groups  # those of other tests may go meanwhile
     assert observer.watermarks(bootstrap, real) == ends
     assert "proved-copies" not in (
         AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics or {}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eos.local import LocalKafka
-from tests.prove.group_loops import MISTAKES
+from tests.prove.group_loops import MISTAKES, STUCK
 from tests.prove.test_prove import MODULE, REPOSITORY
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
@@ -110,6 +110,7 @@ def test_a_plain_loop_that_is_right_passes(
     ("mistake", "faults", "found"),
     [
         ("two-transactions", ["--only", "pause", "--faults", "1"], "with outputs and without offsets"),
+        ("too-high", ["--only", "pause", "--faults", "1"], "outputs belong to several commits of offsets"),
         ("no-revoke", ["--only", "rebalance", "--faults", "6", "--each"], "duplicated"),
     ],
 )
@@ -121,6 +122,17 @@ def test_a_plain_loop_that_is_wrong_does_not_pass(
     code, figures, said = prove(tmp_path, loop(mistake), "--seed", "1", *faults, BATCH_S="0.15")
     assert code == 7, said
     assert any(found in one for one in figures["against"]), figures["against"]
+
+
+@pytest.mark.slow
+def test_a_loop_that_is_right_and_does_not_catch_up_is_not_finished_and_not_wrong(tmp_path: Path) -> None:
+    faults = ["--seed", "1", "--faults", "1", "--only", "pause", "--report", "page"]
+    code, figures, said = prove(tmp_path, loop(STUCK), *faults)
+    assert (code, figures["against"], figures["exactly_once"]) == (5, [], False), said
+    assert any("did not catch up" in one for one in figures["unfinished"])
+    assert figures["records"] > 0
+    assert "not finished: nothing speaks against what is committed" in said
+    assert "not finished: nothing" in (tmp_path / "page" / "report.html").read_text()
 
 
 @pytest.mark.slow

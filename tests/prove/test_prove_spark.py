@@ -24,13 +24,13 @@ REPOSITORY = Path(__file__).parents[2]
 # The lines of the document, with fewer faults.
 BATCH, STREAM = (
     shlex.split(line.removeprefix("eos prove "))[:3]
-    for line in blocks("docs/SPARK.md", "sh")["Under fire"].splitlines()
+    for line in blocks("docs/guides/fault-injection.md", "sh")["On Spark"].splitlines()
 )
 IN_ONE_MACHINE = ["--master", "local[2,4]"]
 # The batch that says which input each output is made of: each transaction is held against the offsets that it commits.
 TAGGED = """
 from eos.prove import tagged
-from eos.spark.job import SparkJob
+from eos.spark.jobs import SparkJob
 
 job = SparkJob.applying(tagged.job, name="tagged-batch")
 sample_input = tagged.sample_input

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from eos.prove.fleet import Fleet
 from eos.prove.instance import Instance, Worker
-from eos.prove.watch import Watch
+from eos.prove.request_watch import RequestWatch
+from eos.prove.runtime import PROGRAM
 from eos.testing.proxy import ApiKey, Edge, Frame
 
 AT_ONCE = 3
@@ -25,9 +26,9 @@ class SlowFleet(Fleet):
 
 
 def test_requests_to_several_brokers_at_once_have_one_process_acted_on(tmp_path: Path) -> None:
-    fleet = SlowFleet(["sleep", "60"], tmp_path, has_workers=False)
+    fleet = SlowFleet(["sleep", "60"], tmp_path, runtime=PROGRAM)
     fleet.start(0)
-    watch = Watch([], fleet)
+    watch = RequestWatch([], fleet)
     acted: list[Worker] = []
 
     def act(_: Instance, worker: Worker) -> bool:

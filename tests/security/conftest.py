@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from eos.check.grants import Grant, Purpose, Shape, grants_for
 from eos.events import Event
 from eos.job import Job
+from eos.ops.check.grants import Grant, Purpose, grants_for
 from eos.records import InputRecord, OutputRecord
 from eos.runner.worker import run
 from eos.settings import Settings
@@ -66,7 +66,7 @@ class Workplace:
         return settings_of(**(login or self.broker.sasl(self.user)) | own)
 
     def grants(self, purpose: Purpose = Purpose.RUN) -> list[Grant]:
-        return grants_for(purpose, self.job, self.settings(), shape=Shape.LOOP)
+        return grants_for(purpose, self.job.identity(self.settings()))
 
     def run(self, settings: Settings) -> None:
         """Run the job until it has caught up, in this process."""

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from eos.check.grants import Grant, Purpose
-from eos.check.preflight import preflight
-from eos.check.status import status
-from eos.check.transactions import TransactionsView
 from eos.errors import ConfigError
 from eos.exits import ExitCode, exit_code_of
 from eos.kafka.admin import Mark
 from eos.offsets import Partition
-from eos.operate import hanging
-from eos.operate.choosing import chosen
-from eos.operate.offsets import write
-from eos.operate.skip import Skipping
-from eos.operate.target import Target
-from eos.verifier.verify import verify
+from eos.ops.check.grants import Grant, Purpose
+from eos.ops.check.preflight import preflight
+from eos.ops.check.status import status
+from eos.ops.check.transactions import TransactionsView
+from eos.ops.operate import hanging
+from eos.ops.operate.choosing import chosen
+from eos.ops.operate.offsets import write
+from eos.ops.operate.skip import Skipping
+from eos.ops.operate.target import target_of
+from eos.ops.verifier.verify import verify
 from tests.security.conftest import NewWorkplace, Stopwatch
 from tests.support import observer, raw_transactions
 from tests.support.observer import PlainRecord
@@ -90,7 +90,7 @@ def test_with_the_printed_grants_alone_an_operator_moves_offsets(workplace: NewW
     place.broker.grant(operator.principal, place.grants(Purpose.OFFSETS))
     place.run(place.settings(ownership__static_membership=False))
     settings = place.settings(place.broker.sasl(operator))
-    target = Target.of(place.job, settings)
+    target = target_of(place.job, settings)
 
     plan = write(settings, target, lambda: chosen(settings, target, Mark.START))
 
@@ -115,7 +115,7 @@ def test_without_one_grant_no_offset_moves_and_the_grant_is_named(
     place.broker.grant(operator.principal, [one for one in grants if one is not gone])
     place.run(place.settings(ownership__static_membership=False))
     settings = place.settings(place.broker.sasl(operator))
-    target = Target.of(place.job, settings)
+    target = target_of(place.job, settings)
 
     with pytest.raises(ConfigError) as caught:
         write(settings, target, lambda: chosen(settings, target, Mark.START))
@@ -134,7 +134,7 @@ def test_operator_who_may_not_see_the_shards_does_not_overlook_one(workplace: Ne
     place.broker.grant(operator.principal, [*rest, replace(shard, name=f"{shard.name}s.")])
     place.run(place.settings(ownership__static_membership=False))
     settings = place.settings(place.broker.sasl(operator))
-    target = Target.of(place.job, settings)
+    target = target_of(place.job, settings)
     with pytest.raises(ConfigError, match=rf"Write on TransactionalId '{shard.name}i\.0'"):
         write(settings, target, lambda: chosen(settings, target, Mark.START))
     place.assert_all_done()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from eos.check.grants import Grant
 from eos.exits import ExitCode
 from eos.kafka.topics import delete_topics
 from eos.local import QUICK_START
 from eos.local.java import find_java
+from eos.ops.check.grants import Grant
 from jobs import refunds
 from jobs.settlements import settlements
 from tests.support import observer

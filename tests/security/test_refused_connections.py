@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from eos.check.preflight import preflight
-from eos.check.transactions import TransactionsView
+from eos.core.producer import ShardProducer
 from eos.errors import ConfigError, EosError, UnavailableError
 from eos.exits import ExitCode, exit_code_of
-from eos.producer.producer import ShardProducer
+from eos.ops.check.preflight import preflight
+from eos.ops.check.transactions import TransactionsView
+from eos.ops.verifier.verify import verify
 from eos.shards import OrdinalShard
-from eos.verifier.verify import verify
 from tests.security.conftest import NewWorkplace, Stopwatch, Workplace
 from tests.support.certificates import Authority
 from tests.support.secured_broker import MISNAMED, OLD, SASL

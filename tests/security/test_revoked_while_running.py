@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from eos.check.grants import Grant, Purpose, Shape, grants_for
 from eos.exits import ExitCode
 from eos.job import Job
+from eos.ops.check.grants import Grant, Purpose, grants_for
 from tests.support import jobs_for_tests, observer
 from tests.support.observer import PlainRecord
 from tests.support.processes import Child, running_module
@@ -157,5 +157,4 @@ def _grants(work: Running) -> list[Grant]:
         dead_letters=f"{work.topic}.dlq",
         transform=lambda _: [],
     )
-    settings = settings_of(group=work.group)
-    return grants_for(Purpose.RUN, job, settings, shape=Shape.LOOP)
+    return grants_for(Purpose.RUN, job.identity(settings_of(group=work.group)))

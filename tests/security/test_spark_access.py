@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from eos.check.grants import Purpose, Shape, grants_for
 from eos.exits import ExitCode
-from eos.job import Job
+from eos.identity import Identity, Kind
+from eos.ops.check.grants import Purpose, grants_for
 from tests.support import observer
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker
@@ -47,10 +47,12 @@ class Work:
         observer.create_topics(broker.plain, {self.topic: 2, self.output: 2})
         observer.produce_plain(broker.plain, self.topic, [b"v%d" % i for i in range(_RECORDS)])
 
-    def grant(self, principal: str, name: str, shape: Shape) -> None:
-        job = Job(name=name, inputs=[self.topic], outputs=[self.output], transform=lambda _: [])
-        settings = settings_of(group=self.topic)
-        self.broker.grant(principal, grants_for(Purpose.RUN, job, settings, shape=shape))
+    def job(self, name: str, kind: Kind) -> Identity:
+        from eos.spark.jobs import SparkJob, StreamJob
+
+        of = SparkJob if kind is Kind.BATCH else StreamJob
+        job = of(name=name, inputs=[self.topic], outputs=[self.output], transform=lambda frame: frame)
+        return job.identity(settings_of(group=self.topic))
 
     def environment(self, login: Mapping[str, Any]) -> dict[str, str]:
         variables = {f"EOS_{name.upper().replace('.', '__')}": str(value) for name, value in login.items()}
@@ -92,9 +94,9 @@ def _written(directory: Path) -> str:
 
 
 @pytest.mark.parametrize("transport", ["sasl", "mutual"])
-@pytest.mark.parametrize(("name", "shape"), [("copying", Shape.BATCH), ("streaming", Shape.STREAM)])
+@pytest.mark.parametrize(("name", "kind"), [("copying", Kind.BATCH), ("streaming", Kind.STREAM)])
 def test_spark_runs_with_the_printed_grants_alone_and_writes_no_secret(
-    work: Work, tmp_path: Path, transport: str, name: str, shape: Shape
+    work: Work, tmp_path: Path, transport: str, name: str, kind: Kind
 ) -> None:
     canary = f"S3CR3T-{uuid.uuid4().hex}"
     if transport == "sasl":
@@ -105,14 +107,14 @@ def test_spark_runs_with_the_printed_grants_alone_and_writes_no_secret(
         login = work.broker.mutual(made) | {"kafka.ssl_key_password": canary}
         principal = f"User:CN={work.topic}-client"
         secrets = [canary, made.key.read_text().splitlines()[1]]
-    work.grant(principal, name, shape)
+    work.broker.grant(principal, grants_for(Purpose.RUN, work.job(name, kind)))
     events = tmp_path / "events"
     events.mkdir()
     log_events = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
     logged = [
         word for key, value in log_events.items() for word in ("--conf", f"spark.eventLog.{key}={value}")
     ]
-    how = ("--checkpoint", str(tmp_path / "checkpoint")) if shape is Shape.STREAM else ()
+    how = ("--checkpoint", str(tmp_path / "checkpoint")) if kind is Kind.STREAM else ()
     arguments = ("spark", "run", f"{_JOBS}:{name}", *_SMALL, *logged, *how, "--start", "earliest")
 
     with running_module(
@@ -137,9 +139,7 @@ def test_spark_runs_with_the_printed_grants_alone_and_writes_no_secret(
 @pytest.mark.parametrize("missing", range(4))
 def test_a_batch_without_one_grant_stops_and_says_which(work: Work, missing: int) -> None:
     user = work.broker.add_user(f"{work.topic}-user", "password")
-    job = Job(name="copying", inputs=[work.topic], outputs=[work.output], transform=lambda _: [])
-    settings = settings_of(group=work.topic)
-    grants = grants_for(Purpose.RUN, job, settings, shape=Shape.BATCH)
+    grants = grants_for(Purpose.RUN, work.job("copying", Kind.BATCH))
     gone = grants.pop(missing)
     work.broker.grant(user.principal, grants)
     env = work.environment(work.broker.sasl(user))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _REPOSITORY = Path(__file__).parents[2]
 MASTER = "local[2,4]"  # two tasks at a time, four tries each
-# For every Java machine of the tests' Spark, in children too. They live for seconds or minutes: the second compiler took as
+# For every JVM of the tests' Spark, in children too. They live for seconds or minutes: the second compiler took as
 # much processor time as all of the rest (46 s against 26 s for one session), and would have paid off later.
 _JAVA_OPTIONS = " ".join(QUICK_START)
 os.environ["SPARK_SUBMIT_OPTS"] = f'{_JAVA_OPTIONS} "-Dspark.executor.defaultJavaOptions={_JAVA_OPTIONS}"'
@@ -67,7 +67,7 @@ def connector_jars() -> list[Path]:
 @pytest.fixture(scope="session")
 def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
     """One session for all tests of the process; adaptive execution is on, as by default."""
-    from eos.spark.session import build_session
+    from eos.spark.session.session import build_session
 
     session = build_session(
         "eos-tests",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import ConfigError
-from eos.spark.batch import BatchResult, ExactlyOnceBatch
+from eos.spark.batch.batch import BatchResult, ExactlyOnceBatch
+from eos.spark.jobs import SparkJob
+from eos.spark.running import run_until_caught_up
 from tests.support.batch_input import BatchRuns
 
 if TYPE_CHECKING:
@@ -46,18 +49,35 @@ def test_what_comes_in_between_is_written_once_until_sigterm(spark: SparkSession
     assert runs.assert_exactly_once(lambda r: [(runs.output, r.key, r.value)]).processed == 34
 
 
-def test_a_group_that_is_deleted_meanwhile_is_not_started_anew(spark: SparkSession, bootstrap: str) -> None:
-    """The start policy was for the first run: another one of --start earliest would write all of it again."""
-    from confluent_kafka.admin import AdminClient
+def _again(runs: BatchRuns) -> Iterator[BatchResult]:
+    batch = batch_of(runs)
+    while True:
+        yield batch.run(copied)
 
+
+def _until_caught_up(runs: BatchRuns) -> Iterator[BatchResult]:
+    job = SparkJob(name=runs.name, inputs=[runs.input], outputs=runs.topics, transform=copied)
+    return run_until_caught_up(job, runs.spark, runs.settings)
+
+
+@pytest.mark.parametrize("results", [_again, _until_caught_up])
+def test_a_group_that_is_deleted_between_two_runs_is_not_started_anew(
+    spark: SparkSession, bootstrap: str, results: Callable[[BatchRuns], Iterator[BatchResult]]
+) -> None:
+    """The start policy was for the first run: another one of --start earliest would write all of it again."""
+    runs = BatchRuns(spark, bootstrap, partitions=2, overrides={"spark.max_records_per_partition": 3})
+    runs.fill(10)
+    given = results(runs)
+    next(given)
+    runs.forget_group()
+    with pytest.raises(ConfigError, match="--start earliest"):
+        next(given)
+    assert len(runs.records()) == 6
+
+
+def test_a_group_that_is_deleted_meanwhile_is_not_started_anew(spark: SparkSession, bootstrap: str) -> None:
     runs = BatchRuns(spark, bootstrap, partitions=2)
     runs.fill(10)
-
-    def forget(_: BatchResult) -> None:
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        for deleted in admin.delete_consumer_groups([runs.name]).values():
-            deleted.result(10)
-
     with pytest.raises(ConfigError, match="--start earliest"):
-        batch_of(runs).run_every(0.01, copied, on_result=forget)
+        batch_of(runs).run_every(0.01, copied, on_result=lambda _: runs.forget_group())
     assert len(runs.records()) == 10

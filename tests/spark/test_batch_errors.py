@@ -29,7 +29,8 @@ from eos.errors import (
 )
 from eos.exits import ExitCode, exit_code_of
 from eos.spark import source
-from eos.spark.job import SparkJob, run_job
+from eos.spark.jobs import SparkJob
+from eos.spark.running import run_job
 from tests.support.batch_driver import submitted
 from tests.support.batch_input import BatchRuns
 
@@ -218,7 +219,7 @@ def test_executors_without_a_package_are_told_how_it_gets_there(
         said = child.wait_line("failed ", WAIT_S)
         assert child.wait(WAIT_S) == 1
     assert f"no {missing} there (No module named '{missing}')" in said
-    assert "docs/SPARK.md#shipping-dependencies-to-executors" in said
+    assert "docs/guides/spark-dependencies.md#shipping-dependencies-to-executors" in said
     assert (runs.records(), runs.committed()) == ([], [None])
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError, OffsetGapError
-from eos.spark.batch import ExactlyOnceBatch
+from eos.spark.batch.batch import ExactlyOnceBatch
 from eos.spark.source import read_snapshot
 from tests.support.batch_input import BatchRuns, values
 from tests.support.observer import unique

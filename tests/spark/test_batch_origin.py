@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import UsageError
 from eos.offsets import Partition
-from eos.spark.origin import as_input, require_own_input
+from eos.spark.analysis.lineage import as_input, require_own_input
+from eos.spark.analysis.partition_local import require_partition_local
 from eos.spark.plan import InputPlan, OffsetRange
-from eos.spark.shards_apart import require_shards_apart
 from eos.spark.source import read_input
 from tests.support.batch_input import BatchRuns, values
 
@@ -206,7 +206,7 @@ def test_a_window_over_all_shards_is_refused_unless_they_are_one_transaction(run
 )
 def test_rows_of_several_shards_are_refused(source: DataFrame, transform: Transform, said: str) -> None:
     with pytest.raises(UsageError, match=rf"rows of records of several input partitions \([^)]*{said}"):
-        require_shards_apart(transform(source), source, topics=1)
+        require_partition_local(transform(source), source, topics=1)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_rows_of_several_shards_are_refused(source: DataFrame, transform: Transf
 )
 def test_a_shard_that_is_not_the_inputs_is_refused(source: DataFrame, transform: Transform) -> None:
     with pytest.raises(UsageError, match="must carry the column 'shard' through unchanged"):
-        require_shards_apart(transform(source), source, topics=1)
+        require_partition_local(transform(source), source, topics=1)
 
 
 @pytest.mark.parametrize(
@@ -260,13 +260,13 @@ def test_a_shard_that_is_not_the_inputs_is_refused(source: DataFrame, transform:
 )
 def test_rows_of_one_shard_are_accepted(source: DataFrame, transform: Transform) -> None:
     require_own_input(transform(source), source)
-    require_shards_apart(transform(source), source, topics=1)
+    require_partition_local(transform(source), source, topics=1)
 
 
 def test_of_several_topics_a_partitions_number_alone_is_no_shard(source: DataFrame) -> None:
     def transform(df: DataFrame) -> DataFrame:
         return df.groupBy("partition").agg(F.first("shard").alias("shard"))
 
-    require_shards_apart(transform(source), source, topics=1)
+    require_partition_local(transform(source), source, topics=1)
     with pytest.raises(UsageError, match="an aggregate"):
-        require_shards_apart(transform(source), source, topics=2)
+        require_partition_local(transform(source), source, topics=2)

@@ -14,17 +14,16 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 
+from eos.core.producer import ShardProducer
 from eos.errors import FencedError, TransactionExpiredError, UsageError
 from eos.offsets import Partition
-from eos.producer.producer import ShardProducer
 from eos.shards import PartitionShard
-from eos.spark.batch import ExactlyOnceBatch
-from eos.spark.done_ranges import DoneRanges
-from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange
-from eos.spark.planning import plan_input
-from eos.spark.report import ShardState
-from eos.spark.writer import ShardWriter
+from eos.spark.batch.batch import ExactlyOnceBatch
+from eos.spark.batch.planning import plan_input
+from eos.spark.batch.range_record import RangeRecord
+from eos.spark.plan import InputPlan, OffsetRange
+from eos.spark.write.output import OutputColumns
+from eos.spark.write.writer import ShardState, ShardWriter
 from tests.support.batch_input import BatchRuns, values
 
 if TYPE_CHECKING:
@@ -57,8 +56,9 @@ def copied(df: DataFrame) -> DataFrame:
 
 def writer(runs: BatchRuns, run: str = RUN, task: int = 0, **overrides: Any) -> ShardWriter:
     runs.overrides = {name.replace("__", "."): value for name, value in overrides.items()}
-    ranges = {0: [OffsetRange(Partition(runs.input, 0), 0, 10)]}
-    done = DoneRanges(runs.settings, runs.name, runs.name, "partition", ranges, {runs.input: 1}, run)
+    partition = Partition(runs.input, 0)
+    plan = InputPlan(runs.name, (partition,), (OffsetRange(partition, 0, 10),), runs.name, "partition")
+    done = RangeRecord(runs.settings, plan, run)
     return ShardWriter(runs.settings, done.in_task(0, task), OutputColumns((runs.output,), ("value",)))
 
 

@@ -12,9 +12,10 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import UsageError
-from eos.spark.batch import ExactlyOnceBatch
-from eos.spark.job import SparkJob, explain, summary
-from eos.spark.placing import Placement
+from eos.spark.analysis.placement import Placement
+from eos.spark.batch.batch import ExactlyOnceBatch
+from eos.spark.jobs import SparkJob
+from eos.spark.running import explain, summary
 from tests.support.batch_input import BatchRuns, values
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
-from eos.spark.batch import ExactlyOnceBatch
+from eos.spark.batch.batch import ExactlyOnceBatch
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
 

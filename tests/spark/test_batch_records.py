@@ -16,7 +16,7 @@ from eos.events import ignore_event
 from eos.job import Job
 from eos.runner.worker import run
 from eos.settings import Settings
-from eos.spark.batch import ExactlyOnceBatch
+from eos.spark.batch.batch import ExactlyOnceBatch
 from eos.spark.transform import records_transform
 from tests.support import observer
 from tests.support.batch_records import POISON, per_batch, per_record

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import EosError
-from eos.spark.report import ShardState
+from eos.spark.write.writer import ShardState
 from tests.support.batch_faults import DyingWriting, late_first_try, raises_after, stalls_after
 from tests.support.batch_input import BatchRuns
 
@@ -154,7 +154,7 @@ def test_a_worker_killed_around_its_commit_is_replaced_and_the_records_are_there
     runs: BatchRuns, monkeypatch: pytest.MonkeyPatch, when: str, commit: Commit
 ) -> None:
     """Before EndTxn, after it, and after the task has done all its work: its twin commits, or skips."""
-    monkeypatch.setattr("eos.spark.batch.Writing", partial(DyingWriting, when=when))
+    monkeypatch.setattr("eos.spark.batch.batch.Writing", partial(DyingWriting, when=when))
     result = runs.run(copied, commit)
     done = ShardState.COMMITTED if when == "before" else ShardState.SKIPPED
     assert {shard.state for shard in result.shards} == {done}

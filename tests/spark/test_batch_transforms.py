@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.events import TransactionCommitted
-from eos.spark.report import ShardState
+from eos.spark.write.writer import ShardState
 from tests.support import observer
 from tests.support.batch_input import BatchRuns, values
 from tests.support.observer import PlainRecord

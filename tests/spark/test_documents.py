@@ -1,4 +1,4 @@
-"""What README.md and docs/SPARK.md show of batches and streams runs as it stands there: the cells of one notebook."""
+"""What the guides show of batches and streams runs as it stands there: the cells of one notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.support.documents import REPOSITORY, blocks
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 RUN_S = 240
-PAGE = blocks("docs/SPARK.md")
+BATCH = blocks("docs/guides/spark-batch.md")
+STREAM = blocks("docs/guides/spark-stream.md")
 SESSION = """
 from pathlib import Path
 from eos.spark import build_session
@@ -39,16 +40,15 @@ spark.stop()
 
 
 def test_the_cells_of_the_pages_write_each_record_once(connector_jars: list[Path], tmp_path: Path) -> None:
-    """The batches share a group, so the second finds nothing new; each stream reads all of the input."""
+    """Both batches share a group, so the second one finds nothing new; each stream reads all of the input."""
     jars = os.environ.get("EOS_LOCAL__JARS", str(REPOSITORY / ".eos/jars"))
     cells = [
         SESSION.format(jars=[str(jar) for jar in connector_jars]),
-        blocks("README.md")["On Spark"],
-        PAGE["A batch"],
-        PAGE["Batches one after another"],
-        PAGE["A stream"],
+        BATCH["A batch"],
+        BATCH["Batches one after another"],
+        STREAM["A stream"],
         CAUGHT_UP,
-        PAGE["A stream (2)"],
+        STREAM["Several outputs"],
         FAN_OUT,
     ]
     (tmp_path / "cells.py").write_text("\n".join(cells))

@@ -19,7 +19,7 @@ from eos.errors import ConfigError, UnavailableError
 from eos.exits import ExitCode, exit_code_of
 from eos.local.ports import free_port
 from eos.local.process import connects_from, identity_of
-from eos.spark import executor_check
+from eos.spark.write import executor_check
 from eos.testing.proxy import ApiKey, Frame
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
@@ -125,7 +125,7 @@ def test_what_an_executor_has_otherwise_is_named_before_anything_is_written(
     executors_have(**given)
     message = refusal(runs)
     assert re.search(said, message), message
-    assert "docs/SPARK.md#shipping-dependencies-to-executors" in message
+    assert "docs/guides/spark-dependencies.md#shipping-dependencies-to-executors" in message
 
 
 def test_a_python_that_executors_do_not_have_is_named(
@@ -152,7 +152,7 @@ def test_an_executor_that_does_not_reach_the_brokers_is_refused_if_the_driver_do
     runs.overrides["kafka.bootstrap_servers"] = proxy.bootstrap_servers
     message = refusal(runs)
     assert "does not reach Kafka, and the driver does: " in message
-    assert "docs/SPARK.md#what-an-executor-needs" in message
+    assert "docs/reference/spark-clusters.md#what-an-executor-needs" in message
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_a_query_whose_executors_do_not_fit_writes_nothing_and_goes_on_when_they
     with pytest.raises(StreamingQueryException, match=r"eos 9\.8\.7 there"):
         copy.run(sink)
     assert isinstance(sink.failure, ConfigError)
-    assert copy.next_batches() == [None] * 3
+    assert copy.next_batches() == []
     assert observer.read_committed(bootstrap, copy.output) == []
     assert not list(copy.checkpoint.glob("eos-ledger-*"))
     monkeypatch.undo()

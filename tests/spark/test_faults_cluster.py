@@ -25,14 +25,16 @@ from tests.support.observer import PlainRecord
 from tests.support.processes import Child
 from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, copied
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 _PARTITIONS = 4
 _RECORDS = 300  # of each partition
 _AFTER = 200  # of them, a task stalls
 _BODY = b"." * 1000  # so that buffers on the way pass on what comes before the stall
-_WAIT_S = 120.0  # most of it is the start of Java machines on a loaded machine
+_WAIT_S = 240.0  # most of it is the start of JVMs on a loaded machine
 _END_S = 120.0
+# One core each: an executor that is late, or gone, would leave the others' tasks behind one that stalls. Behind the last one is none.
+_LAST = _PARTITIONS - 1
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ class Run:
         deadline = time.monotonic() + _WAIT_S
         while not (told.exists() and self.committed() == others and self.is_open()):
             assert child.alive
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, (told.exists(), self.committed(), self.is_open())
             time.sleep(0.1)
         return int(told.read_text())
 
@@ -143,8 +145,8 @@ def run(bootstrap: str, cluster: LocalSpark, connector_jars: list[Path], tmp_pat
 
 def test_executor_killed_with_its_transaction_open_is_replaced_and_the_run_is_exact(run: Run) -> None:
     run.load()
-    with run.driver(stalls=[(1, ["go"])], after=_AFTER) as child:
-        task = run.wait_for_the_others(child, stalled=1)
+    with run.driver(stalls=[(_LAST, ["go"])], after=_AFTER) as child:
+        task = run.wait_for_the_others(child, stalled=_LAST)
         run.cluster.kill_executor(run.executor_of(task))
         shown = child.wait_line("^(done|failed)", _END_S)
         assert child.wait(_END_S) == 0
@@ -156,8 +158,8 @@ def test_executor_killed_with_its_transaction_open_is_replaced_and_the_run_is_ex
 @pytest.mark.slow
 def test_driver_killed_between_partition_commits_and_the_next_run_does_only_the_rest(run: Run) -> None:
     run.load()
-    with run.driver(stalls=[(3, ["go"])], after=_AFTER) as child:
-        run.wait_for_the_others(child, stalled=3)
+    with run.driver(stalls=[(_LAST, ["go"])], after=_AFTER) as child:
+        run.wait_for_the_others(child, stalled=_LAST)
         kill_driver(child)
     before = observer.read_committed(run.bootstrap, run.output, settled=False)
     assert run.committed() == [_RECORDS] * 3 + [0]
@@ -176,8 +178,8 @@ def test_driver_killed_between_partition_commits_and_the_next_run_does_only_the_
 @pytest.mark.slow
 def test_worker_killed_with_its_executor_and_the_other_worker_ends_the_run(run: Run) -> None:
     run.load()
-    with run.driver(stalls=[(2, ["go"])], after=_AFTER) as child:
-        executor = run.executor_of(run.wait_for_the_others(child, stalled=2))
+    with run.driver(stalls=[(_LAST, ["go"])], after=_AFTER) as child:
+        executor = run.executor_of(run.wait_for_the_others(child, stalled=_LAST))
         (worker,) = {parent.pid for parent in psutil.Process(executor).parents()} & set(run.cluster.workers)
         run.cluster.kill_worker(worker)
         shown = child.wait_line("^(done|failed)", _END_S)
@@ -192,6 +194,10 @@ def test_slow_task_is_fenced_by_its_speculative_copy_and_waits_for_it(run: Run) 
     """The slow one goes on when the copy is in its transaction, which is then slow in turn: nobody fights back."""
     run.load()
     speculation = {
+        # A copy needs the other host, so the run waits for both executors.
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_WAIT_S:.0f}s",
         "spark.speculation": "true",
         "spark.speculation.quantile": "0.5",
         "spark.speculation.multiplier": "1.1",

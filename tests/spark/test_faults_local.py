@@ -21,11 +21,11 @@ from confluent_kafka.admin import AdminClient
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import OffsetGapError, TransactionExpiredError
 from eos.events import ProducerOpened
-from eos.spark.batch import BatchResult
-from eos.spark.report import ShardState
+from eos.spark.batch.batch import BatchResult
+from eos.spark.write.writer import ShardState
 from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.batch_input import BatchRuns
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.usefixtures("small_batches")]
 
 MASTER = "local[2,4]"
-WAIT_S = 90.0  # most of it is the start of a Java machine on a loaded machine
+WAIT_S = 90.0  # most of it is the start of a JVM on a loaded machine
 ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 RECORDS = 200  # of each partition, where it does not matter
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 from eos.events import ignore_event
 from eos.kafka.topics import create_topics, delete_topics
 from eos.runner.worker import run
-from eos.spark.job import run_job
+from eos.spark.running import run_job
 from jobs import refunds, refunds_batch, settlement_report
 from jobs.merchants import MERCHANTS, merchants
 from jobs.settlements import KeyValue, settlements

@@ -19,15 +19,14 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from eos.base.deadline import Deadline
 from eos.errors import AbortableError, ConfigError
-from eos.offsets import Partition
-from eos.spark.done_ranges import DoneRanges
-from eos.spark.ledger import LedgerError
-from eos.spark.output import OutputColumns
-from eos.spark.plan import OffsetRange
-from eos.spark.planning import plan_input
-from eos.spark.stream import exactly_once_sink
-from eos.spark.writer import ShardWriter
+from eos.spark.batch.planning import plan_input
+from eos.spark.batch.range_record import RangeRecord
+from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.sink import exactly_once_sink
+from eos.spark.write.output import OutputColumns
+from eos.spark.write.writer import ShardWriter
 from tests.spark.conftest import Settled
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
@@ -119,11 +118,8 @@ def test_stream_whose_output_goes_between_two_batches_names_the_topic(
 def test_output_that_is_created_anew_within_a_tasks_write_aborts_and_names_the_topic(bootstrap: str) -> None:
     runs = BatchRuns(None, bootstrap, partitions=1)  # type: ignore[arg-type] # the writer is called by the test
     runs.fill(10)
-    plan_input(runs.settings, [runs.input], app=runs.name, commit="partition")
-    ranges = {0: [OffsetRange(Partition(runs.input, 0), 0, 10)]}
-    done = DoneRanges(
-        runs.settings, runs.name, runs.name, "partition", ranges, {runs.input: 1}, "a1a1a1a1a1a1"
-    )
+    plan = plan_input(runs.settings, [runs.input], app=runs.name, commit="partition")
+    done = RangeRecord(runs.settings, plan)
     writer = ShardWriter(runs.settings, done.in_task(0, 0), OutputColumns((runs.output,), ("value",)))
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -171,7 +167,8 @@ def test_output_that_is_created_anew_within_a_streams_write_is_never_written_in_
     sink = with_accident(copy.sink(), Accident.PAUSED, *range(SHARDS), tries=1, flag=str(flag))
     thread = threading.Thread(target=lambda: suppressed(lambda: copy.run(sink)), daemon=True)
     thread.start()
-    wait_for(tmp_path / "flag.0")
+    # Whichever task comes first: in place, Spark chooses.
+    assert Deadline(WAIT_S).wait_for(lambda: any(tmp_path.glob("flag.*")))
     recreate(bootstrap, copy.output, 2)
     (tmp_path / "flag.go").touch()
     thread.join(WAIT_S)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eos.exits import ExitCode
 from tests.conftest import NewTopic
@@ -129,7 +133,38 @@ def test_wrong_settings_are_said_before_spark_starts(eos: Eos) -> None:
     with eos("spark", "run", f"{_JOBS}:copying", "--set", "job.suffix=x") as child:
         assert "declares no settings" in ended(child, ExitCode.CONFIGURATION)
     with eos("spark", "run", f"{_JOBS}:expected") as child:
-        assert "it has: copying, refusing, streaming, suffixed" in ended(child, ExitCode.CONFIGURATION)
+        assert "it has: copying, exiting, refusing, streaming, suffixed" in ended(
+            child, ExitCode.CONFIGURATION
+        )
+
+
+_OF_ITS_MODULE = """
+import os
+from eos.spark.jobs import SparkJob
+
+INPUT = os.environ["TEST_INPUT"]
+
+def kept(batches):
+    yield from batches
+
+def transform(frame):
+    rows = frame.select("shard", "key", "value")
+    return rows.mapInArrow(kept, rows.schema)
+
+job = SparkJob(name="own", inputs=[INPUT], outputs=[f"{INPUT}.copies"], transform=transform)
+"""
+
+
+def test_tasks_find_the_functions_of_a_module_that_is_in_app_dir(
+    eos: Eos, bootstrap: str, source: str, tmp_path: Path
+) -> None:
+    """The driver found it, and the tasks on the same machine ended with "has no module"."""
+    (tmp_path / "of_its_module.py").write_text(_OF_ITS_MODULE)
+    produce(bootstrap, source, 30)
+    command = ("spark", "run", "of_its_module:job", "--app-dir", str(tmp_path), "--start", "earliest")
+    with eos(*command, *_SMALL) as child:
+        ended(child, ExitCode.DONE)
+    assert_exact(bootstrap, source, 30)
 
 
 @pytest.mark.slow
@@ -176,7 +211,7 @@ def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
         (java,) = [one for one in psutil.Process(child.pid).children() if "java" in one.name()]
         java.kill()
         shown = ended(child, ExitCode.UNEXPECTED)
-    assert "the driver's Java machine has ended" in shown
+    assert "the driver's JVM has ended" in shown
     assert "Connection refused" not in shown
     produce(bootstrap, source, 30, first=30)
     with eos(*command, "--until-caught-up") as child:
@@ -188,7 +223,7 @@ def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
 
 def _group(source: str, job: str) -> str:
     """Whose offsets are those of the input: a query's are the marks of its ledger."""
-    return source if job == "copying" else f"{source}.ledger.0"
+    return source if job == "copying" else f"{source}.{job}.ledger.0"
 
 
 def _processed(bootstrap: str, source: str, job: str) -> int:
@@ -202,8 +237,9 @@ def _processed(bootstrap: str, source: str, job: str) -> int:
 def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
     eos: Eos, bootstrap: str, source: str, stop: signal.Signals, spark: SparkSession, settled: Settled
 ) -> None:
-    from eos.spark.job import SparkJob, run_job
-    from eos.spark.report import ShardState
+    from eos.spark.jobs import SparkJob
+    from eos.spark.running import run_job
+    from eos.spark.write.writer import ShardState
 
     produce(bootstrap, source, 30)
     command = ("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest")
@@ -232,7 +268,9 @@ def test_script_that_is_submitted_ends_with_the_same_codes(
 ) -> None:
     produce(bootstrap, source, 30)
     with submitted() as child:
-        assert "--start earliest" in ended(child, ExitCode.CONFIGURATION)
+        said = ended(child, ExitCode.CONFIGURATION)
+        assert "--start earliest" in said
+        assert "see docs/guides/faq.md#has-no-committed-offsets-for" in said
     with submitted("--start", "earliest") as child:
         shown = ended(child, ExitCode.DONE)
     assert "run done: 3 committed; 30 records written" in shown
@@ -240,6 +278,25 @@ def test_script_that_is_submitted_ends_with_the_same_codes(
 
 
 @pytest.mark.slow
+def test_stream_that_is_submitted_says_what_to_adopt_and_takes_it(
+    bootstrap: str, source: str, submitted: Eos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(bootstrap, source, 60)
+    monkeypatch.setenv("TEST_STREAM", "1")
+    first = ("--start", "earliest", "--until-caught-up")
+    with submitted(*first, "--checkpoint", str(tmp_path / "one")) as child:
+        ended(child, ExitCode.DONE)
+    second = ("--until-caught-up", "--start", "latest", "--checkpoint", str(tmp_path / "two"))
+    with submitted(*second) as child:
+        said = ended(child, ExitCode.CONFIGURATION)
+    token = said.partition("--adopt ")[2].partition(" ")[0]
+    produce(bootstrap, source, 30, first=60)
+    with submitted(*second, "--adopt", token) as child:
+        ended(child, ExitCode.DONE)
+    values = [record.value for record in observer.read_committed(bootstrap, f"{source}.copies")]
+    assert sorted(filter(None, values)) == sorted(b"v%d" % i for i in range(90))
+
+
 def test_submitted_batches_that_are_stopped_by_their_java_machine_are_exact(
     bootstrap: str, source: str, submitted: Eos
 ) -> None:
@@ -275,8 +332,8 @@ def submitted(bootstrap: str, source: str, connector_jars: list[Path]) -> Eos:
 
 _SHOWS_CONF = """
 import sys
-from eos.spark.script import run_submitted
-from eos.spark.session import LAST_POLLS_DROPPED
+from eos.spark.submitted import run_submitted
+from eos.spark.session.checks import LAST_POLLS_DROPPED
 
 def show(spark, settings):
     print("conf", *[spark.sparkContext.getConf().get(name) for name in LAST_POLLS_DROPPED], flush=True)
@@ -288,7 +345,7 @@ run_submitted("shows", lambda: None, show)
 def test_submitted_session_drops_its_last_polls_unless_the_command_line_says_otherwise(
     tmp_path: Path,
 ) -> None:
-    """A --conf of spark-submit was overwritten: a SparkConf made before the Java machine is known does not see it."""
+    """A --conf of spark-submit was overwritten: a SparkConf made before the JVM is known does not see it."""
     (script := tmp_path / "shows.py").write_text(_SHOWS_CONF)
     given = "spark.kafka.consumer.fetchedData.cache.timeout=3s"
     small = ("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
@@ -318,5 +375,27 @@ def test_debug_shows_the_failing_record_and_where_the_transform_raised(
     traceback = before[before.rindex("pyspark.errors.exceptions") :]
     assert "jobs_for_spark_cli.py" in traceback
     assert "invalid literal for int() with base 10: b'v" in traceback
-    assert any(line.startswith("eos: the transform raised ValueError in a task") for line in lines[raised:])
+    said = "the transform raised ValueError in a task"
+    assert any(json.loads(line)["event"].startswith(said) for line in lines[raised:] if line.startswith("{"))
     assert observer.read_committed(bootstrap, f"{source}.copies") == []
+
+
+def test_a_query_goes_on_with_what_its_refusals_say_to_pass_once(
+    eos: Eos, bootstrap: str, source: str, tmp_path: Path
+) -> None:
+    produce(bootstrap, source, 30)
+    query = ("spark", "run", f"{_JOBS}:streaming", *_SMALL, "--start", "earliest", "--until-caught-up")
+    with eos(*query, "--checkpoint", str(tmp_path / "lost")) as child:
+        ended(child, ExitCode.DONE)
+    another = (*query, "--checkpoint", str(tmp_path / "another"))
+    with eos(*another) as child:
+        shown = ended(child, ExitCode.CONFIGURATION)
+    token = shown.rpartition("adopt='")[2].partition("'")[0]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(source, 0, 5)]).values():
+        deleted.result(10)
+    with eos(*another, "--adopt", token, "--skip-deleted") as child:
+        ended(child, ExitCode.DONE)
+    deleted_once = {b"v%d" % i for i in range(0, 15, 3)}
+    wanted = {b"v%d" % i: 1 if b"v%d" % i in deleted_once else 2 for i in range(30)}
+    assert Counter(r.value for r in observer.read_committed(bootstrap, f"{source}.copies")) == wanted

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eos.spark.java import _EQUAL, java_client_options
+from eos.spark.session.java_options import _EQUAL, java_client_options
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def test_session_that_eos_launches_is_one_that_it_accepts(spark: SparkSession) -> None:
-    from eos.spark.session import REDACTED, check_session, tasks_done
+    from eos.spark.session.checks import REDACTED, check_session
+    from eos.spark.session.session import tasks_done
 
     secret = {
         "kafka.bootstrap_servers": "a:1",
@@ -60,7 +61,7 @@ def test_values_that_spark_hashes_to_each_task_are_found_whichever_hash_int_java
     """One is static, one is not; py4j looks at the first one only when it is asked for a static one."""
     from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-    from eos.spark.endmarks import _hashed_to_each
+    from eos.spark.write.endmarks import _hashed_to_each
 
     py4j = pytest.importorskip("py4j.java_gateway")
     static = py4j.JavaClass.__getattr__

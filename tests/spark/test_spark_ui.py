@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from eos.spark import executor_check
+from eos.spark.write import executor_check
 from tests.support.batch_input import BatchRuns
 from tests.support.stream_copy import SHARDS, Copy
 
@@ -128,6 +128,6 @@ def test_a_query_says_how_far_it_is_and_keeps_the_group_that_stops_it(
     assert source["description"] == f"Kafka[{copy.source}]"
     assert sum(source["endOffset"][copy.source].values()) == 30
     assert set(progress["durationMs"]) == {"ledger", "input", "write", "triggerExecution"}
-    shown = jobs(f"batch 0 of {copy.name}: write {SHARDS} shards")
+    shown = jobs(f"batch 0 of {copy.name}: write {SHARDS} shards, in place, {SHARDS} tasks")
     assert {group for group, _ in shown} == {progress["runId"]}
     copy.expect_exactly_once()

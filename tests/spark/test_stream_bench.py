@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from bench.spark import unmarked
-from eos.spark.jvm_plans import items, kind_of
-from eos.spark.output import OutputColumns
-from eos.spark.stream_rows import sharded
+from eos.spark.session.jvm import items, kind_of
+from eos.spark.stream.division import sharded
+from eos.spark.write.output import OutputColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

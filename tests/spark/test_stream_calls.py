@@ -12,8 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import UsageError
-from eos.events import BatchResumed
-from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.events import BatchResumed
+from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
 from tests.support.stream_copy import Copy
 

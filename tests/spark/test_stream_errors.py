@@ -15,11 +15,13 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from eos.errors import EosError, UnavailableError, UnclassifiedError, UsageError
+from eos.errors import ConfigError, EosError, FencedError, UnavailableError, UnclassifiedError, UsageError
+from eos.events import Event, TransactionCommitted
 from eos.exits import ExitCode, exit_code_of
+from eos.spark.jobs import StreamJob
+from eos.spark.running import start_stream
 from eos.spark.source import read_stream
-from eos.spark.stream_job import StreamJob, start_stream
-from eos.spark.stream_writer import StreamRun
+from eos.spark.stream.query import StreamRun
 from tests.spark.conftest import Settled
 from tests.support.observer import PlainRecord, produce_plain, read_committed
 from tests.support.sink_faults import Accident, with_accident
@@ -120,7 +122,7 @@ def test_a_query_that_is_stopped_inside_of_its_sink_ends_in_order_and_in_short(
         records.writeStream.foreachBatch(writing).option("checkpointLocation", str(copy.checkpoint)).start()
     )
     deadline = time.monotonic() + WAIT_S
-    while not Path(f"{flag}.0").exists():
+    while not list(tmp_path.glob("flag.*")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     stopping = threading.Thread(target=query.stop, daemon=True)
@@ -133,3 +135,85 @@ def test_a_query_that_is_stopped_inside_of_its_sink_ends_in_order_and_in_short(
     assert len(said[0]) < 3000
     assert type(sink.failure) is UnclassifiedError
     assert "was stopped" in str(sink.failure)
+
+
+@pytest.mark.parametrize("log", ["commits/0", "offsets/1"])
+def test_a_checkpoint_that_another_driver_writes_too_is_another_owners(copy: Copy, log: str) -> None:
+    """It was an error without a meaning, exit code 1, after which a supervisor starts the second driver again and again."""
+
+    def another(event: Event) -> None:
+        """The other driver is ahead: it has counted this batch as done, or planned the next one."""
+        if isinstance(event, TransactionCommitted):
+            file = copy.checkpoint / log
+            file.parent.mkdir(exist_ok=True)
+            file.write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    copy.load(50)
+    job = StreamJob(
+        name=copy.name,
+        inputs=[copy.source],
+        outputs=[copy.output],
+        transform=lambda df: df.select("key", "value", "headers", "timestamp"),
+    )
+    with pytest.raises(FencedError, match="another driver works with the query's checkpoint") as caught:
+        start_stream(
+            job,
+            copy.spark,
+            copy.settings,
+            checkpoint=str(copy.checkpoint),
+            available_now=True,
+            max_offsets_per_batch=30,
+            listener=another,
+        ).wait()
+    assert exit_code_of(caught.value) == ExitCode.FENCED
+    assert len(read_committed(copy.bootstrap, copy.output)) <= 30
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/0", "commits/0"])
+def test_a_file_of_the_checkpoint_that_is_cut_off_is_the_checkpoints_fault(copy: Copy, name: str) -> None:
+    copy.run()
+    written = read_committed(copy.bootstrap, copy.output)
+    file = copy.checkpoint / name
+    file.write_text("")
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    job = StreamJob(
+        name=copy.name,
+        inputs=[copy.source],
+        outputs=[copy.output],
+        transform=lambda df: df.select("key", "value"),
+    )
+    with pytest.raises(ConfigError, match="a file of the query's checkpoint"):
+        start_stream(
+            job, copy.spark, copy.settings, checkpoint=str(copy.checkpoint), available_now=True
+        ).wait()
+    if name == "commits/0":  # as the runbook says
+        file.unlink()
+        copy.run()
+    assert read_committed(copy.bootstrap, copy.output) == written
+
+
+@pytest.mark.parametrize("gone", [["offsets/0", "offsets/1"], ["offsets/0", "commits/1"]])
+def test_files_of_the_checkpoint_that_lack_others_are_the_checkpoints_fault(
+    copy: Copy, gone: list[str]
+) -> None:
+    """Spark says "assertion failed", or that the batch before is not found."""
+    copy.run()
+    copy.load(3)
+    copy.run()
+    written = read_committed(copy.bootstrap, copy.output)
+    for name in gone:
+        (copy.checkpoint / name).unlink()
+    with pytest.raises(ConfigError, match="a file of the query's checkpoint"):
+        start_stream(
+            StreamJob(
+                name=copy.name,
+                inputs=[copy.source],
+                outputs=[copy.output],
+                transform=lambda df: df.select("key", "value"),
+            ),
+            copy.spark,
+            copy.settings,
+            checkpoint=str(copy.checkpoint),
+            available_now=True,
+        ).wait()
+    assert read_committed(copy.bootstrap, copy.output) == written

@@ -13,14 +13,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from pyspark.errors import StreamingQueryException
 
-from eos.errors import OffsetGapError, UsageError
+from eos.errors import ConfigError, OffsetGapError, UsageError
 from eos.kafka.admin import Admin
 from eos.local import QUICK_START, LocalKafka
 from eos.settings import Settings
-from eos.spark.ledger_entry import LedgerEntry
-from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
-from eos.spark.stream_job import StreamJob, start_stream
-from eos.spark.stream_write import write_batch
+from eos.spark.jobs import StreamJob
+from eos.spark.running import RunOptions, run, start_stream
+from eos.spark.stream.log_entry import LogEntry
+from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.micro_batch import write_batch
+from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.faults.test_recreated_input import create_anew
 from tests.faults.test_truncated_input import Truncated
 from tests.support.observer import (
@@ -31,7 +33,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
-from tests.support.stream_copy import SHARDS, Copy
+from tests.support.stream_copy import SHARDS, Copy, by_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +66,11 @@ class OnePartition(Copy):
             **given,
         )
 
+    def delete(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for deleted in admin.delete_topics([self.source]).values():
+            deleted.result(10)
+
     def written(self) -> list[bytes]:
         return sorted(r.value or b"" for r in read_committed(self.bootstrap, self.output))
 
@@ -72,21 +79,19 @@ class OnePartition(Copy):
         found = committed_offsets(self.bootstrap, f"{self.name}.ledger.0", partitions)
         return [found[partition][0] for partition in partitions]
 
-    def job(self, skip_deleted: bool = False) -> None:
-        job = StreamJob(
+    def stream_job(self, *more_inputs: str) -> StreamJob:
+        return StreamJob(
             name=self.name,
-            inputs=[self.source],
+            inputs=[self.source, *more_inputs],
             outputs=[self.output],
             transform=lambda frame: frame.select("key", "value"),
         )
-        start_stream(
-            job,
-            self.spark,
-            self.settings,
-            checkpoint=str(self.checkpoint),
-            available_now=True,
-            skip_deleted=skip_deleted,
-        ).wait()
+
+    def job(self, *more_inputs: str, skip_deleted: bool = False, adopt: str | None = None) -> None:
+        how = RunOptions(
+            checkpoint=str(self.checkpoint), until_caught_up=True, skip_deleted=skip_deleted, adopt=adopt
+        )
+        run(self.stream_job(*more_inputs), self.spark, self.settings, how)
 
 
 def values(count: int, prefix: str) -> list[bytes]:
@@ -171,6 +176,61 @@ def test_topic_that_was_created_anew_between_two_starts_is_refused_until_a_perso
     assert copy.written() == sorted([*values(FORMER, "former"), *behind, b"last0"])
 
 
+def test_topic_that_was_created_anew_and_ends_where_it_ended_does_not_count_as_processed(
+    copy: OnePartition,
+) -> None:
+    """Spark finds nothing new in it and plans no batch, so the sink is never called."""
+    copy.give(FORMER, "former")
+    copy.job()
+    create_anew(copy.bootstrap, copy.source)
+    copy.give(FORMER, "new")
+    said = f"{copy.source}.*created anew.*--start earliest.*--adopt"
+    with pytest.raises(OffsetGapError, match=said):
+        copy.job()
+    with pytest.raises(OffsetGapError, match=said) as caught:
+        copy.job()
+    token = str(caught.value).partition("adopt='")[2].partition("'")[0]
+    copy.job(adopt=token)
+    copy.give(2, "last")
+    copy.job(adopt=token)
+    copy.job()
+    assert copy.written() == sorted([*values(FORMER, "former"), *values(2, "last")])
+
+
+def test_input_topic_that_was_deleted_is_named_and_no_broker_is_blamed(copy: OnePartition) -> None:
+    """Spark asks for its end before it plans a batch, so the sink is never called."""
+    copy.give(FORMER, "former")
+    copy.job()
+    copy.delete()
+    run = start_stream(copy.stream_job(), copy.spark, copy.settings, checkpoint=str(copy.checkpoint))
+    try:
+        with pytest.raises(ConfigError, match=f"{copy.source}.*does not exist"):
+            run.wait()
+    finally:
+        run.query.stop()
+    assert copy.written() == values(FORMER, "former")
+
+
+def test_input_topic_that_is_deleted_behind_the_plan_of_a_batch_is_named_with_what_a_query_may_do(
+    copy: OnePartition,
+) -> None:
+    """A group's job would start with input.start again; a query has a checkpoint."""
+    copy.give(FORMER, "former")
+    copy.run()
+    copy.give(NEW, "more")
+    sink = copy.sink()
+
+    def late(frame: Any, batch: int) -> None:
+        copy.delete()
+        sink(frame, batch)
+
+    with pytest.raises(StreamingQueryException):
+        copy.run(late)
+    assert isinstance(sink.failure, ConfigError)
+    assert re.search(f"{copy.source} does not exist.*a new checkpoint", str(sink.failure))
+    assert copy.written() == values(FORMER, "former")
+
+
 def test_topic_whose_id_is_another_one_is_refused(
     copy: OnePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +299,7 @@ def test_topic_that_is_created_anew_before_the_batch_is_read_is_refused(
         copy.give(NEW, "new")
         write_batch(*arguments, **others)
 
-    monkeypatch.setattr("eos.spark.stream.write_batch", late)
+    monkeypatch.setattr("eos.spark.stream.sink.write_batch", late)
     sink = copy.sink()
     with pytest.raises(StreamingQueryException, match="created anew"):
         copy.run(sink)
@@ -265,11 +325,11 @@ def test_marks_are_kept_by_a_refresh_and_a_change_of_the_shards(copy: OnePartiti
     sink.refresh()
     assert copy.marks(0) == [FORMER]
     copy.give(FORMER, "b")
-    copy.run(copy.sink(shards=SHARDS + 1))
+    copy.run(by_key(copy.sink(shards=SHARDS + 1)))
     assert copy.marks(0) == [2 * FORMER]
     found = committed_offsets(copy.bootstrap, f"{copy.name}.ledger.0", [(copy.output, 0)])
     offset, metadata = found[copy.output, 0]
-    entry = LedgerEntry.parse(offset or 0, metadata or "")
+    entry = LogEntry.parse(offset or 0, metadata or "")
     assert entry is not None
     assert (entry.marks, entry.shards) == (1, SHARDS + 1)
 
@@ -279,7 +339,8 @@ def test_refresh_does_not_forget_the_marks_of_a_topic_that_is_gone(copy: OnePart
     sink = copy.sink()
     copy.run(sink)
     create_anew(copy.bootstrap, copy.source)
-    sink.refresh()
+    with pytest.raises(OffsetGapError, match="created anew"):
+        sink.refresh()
     copy.give(NEW, "new")
     with pytest.raises(StreamingQueryException, match="created anew"):
         copy.run(sink)
@@ -338,3 +399,22 @@ def test_log_that_was_truncated_between_two_starts_is_refused(
         copy.run(sink)
     assert isinstance(sink.failure, OffsetGapError)
     assert copy.written() == sorted([*values(FORMER, "a"), *values(FORMER, "lost")])
+
+
+def test_an_input_topic_is_added_taken_out_and_not_read_again_when_it_is_back(copy: OnePartition) -> None:
+    """Spark reads a topic that the batch before has not from its beginning."""
+    copy.give(FORMER, "former")
+    copy.job()
+    more = unique("more")
+    create_topics(copy.bootstrap, {more: 1})
+    produce_plain(copy.bootstrap, more, [PlainRecord(b"more%d" % n) for n in range(NEW)])
+    copy.job(more)
+    assert copy.written() == sorted([*values(FORMER, "former"), *values(NEW, "more")])
+    copy.give(NEW, "new")
+    copy.job(skip_deleted=True)  # for Spark the other topic is deleted
+    everything = sorted([*values(FORMER, "former"), *values(NEW, "more"), *values(NEW, "new")])
+    assert copy.written() == everything
+    copy.give(1, "last")
+    with pytest.raises(LedgerError, match=rf"{more}\[0\] offset {NEW}, .* up to 0: .* would be repeated"):
+        copy.job(more)
+    assert copy.written() == everything

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -17,13 +16,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from eos.errors import ConfigError
-from eos.events import BatchResumed, LedgerRefreshed, LedgerSharded
-from eos.spark.ledger import LedgerError
+from eos.spark.events import BatchResumed, LedgerRefreshed, LedgerSharded
 from eos.spark.source import read_stream
-from eos.spark.stream import ExactlyOnceSink
+from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.sink import ExactlyOnceSink
 from tests.support.observer import unique
-from tests.support.processes import running_module
-from tests.support.stream_copy import PER_BATCH, SHARDS, Copy
+from tests.support.stream_copy import PER_BATCH, SHARDS, Copy, by_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,36 +54,29 @@ def test_query_goes_on_from_its_checkpoint(copy: Copy) -> None:
     copy.expect_exactly_once()
 
 
+@pytest.mark.timeout(300)  # it took 77 s alone, and a driver of its own starts in it
+@pytest.mark.parametrize("in_place", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_query_killed_with_some_shards_of_a_batch_written_goes_on_with_the_others(
-    copy: Copy, connector_jars: list[Path], tmp_path: Path
+    copy: Copy, connector_jars: list[Path], tmp_path: Path, in_place: bool
 ) -> None:
     """SIGKILL of driver and JVM. The paused task's process outlives them: a zombie with an open transaction."""
     copy.load(100)
     flag = tmp_path / "pause"
-    arguments = {
-        "bootstrap": copy.bootstrap,
-        "jars": list(map(str, connector_jars)),
-        "name": copy.name,
-        "source": copy.source,
-        "output": copy.output,
-        "checkpoint": str(copy.checkpoint),
-        "shards": SHARDS,
-        "per_batch": PER_BATCH,
-        "pause_in": 1,
-        "flag": str(flag),
-    }
-    with running_module("tests.support.stream_child", json.dumps(arguments)) as child:
-        child.wait_line("batch 0 done", 90)
+    with copy.in_a_process(connector_jars, flag, in_place=in_place) as child:
+        child.wait_line("batch 0 done", 180)
         _wait_until(lambda: copy.next_batches()[:2] == [2, 2] and Path(f"{flag}.{SHARDS - 1}").exists())
         os.killpg(child.pid, signal.SIGKILL)
         child.wait(10)
     assert copy.next_batches() == [2, 2, 1]
+    sink = copy.sink()
     try:
-        copy.run()
+        copy.run(sink if in_place else by_key(sink))
     finally:
         Path(f"{flag}.go").touch()
     copy.expect_exactly_once()
     assert [(e.batch, e.written) for e in copy.events if isinstance(e, BatchResumed)] == [(1, [0, 1])]
+    assert sink.lastProgress is not None
+    assert sink.lastProgress["sink"]["placement"].startswith("in place") is in_place
 
 
 def test_deleted_checkpoint_is_refused(copy: Copy) -> None:
@@ -133,9 +124,9 @@ def test_checkpoint_restored_without_its_last_batch_is_refused(copy: Copy, tmp_p
 @pytest.mark.slow
 def test_number_of_shards_changes_with_a_restart(copy: Copy) -> None:
     copy.load(60)
-    copy.run()
+    copy.run(by_key(copy.sink()))
     copy.load(60, 60)
-    copy.run(copy.sink(shards=SHARDS + 2))
+    copy.run(by_key(copy.sink(shards=SHARDS + 2)))
     copy.expect_exactly_once()
     sharded = [(event.was, event.shards) for event in copy.events if isinstance(event, LedgerSharded)]
     assert sharded == [(0, SHARDS), (SHARDS, SHARDS + 2)]
@@ -151,7 +142,7 @@ def test_first_start_without_a_start_policy_is_refused(
 
 def replaced(sink: ExactlyOnceSink, name: str) -> ExactlyOnceSink:
     """The sink under another name."""
-    sink._ledger.store = replace(sink._ledger.store, app=name, group=name)
+    sink._log.store = replace(sink._log.store, app=name, group=name)
     return sink
 
 

@@ -14,10 +14,11 @@ from confluent_kafka import KafkaException
 
 from eos.kafka.topics import create_topics
 from eos.offsets import Partition
+from eos.ops.verifier.verify import verify
 from eos.records import InputRecord
 from eos.shards import ledger_group
-from eos.spark.stream_job import StreamJob, start_stream
-from eos.verifier.verify import verify
+from eos.spark.jobs import StreamJob
+from eos.spark.running import start_stream
 from jobs import refunds, refunds_stream
 from jobs.settlements import settlements
 from tests.support.observer import PlainRecord, SeenRecord, lso, produce_plain, read_committed, unique

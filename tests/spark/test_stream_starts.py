@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
-from eos.errors import ConfigError, EosError
-from eos.spark.ledger import LedgerError
-from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
-from eos.spark.stream_job import StreamJob, start_stream
+from eos.errors import ConfigError
+from eos.spark.jobs import StreamJob
+from eos.spark.running import start_stream
+from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
 from tests.support.stream_copy import PER_BATCH, SHARDS, Copy
 
@@ -139,7 +140,7 @@ def test_start_policy_of_a_first_start_that_failed_has_to_be_stated_again(
             available_now=True,
         ).wait()
 
-    with pytest.raises(EosError, match="UnknownTopicOrPartition"):
+    with pytest.raises(ConfigError, match=rf"topic '{source}' does not exist"):
         run(start)
     assert (copy.checkpoint / "metadata").exists()
     create_topics(copy.bootstrap, {source: 1})

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eos.errors import EosError
-from eos.spark.batch import ExactlyOnceBatch
+from eos.spark.batch.batch import ExactlyOnceBatch
 from eos.spark.plan import Commit
 from tests.support.settings import settings_of
 from tests.support.spark_faults import Copy, make_sleepy

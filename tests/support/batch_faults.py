@@ -16,11 +16,11 @@ from typing import Any
 
 from pyspark import TaskContext, cloudpickle
 
+from eos.core.producer import ShardProducer
 from eos.offsets import Partition
-from eos.producer.producer import ShardProducer
 from eos.settings import Settings
 from eos.shards import PartitionShard
-from eos.spark.writer import Writing
+from eos.spark.write.writer import Writing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # PySpark's copy
 

@@ -18,7 +18,7 @@ from tests.support.settings import settings_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.spark.batch import BatchResult
+    from eos.spark.batch.batch import BatchResult
     from eos.spark.plan import Commit
 
 _DELETED_S = 10.0
@@ -70,10 +70,16 @@ class BatchRuns:
         observer.create_topics(self.bootstrap, {self.input: self.partitions})
         self.fill(records)
 
+    def forget_group(self) -> None:
+        """The group is deleted, with its offsets."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for deleted in admin.delete_consumer_groups([self.name]).values():
+            deleted.result(_DELETED_S)
+
     def run(
         self, transform: Callable[[DataFrame], DataFrame], commit: Commit = "partition", **others: Any
     ) -> BatchResult:
-        from eos.spark.batch import ExactlyOnceBatch
+        from eos.spark.batch.batch import ExactlyOnceBatch
 
         batch = ExactlyOnceBatch(
             self.spark,

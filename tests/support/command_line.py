@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import typer.main
 
-from eos.cli.process import end_with_code
+from eos.cli.command_line import end_with_code
 
 # Typer builds its commands anew for each call, 10 ms: a process calls once, these tests a hundred times.
 _built_once = functools.cache(typer.main.get_command)

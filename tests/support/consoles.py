@@ -29,6 +29,7 @@ _VARIES = (
     (r"producer id \d+", "producer id …"),
 )
 _SAID = "eos: using the local Kafka"  # and "[1]+": what the shell says of a job
+_KILLED = re.compile(r"bash: line \d+: +\d+ Killed ")
 
 
 class Command(NamedTuple):
@@ -51,10 +52,21 @@ def commands(page: str) -> list[Command]:
 
 
 def run(
-    lines: list[str], directory: Path, environment: Mapping[str, str], *, timeout_s: float
+    lines: list[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    *,
+    timeout_s: float,
+    each_succeeds: bool = False,
 ) -> list[Command]:
-    """Run commands in one shell with job control; what each prints, both streams together."""
-    script = "set -m\n" + "".join(f"echo '== {number}'\n{line}\n" for number, line in enumerate(lines))
+    """Run commands in one shell with job control; what each prints, both streams together.
+
+    Raises:
+        ValueError: ``each_succeeds``, and one has not: those behind it are missing.
+    """
+    script = f"set -{'e' if each_succeeds else ''}m\n" + "".join(
+        f"echo '== {number}'\n{line}\n" for number, line in enumerate(lines)
+    )
     process = subprocess.Popen(
         ["bash", "-c", script],
         cwd=directory,
@@ -80,7 +92,7 @@ def run(
 
 def _worth(printed: str) -> Iterator[str]:
     for line in printed.splitlines():
-        if line.strip() and not line.startswith((_SAID, "[1]+")):
+        if line.strip() and not line.startswith((_SAID, "[1]+")) and not _KILLED.match(line):
             yield line.rstrip()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.local.ports import free_port
 from eos.local.versions import KAFKA_VERSION
 

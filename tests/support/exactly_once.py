@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eos.verifier.placement import partition_of
+from eos.ops.verifier.placement import partition_of
 
 _SHOWN = 5  # of each kind of violation
 

@@ -4,7 +4,7 @@
     python -m tests.support.jobs_for_faults workers <settings as JSON>    a supervisor with its workers
 
 The job's topics come from ``FAULTS_JOB`` (see :meth:`FaultJob.environment`), because workers import the job by its name.
-With ``own_loop`` a job is driven by the loop of the README instead of :func:`eos.run`; workers are always driven by eos.
+With ``own_loop`` a job is driven by the loop of docs/guides/own-loop.md instead of :func:`eos.run`; workers are always driven by eos.
 Every event is printed as ``<monotonic seconds> <pid> <event>``.
 """
 
@@ -24,16 +24,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from eos.errors import EosError
-from eos.events import Event, LagMeasured, Listener, LoopTurned, TransactionCommitted
+from eos.events import Event, Listener, Sampled, TransactionCommitted
 from eos.exits import ExitCode, exit_code_of
+from eos.faces.session import Session
 from eos.job import Job
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.runner.messages import Plan
 from eos.runner.supervisor import Restarted, run_workers
 from eos.runner.worker import run
-from eos.session.session import Session
 from eos.settings import Settings
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import assert_exactly_once, create_topics, load, unique
@@ -44,7 +44,6 @@ from tests.support.settings import settings_of
 _MODULE = "tests.support.jobs_for_faults"
 _VARIABLE = "FAULTS_JOB"
 _REPOSITORY = Path(__file__).parents[2]
-_UNTOLD = (LoopTurned, LagMeasured)  # several a second
 
 
 class Drive(Protocol):
@@ -64,7 +63,7 @@ class Drive(Protocol):
 def own_loop(
     job: Job, settings: Settings, *, until_caught_up: bool, stop: threading.Event, listener: Listener
 ) -> None:
-    """The loop of the README, with the job's transform in it."""
+    """The loop of docs/guides/own-loop.md, with the job's transform in it."""
     with Session(
         settings,
         app=job.name,
@@ -271,7 +270,7 @@ class Running:
     def _listen(self, event: Event) -> None:
         for other in self._others:
             other(event)
-        if not isinstance(event, _UNTOLD):
+        if not isinstance(event, Sampled):
             self.events.append(event)
 
 
@@ -339,7 +338,7 @@ def _job_of_environment() -> FaultJob:
 
 
 def _print(event: object) -> None:
-    if not isinstance(event, _UNTOLD):
+    if not isinstance(event, Sampled):
         sys.stdout.write(f"{time.monotonic():.3f} {os.getpid()} {event}\n")
         sys.stdout.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -10,9 +11,9 @@ import pyarrow as pa
 from pydantic import BaseModel
 from pyspark.sql import DataFrame
 
-from eos.spark.declared import FrameTransform
-from eos.spark.job import SparkJob, SparkRun, main
-from eos.spark.stream_job import StreamJob
+from eos.spark.jobs import SparkJob, SparkRun, StreamJob
+from eos.spark.submitted import main
+from eos.spark.transform import FrameTransform
 from tests.support.exactly_once import Output, SeenRecord
 
 INPUT = os.environ.get("TEST_INPUT", "test-input")
@@ -56,6 +57,10 @@ def _refused(frame: DataFrame) -> DataFrame:
     return kept.mapInArrow(_refusing, kept.schema)
 
 
+def _exiting(frame: DataFrame) -> DataFrame:
+    sys.exit(0)
+
+
 def _suffixed(run: SparkRun) -> FrameTransform:
     return lambda frame: frame.selectExpr(
         "shard", "key", f"concat(cast(value AS STRING), '{run.settings.suffix}') AS value"
@@ -64,6 +69,7 @@ def _suffixed(run: SparkRun) -> FrameTransform:
 
 copying = SparkJob(name="copying", inputs=[INPUT], outputs=[COPIES], transform_factory=_copied)
 refusing = SparkJob(name="refusing", inputs=[INPUT], outputs=[COPIES], transform=_refused)
+exiting = SparkJob(name="exiting", inputs=[INPUT], outputs=[COPIES], transform=_exiting)
 suffixed = SparkJob(
     name="suffixed",
     inputs=[INPUT],
@@ -80,4 +86,4 @@ streaming = StreamJob(
 )
 
 if __name__ == "__main__":
-    main(copying)
+    main(streaming if os.environ.get("TEST_STREAM") else copying)

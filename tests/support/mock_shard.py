@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
 
+from eos.core.block import Transaction
+from eos.core.producer import ShardProducer
 from eos.events import Event
 from eos.kafka.group_offsets import GroupMetadata
 from eos.offsets import OffsetVector, Partition
-from eos.producer.producer import ShardProducer
-from eos.producer.transaction import Transaction
 from eos.settings import Settings
 from eos.shards import OrdinalShard
 from tests.support.mock_cluster import MockCluster
@@ -62,7 +62,7 @@ class MockShard:
 
     def store(self, offset: int, *, by: str | None = None) -> None:
         """Store a committed offset with our own metadata or another, as the group coordinator does at a commit."""
-        metadata = by or str(replace(self.producer.owned_offsets(self.group).metadata, started_partitions=1))
+        metadata = by or str(replace(self.producer.ledger_of(self.group).metadata, started_partitions=1))
         position = TopicPartition(INPUT.topic, INPUT.number, offset, metadata)
         self._reader.commit(offsets=[position], asynchronous=False)
 

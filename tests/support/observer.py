@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
 )
 from confluent_kafka.cimpl import NewTopic
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
 from tests.support.exactly_once import Comparison, SeenRecord, TopicPartitionKey, Transform, compare
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, TopicPartition
 
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.topic_ids import TopicIds
+from eos.group.topics import TopicIds
 from eos.settings import Settings
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain

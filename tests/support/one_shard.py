@@ -7,9 +7,9 @@ from typing import Self, TypeVar
 from confluent_kafka import Consumer
 
 from eos import OffsetVector, Partition
+from eos.core.producer import ShardProducer
 from eos.events import Event
 from eos.kafka.group_offsets import GroupMetadata
-from eos.producer.producer import ShardProducer
 from eos.shards import Shard
 from tests.support.observer import committed_offsets, read_committed, unique
 from tests.support.settings import settings_of

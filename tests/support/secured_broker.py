@@ -25,8 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
     UserScramCredentialUpsertion,
 )
 
-from eos.check.grants import Grant
 from eos.local import QUICK_START, LocalKafka
+from eos.ops.check.grants import Grant
 from tests.support.certificates import Authority, Certificate
 
 _HEAP_MB = 384

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eos.check.grants import Purpose, Shape, grants_for
 from eos.job import Job
+from eos.ops.check.grants import Purpose, grants_for
 from tests.support import jobs_for_tests, observer
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
@@ -38,7 +38,7 @@ class SecuredJob:
             transform=lambda _: [],
         )
         settings = settings_of(group=self.topic)
-        broker.grant(self.user.principal, grants_for(Purpose.RUN, job, settings, shape=Shape.LOOP))
+        broker.grant(self.user.principal, grants_for(Purpose.RUN, job.identity(settings)))
 
     def environment(self, login: Mapping[str, Any] | None = None, **more: str) -> Environment:
         """Without a login, that of the user without the password."""

@@ -1,4 +1,4 @@
-"""The loop's session for a given shard, driven by hand: what comes in is copied."""
+"""The loop's pipeline for a given shard, driven by hand: what comes in is copied."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import threading
 import time
 from collections.abc import Sequence
 
-from eos.deadline import Deadline
+from eos.base.deadline import Deadline
+from eos.core.owner import ShardOwner
+from eos.core.pipeline import Pipeline
+from eos.core.producer import ShardProducer
+from eos.crashes.search import Search
 from eos.events import Listener, ignore_event
+from eos.faces.surroundings import SURROUNDINGS
 from eos.kafka.producer import TransactionalClient
 from eos.records import OutputRecord, by_topic
-from eos.session.pipeline import PipelinedSession
 from eos.settings import Settings
 from eos.shards import PartitionShard, Shard
 
@@ -25,9 +29,9 @@ def session_for(
     listener: Listener = ignore_event,
     until_caught_up: bool = False,
     stop: threading.Event | None = None,
-) -> PipelinedSession:
-    """A session, not yet open, that owns this shard."""
-    return PipelinedSession(
+) -> Pipeline:
+    """The pipeline of an owner of this shard, not yet open."""
+    owner = ShardOwner(
         settings.model_copy(update={"group": shard.group}),
         app=shard.app,
         inputs=inputs,
@@ -36,26 +40,28 @@ def session_for(
         until_caught_up=until_caught_up,
         stop=stop,
         listener=listener,
+        surroundings=SURROUNDINGS,
     )
+    return Pipeline(owner, Search)
 
 
-def fill(session: PipelinedSession, out: str, records: int = 10, *, partitions: int = 1) -> None:
+def fill(session: Pipeline, out: str, records: int = 10, *, partitions: int = 1) -> None:
     """Copy the next records into the transaction, and wait until the broker has them. Values are numbers."""
     deadline = Deadline(_WAIT_S)
     while records:
         assert not deadline.passed
         if batch := session.fetch(records, 0.2, 0.01):
             outputs = [OutputRecord(out, r.value, partition=int(r.value or b"0") % partitions) for r in batch]
-            session.stage(by_topic(outputs), len(batch))
+            session.stage(batch, by_topic(outputs))
             records -= len(batch)
     session.produce()
-    wait_delivered(session._producer._client)
+    wait_delivered(producer_of(session.owner)._client)
 
 
-def commit(session: PipelinedSession) -> None:
+def commit(session: Pipeline) -> None:
     """Commit what the transaction holds."""
-    session.commit_soon()
-    session.join(_WAIT_S)
+    session.owner.committer.commit_soon()
+    session.owner.committer.join(_WAIT_S)
 
 
 def wait_delivered(client: TransactionalClient | None) -> None:
@@ -66,3 +72,10 @@ def wait_delivered(client: TransactionalClient | None) -> None:
         assert not deadline.passed
         client.poll()
         time.sleep(0.005)
+
+
+def producer_of(owner: ShardOwner) -> ShardProducer:
+    """The producer of an owner that writes to Kafka."""
+    writer = owner.committer.writer
+    assert isinstance(writer, ShardProducer)
+    return writer

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-for _name in ("pandas", "pyarrow.compute", "eos.spark.writer"):
+for _name in ("pandas", "pyarrow.compute", "eos.spark.write.writer"):
     import_module(_name)
 
 if __name__ == "__main__":

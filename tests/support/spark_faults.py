@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext, cloudpickle
 
-from eos.spark.writer import Writing
+from eos.spark.write.writer import Writing
 
 if TYPE_CHECKING:
     import pytest
@@ -98,7 +98,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class SleepyWriting(Writing):
-    """A writer that sleeps in the middle of its transaction, and survives the end of its Java machine.
+    """A writer that sleeps in the middle of its transaction, and survives the end of its JVM.
 
     While it sleeps, ``<flag>.asleep`` holds its process id; it wakes when ``<flag>.go`` exists. ``<flag>.outcome``
     holds what became of the shard, or the name of the exception.
@@ -143,7 +143,7 @@ def make_sleepy(monkeypatch: pytest.MonkeyPatch, flag: Path, shard: int) -> None
         given = {field.name: getattr(made, field.name) for field in fields(Writing)}
         return SleepyWriting(**given, flag=str(flag), shard=shard)
 
-    monkeypatch.setattr("eos.spark.batch.Writing", writing)
+    monkeypatch.setattr("eos.spark.batch.batch.Writing", writing)
 
 
 def _tell(name: str, text: str = "") -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.events import Event
-from eos.spark.stream import ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import (
     PlainRecord,
     SeenRecord,
@@ -18,6 +20,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.processes import Child, running_module
 from tests.support.stream_child import copying
 
 if TYPE_CHECKING:
@@ -58,12 +61,29 @@ class Copy:
             listener=self.events.append,
         )
 
+    def in_a_process(self, jars: list[Path], flag: Path, **others: object) -> AbstractContextManager[Child]:
+        """The query in a driver of its own, which pauses in batch 1 until ``<flag>.go`` exists."""
+        arguments: dict[str, object] = {
+            "bootstrap": self.bootstrap,
+            "jars": list(map(str, jars)),
+            "name": self.name,
+            "source": self.source,
+            "output": self.output,
+            "checkpoint": str(self.checkpoint),
+            "shards": SHARDS,
+            "per_batch": PER_BATCH,
+            "pause_in": 1,
+            "flag": str(flag),
+        }
+        return running_module("tests.support.stream_child", json.dumps(arguments | others))
+
     def run(
         self,
         sink: Callable[[DataFrame, int], None] | None = None,
         checkpoint: Path | None = None,
         *,
         wait_s: int = 90,
+        per_batch: int = PER_BATCH,
     ) -> None:
         query = copying(
             self.spark,
@@ -71,20 +91,20 @@ class Copy:
             self.source,
             sink or self.sink(),
             str(checkpoint or self.checkpoint),
-            PER_BATCH,
+            per_batch,
         )
         try:
             assert query.awaitTermination(wait_s)
         finally:
             query.stop()
 
-    def next_batches(self) -> list[int | None]:
-        return [
-            committed_offsets(self.bootstrap, f"{self.name}.ledger.{k}", [(self.output, 0)])[self.output, 0][
-                0
-            ]
-            for k in range(SHARDS)
-        ]
+    def next_batches(self, shards: int = SHARDS) -> list[int]:
+        """Of each shard that has an entry."""
+        entries = (
+            committed_offsets(self.bootstrap, f"{self.name}.ledger.{k}", [(self.output, 0)])[self.output, 0]
+            for k in range(shards)
+        )
+        return [offset for offset, _ in entries if offset is not None]
 
     def expect_exactly_once(self) -> None:
         """Every record once, with its headers and timestamp; a key's records in order."""
@@ -92,6 +112,11 @@ class Copy:
         found = read_committed(self.bootstrap, self.output)
         assert Counter(map(_content, found)) == Counter(map(_content, wanted))
         assert _by_key(found) == _by_key(wanted)
+
+
+def by_key(sink: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """The sink behind a shuffle of the rows, so that it does not write them where they were read."""
+    return lambda frame, batch: sink(frame.repartition(2, "key"), batch)
 
 
 def _content(record: SeenRecord) -> tuple[object, ...]:

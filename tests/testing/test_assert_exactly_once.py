@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -10,10 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos.errors import UnavailableError
 from eos.job import Job
+from eos.ops.verifier.placement import partition_of
 from eos.records import InputRecord, OutputRecord
 from eos.testing import KafkaCluster, assert_exactly_once
 from eos.testing.cluster import unique
-from eos.verifier.placement import partition_of
 
 pytestmark = pytest.mark.broker
 
@@ -56,7 +57,7 @@ class House(NamedTuple):
 
 
 def _elsewhere(out: OutputRecord) -> OutputRecord:
-    return out._replace(partition=(partition_of(KEY, PLACES) + 1) % PLACES)
+    return replace(out, partition=(partition_of(KEY, PLACES) + 1) % PLACES)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_the_settings_of_the_run_are_as_good_as_the_cluster(house: House) -> Non
         (lambda outputs: outputs[2:], r"lost +2\n"),
         (lambda outputs: outputs[1:], r"torn +1\n"),
         (lambda outputs: [*outputs, outputs[0]], r"duplicated +1\n"),
-        (lambda outputs: [*outputs, outputs[0]._replace(value=b"else")], r"unexpected +1\n"),
+        (lambda outputs: [*outputs, replace(outputs[0], value=b"else")], r"unexpected +1\n"),
         (lambda outputs: [*outputs[4:], *outputs[:4]], r"reordered +[1-9]"),
         (lambda outputs: outputs[::-1], r"reordered +[1-9]"),
         (lambda outputs: [_elsewhere(one) for one in outputs], r"misplaced +40\n"),

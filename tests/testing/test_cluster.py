@@ -151,7 +151,7 @@ def test_a_job_runs_to_the_end_and_its_offsets_and_output_are_seen_from_outside(
     assert_exactly_once(job, cluster, records=300)
     seen = observer.read_committed(cluster.bootstrap_servers, job.outputs[0])
     assert sorted(one.value or b"" for one in seen) == sorted(values)
-    assert [tuple(one) for one in cluster.read_committed(job.outputs[0])] == [tuple(one) for one in seen]
+    assert cluster.read_committed(job.outputs[0]) == [InputRecord(*one) for one in seen]
     offsets = cluster.committed(job)
     assert sum(offsets.values()) == 300
     assert min(offsets.values()) > 0, "records without a key are spread over the partitions"

@@ -13,16 +13,12 @@ from eos.errors import (
     AbortableError,
     AbortTransaction,
     CommitOutcomeUnknownError,
-    DeliveryError,
     EosError,
-    FatalError,
-    FencedError,
-    RecordError,
-    RecordRefusedError,
+    ProcessDiedError,
+    RebalancedError,
     ReopenError,
     TransactionExpiredError,
     TransformError,
-    UnavailableError,
 )
 
 
@@ -66,13 +62,10 @@ def test_drawn_tree_names_every_class() -> None:
 @pytest.mark.parametrize(
     ("kind", "parent"),
     [
-        (DeliveryError, AbortableError),
-        (RecordRefusedError, RecordError),
-        (TransformError, RecordError),
+        (RebalancedError, AbortableError),
+        (ProcessDiedError, TransformError),
         (TransactionExpiredError, ReopenError),
         (CommitOutcomeUnknownError, ReopenError),
-        (FencedError, FatalError),
-        (UnavailableError, FatalError),
     ],
 )
 def test_who_handles_the_parent_handles_the_child(kind: type[EosError], parent: type[EosError]) -> None:

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from eos import events
-from eos.events import Event, LoopTurned, ignore_event, send_to_all
+from eos.events import Event, Sampled, ignore_event, send_to_all
 from eos.offsets import OffsetVector, Partition
+from eos.spark import events as spark_events
 
-KINDS = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
+KINDS = [
+    kind
+    for module in (events, spark_events)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Event)
+]
 VALUES: dict[str, object] = {
     "offsets": OffsetVector({Partition("in", 0): 5}),
     "positions": OffsetVector({Partition("in", 0): 5}),
@@ -20,6 +26,7 @@ VALUES: dict[str, object] = {
     "begins": OffsetVector({Partition("in", 0): 5}),
     "partition": Partition("in", 0),
     "partitions": (Partition("in", 0),),
+    "outcome": "aborted",
     "policy": "earliest",
     "written": (0, 2),
     "transactional_ids": ("j.g.i.0",),
@@ -55,6 +62,6 @@ def test_every_listener_is_called_in_order() -> None:
     send = send_to_all(
         lambda e: seen.append(("first", e)), ignore_event, lambda e: seen.append(("second", e))
     )
-    event = LoopTurned("j.g.i.0")
+    event = Sampled("j.g.i.0")
     send(event)
     assert seen == [("first", event), ("second", event)]

@@ -14,10 +14,8 @@ EXPECTED = {
     errors.UsageError: ExitCode.CONFIGURATION,
     errors.RetriableError: ExitCode.UNEXPECTED,
     errors.AbortableError: ExitCode.UNEXPECTED,
-    errors.DeliveryError: ExitCode.UNEXPECTED,
     errors.RecordRefusedError: ExitCode.POISON,
     errors.RebalancedError: ExitCode.UNEXPECTED,
-    errors.RecordError: ExitCode.POISON,
     errors.TransformError: ExitCode.POISON,
     errors.ProcessDiedError: ExitCode.POISON,
     errors.ReopenError: ExitCode.UNEXPECTED,
@@ -25,7 +23,6 @@ EXPECTED = {
     errors.UnprovenFenceError: ExitCode.UNEXPECTED,
     errors.CommitOutcomeUnknownError: ExitCode.UNEXPECTED,
     errors.OffsetGapError: ExitCode.OFFSET_GAP,
-    errors.FatalError: ExitCode.UNEXPECTED,
     errors.UnavailableError: ExitCode.UNAVAILABLE,
     errors.FencedError: ExitCode.FENCED,
     errors.ProcessLimitError: ExitCode.UNEXPECTED,
@@ -49,6 +46,19 @@ def test_error_ends_the_process_with_its_code(kind: type[EosError], code: ExitCo
         error: EosError = kind("no", topic="in", partition=0, offset=0)
     else:
         error = kind("no")
+    assert exit_code_of(error) is code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.AbortableError("no", code="_MSG_TIMED_OUT"), ExitCode.UNAVAILABLE),
+        (errors.AbortableError("no", code="UNKNOWN_PRODUCER_ID"), ExitCode.UNEXPECTED),
+        (errors.CommitOutcomeUnknownError("no", code="_TIMED_OUT"), ExitCode.UNAVAILABLE),
+        (errors.RecordRefusedError("no", code="_MSG_TIMED_OUT"), ExitCode.POISON),
+    ],
+)
+def test_last_try_that_only_waited_for_the_cluster_is_unavailable(error: EosError, code: ExitCode) -> None:
     assert exit_code_of(error) is code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -12,10 +13,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from eos.cli.ending import end_at_signal
+from eos.cli.exit import end_at_signal
 from eos.errors import ConfigError, EndedBySignal, FencedError, UsageError
 from eos.job import Job, check_topics
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, OutputRefusedError
 from eos.references import load_named
 
 RECORD = InputRecord("in", 0, 0, b"k", b"v")
@@ -235,7 +236,62 @@ def test_list_that_a_record_function_uses_again_holds_what_each_record_made_of_i
 
     (made,) = job(transform=cleared_each_time).bound().records(RECORDS, lambda *_: [])
     shared.clear()
-    assert made.values == (b"7", b"8", b"9")
+    assert made.values == [b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("partition", [None, 0])
+def test_output_record_that_a_record_function_uses_again_holds_what_each_record_made_of_it(
+    partition: int | None, *, listed: bool
+) -> None:
+    shared = OutputRecord("out", None, partition=partition)
+
+    def set_each_time(record: InputRecord) -> Iterator[OutputRecord]:
+        shared.value = record.value
+        yield shared
+        shared.value = b"again"
+        yield shared
+
+    def in_a_list(record: InputRecord) -> list[OutputRecord]:
+        shared.value = record.value
+        return [shared]
+
+    (made,) = job(transform=in_a_list if listed else set_each_time).bound().records(RECORDS, lambda *_: [])
+    assert made.values == ([b"7", b"8", b"9"] if listed else [b"7", b"again", b"8", b"again", b"9", b"again"])
+
+
+@pytest.mark.parametrize("topic", [None, "", 7])
+def test_output_without_a_topic_is_refused_and_not_left_out(topic: Any) -> None:
+    def nowhere(record: InputRecord) -> list[OutputRecord]:
+        return [OutputRecord(topic, record.value)]
+
+    with pytest.raises(OutputRefusedError, match="not declared"):
+        job(transform=nowhere).bound().records(RECORDS, lambda *_: [])
+
+
+def test_outputs_before_one_that_raises_in_the_same_record_are_not_taken() -> None:
+    def late(record: InputRecord) -> list[OutputRecord]:
+        refused = OutputRecord("out", record.value, timestamp_ms=0)
+        return [OutputRecord("out", b"before"), *([refused] if record.value == b"8" else [])]
+
+    failed: list[InputRecord] = []
+
+    def letter(record: InputRecord, _: Exception) -> list[OutputRecord]:
+        failed.append(record)
+        return [OutputRecord("out", b"letter")]
+
+    (made,) = job(transform=late).bound().records(RECORDS, letter)
+    assert [one.value for one in failed] == [b"8"]
+    assert made.values == [b"before", b"letter", b"before"]
+
+
+def test_outputs_with_and_without_headers_keep_their_order_and_what_they_have() -> None:
+    def some(record: InputRecord) -> list[OutputRecord]:
+        headers = (("h", record.value),) if record.value == b"8" else ()
+        return [OutputRecord("out", record.value, headers=headers), OutputRecord("out", b"plain", b"k")]
+
+    (made,) = job(transform=some).bound().records(RECORDS, lambda *_: [])
+    assert list(made) == [one for record in RECORDS for one in some(record)]
 
 
 def test_batches_that_share_their_lists_hold_what_they_were_made_of() -> None:
@@ -300,15 +356,22 @@ def test_text_and_kinds_of_text_are_no_buffers() -> None:
 
 
 @pytest.mark.parametrize("shape", ["record", "batch"])
-def test_header_name_with_a_nul_makes_its_record_poison(shape: str) -> None:
-    """librdkafka would write another name: what stands before the NUL."""
-    output = OutputRecord("out", b"v", b"k", headers=(("a\0b", b"1"),))
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a\0b", "librdkafka ends its name at the NUL. Fix: a name without one"),
+        ("\xe4\ud800", "it has half of a surrogate pair, and so no form in UTF-8. Fix: a name without it"),
+    ],
+)
+def test_header_name_that_cannot_be_written_makes_its_record_poison(shape: str, name: str, says: str) -> None:
+    """librdkafka would write what stands before the NUL; with half of a surrogate pair confluent-kafka ends the process."""
+    output = OutputRecord("out", b"v", b"k", headers=(("\xe4", b"0"), (name, b"1")))
     if shape == "record":
         bound = Job(name="j", inputs=["in"], outputs=["out"], transform=lambda _: [output]).bound()
     else:
         columns = OutputBatch("out", [b"v"], [b"k"], headers=[output.headers])
         bound = Job(name="j", inputs=["in"], outputs=["out"], transform_batch=lambda _: [columns]).bound()
-        with pytest.raises(ValueError, match="ends its name at the NUL"):
+        with pytest.raises(ValueError, match=re.escape(says)):
             bound.batch(InputBatch.of([RECORD]))
     failed: list[Exception] = []
 
@@ -318,7 +381,7 @@ def test_header_name_with_a_nul_makes_its_record_poison(shape: str) -> None:
 
     assert bound.records(InputBatch.of([RECORD]), poison) == []
     assert [str(error) for error in failed] == [
-        "output to out: the header 'a\\x00b' cannot be written: librdkafka ends its name at the NUL. Fix: a name without one"
+        f"output to out: the header {name!r} cannot be written: {says}"
     ]
 
 

@@ -30,7 +30,7 @@ from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
 from eos.offsets import Partition
 from eos.poison import PoisonFilter, Policy
-from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
+from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord, by_topic
 from eos.transform import BoundTransform
 
 POISON = b"poison"
@@ -146,6 +146,47 @@ def test_output_that_the_client_would_change_makes_its_input_poison(
     assert says in str(dict(made[2].headers)["eos.deadletter.error"])
 
 
+HALF = "half \ud800"  # as json.loads makes it of an escape
+
+
+@shapes
+@pytest.mark.parametrize("many", [False, True], ids=["one output", "a second poison record"])
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"value": HALF}, "a value or key has half of a surrogate pair"),
+        ({"key": HALF}, "a value or key has half of a surrogate pair"),
+        ({"headers": (("name", HALF),)}, "the header 'name' cannot be written: its value has half"),
+        ({"partition": 2**31}, f"partition {2**31} does not exist"),
+        ({"timestamp_ms": 2**63}, f"timestamp {2**63} cannot be written"),
+    ],
+    ids=["value", "key", "header", "partition", "timestamp"],
+)
+def test_output_that_the_client_cannot_write_makes_its_input_poison(
+    fields: dict[str, Any], says: str, many: bool, batches: bool
+) -> None:
+    """It ended the job with an error of the client's that named no input, whatever the policy."""
+
+    def one(record: InputRecord) -> list[OutputRecord]:
+        if many and record.value == b"b":
+            raise ValueError
+        given = {"topic": "out", "value": record.value} | (fields if record.value == POISON else {})
+        return [OutputRecord(**given)]
+
+    def of_batch(batch: InputBatch) -> list[OutputBatch]:
+        return by_topic(out for record in batch for out in one(record))
+
+    shape: dict[str, Any] = {"transform_batch": of_batch} if batches else {"transform": one}
+    transform = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape).bound()
+    seen: list[Event] = []
+    apply = PoisonFilter(transform, "dead-letter", shard="s", listener=seen.append).apply
+    made = {output.topic: list(output) for output in apply(records(b"a", b"b", POISON, b"c"))}
+    assert [one.value for one in made["out"]] == ([b"a", b"c"] if many else [b"a", b"b", b"c"])
+    assert [one.value for one in made["dlq"]] == ([b"b", POISON] if many else [POISON])
+    assert says in str(dict(made["dlq"][-1].headers)["eos.deadletter.error"])
+    assert len(seen) == len(made["dlq"])
+
+
 @shapes
 def test_poison_under_skip_is_dropped_but_reported(batches: bool) -> None:
     outputs, seen = filtered("skip", records(POISON, b"b"), batches=batches)
@@ -204,6 +245,54 @@ def test_undeclared_output_is_the_jobs_bug_and_no_poison(policy: Policy, batches
     job = Job(name="j", inputs=["in"], outputs=["out"], dead_letters="dlq", **shape)
     with pytest.raises(UsageError, match="not declared"):
         PoisonFilter(job.bound(), policy, shard="", listener=lambda _: None).apply(records(b"a"))
+
+
+@shapes
+@pytest.mark.parametrize("at", [0, 2], ids=["first", "last"])
+@pytest.mark.parametrize("topic", [["out"], {"out"}, None, b"out"], ids=str)
+def test_topic_that_is_no_name_is_refused_with_the_place_of_its_record(
+    topic: Any, at: int, batches: bool
+) -> None:
+    def one(record: InputRecord) -> list[OutputRecord]:
+        return [OutputRecord(topic if record.offset == 40 + at else "out", record.value)]
+
+    def many(batch: InputBatch) -> list[OutputBatch]:
+        return [OutputBatch(topic, batch.values)]
+
+    job = Job(
+        name="j",
+        inputs=["in"],
+        outputs=["out"],
+        dead_letters="dlq",
+        **{"transform_batch": many} if batches else {"transform": one},
+    )
+    poison = PoisonFilter(job.bound(), "dead-letter", shard="", listener=lambda _: None)
+    place = f"offset {40 if batches else 40 + at}:"
+    with pytest.raises(UsageError, match=rf"{place}.* which is not declared. Fix"):
+        poison.apply(records(b"a", b"b", b"c"))
+
+
+@shapes
+def test_header_pairs_that_a_transform_uses_again_are_those_of_their_record(batches: bool) -> None:
+    """Outputs wait for the rest of their batch, and for a commit that is under way; and the client takes tuples only."""
+    pair: list[Any] = ["trace", None]
+
+    def one(record: InputRecord) -> list[OutputRecord]:
+        pair[1] = record.value
+        return [OutputRecord("out", record.value, headers=[pair])]  # type: ignore[arg-type]
+
+    def many(batch: InputBatch) -> Iterator[OutputBatch]:
+        for value in batch.values:
+            pair[1] = value
+            yield OutputBatch("out", [value], headers=[[pair]])  # type: ignore[list-item]
+
+    shape = {"transform_batch": many} if batches else {"transform": one}
+    bound = Job(name="j", inputs=["in"], outputs=["out"], **shape).bound()
+    made = PoisonFilter(bound, "stop", shard="", listener=lambda _: None).apply(records(b"a", b"b", b"c"))
+    pair[:] = ["changed", b"later"]
+    assert [(out.value, out.headers) for batch in made for out in batch] == [
+        (value, (("trace", value),)) for value in (b"a", b"b", b"c")
+    ]
 
 
 def raising(error: Exception) -> dict[str, Any]:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.ending import Errors, complain
-from eos.cli.texts import print_table, say
+from eos.base.printable import printable, printable_json, printable_lines, printable_values
+from eos.cli.exit import Errors, complain
+from eos.cli.printing import print_table, say
 from eos.errors import TransformError
-from eos.observe import Board, configure_logs
-from eos.observe.lean_structlog import structlog
-from eos.observe.quoting import shown_error
-from eos.observe.server import serve
-from eos.observe.termination import TerminationLog, note_termination
-from eos.printable import printable, printable_json, printable_lines, printable_values
+from eos.ops.observe import Aggregator, configure_logs
+from eos.ops.observe.log_lines import write
+from eos.ops.observe.quoting import shown_error
+from eos.ops.observe.server import serve
+from eos.ops.observe.termination import TerminationLog, note_termination
 from eos.settings.tables import ObserveSettings
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_a_reader_of_json_gets_the_same_text() -> None:
 def test_a_log_line_is_one_line_that_drives_nothing(form: str) -> None:
     stream = io.StringIO()
     configure_logs(ObserveSettings(log_format=form), stream=stream)
-    structlog.get_logger().info(HOSTILE, group=HOSTILE, **{HOSTILE: "x"})
+    write("info", HOSTILE, group=HOSTILE, **{HOSTILE: "x"})
     written = stream.getvalue()
     assert not _DANGEROUS.search(written)
     assert not [line for line in written.splitlines()[1:] if not line.startswith("    ")]
@@ -93,8 +93,8 @@ def test_the_last_line_and_the_termination_message_drive_nothing(
 def test_the_page_and_the_metrics_show_names_that_drive_nothing() -> None:
     from urllib.request import urlopen
 
-    board = Board({0}, about={"job": HOSTILE, "app": HOSTILE, "group": HOSTILE, "host": HOSTILE})
-    server = serve(board, ObserveSettings(http_port=0))
+    aggregator = Aggregator({0}, about={"job": HOSTILE, "app": HOSTILE, "group": HOSTILE, "host": HOSTILE})
+    server = serve(aggregator, ObserveSettings(http_port=0))
     assert server is not None
     with server:
         for path in ("/status.json", "/metrics", "/healthz", "/readyz"):
@@ -108,12 +108,12 @@ def test_the_page_and_the_metrics_show_names_that_drive_nothing() -> None:
 
 
 def test_no_command_prints_but_by_the_doors_that_escape() -> None:
-    """``typer.echo`` stands where texts.py escapes, for JSON in ASCII, for what eos itself says, and to clear the screen."""
+    """``typer.echo`` stands where printing.py escapes, for JSON in ASCII, for what eos itself says, and to clear the screen."""
     allowed = re.compile(r"typer\.echo\((json\.dumps\((?!.*ensure_ascii)|as_json\(|_CLEAR|f?\"eos )")
     raw = [
         f"{file.name}: {line.strip()}"
         for file in sorted((_REPOSITORY / "eos" / "cli").glob("*.py"))
-        if file.name != "texts.py"
+        if file.name != "printing.py"
         for line in file.read_text().splitlines()
         if "typer.echo(" in line and not allowed.search(line)
     ]
@@ -125,10 +125,11 @@ def test_the_last_line_of_a_job_whose_log_is_json_is_json(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         Errors, "in_the_log", configure_logs(ObserveSettings(log_format="json"), stream=stream)
     )
-    complain("job ended with exit code 4 (poison)")
+    complain("job ended with exit code 4 (poison)", page="docs/page.md#part")
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["event"] == "job ended with exit code 4 (poison)"
     assert json.loads(line)["level"] == "error"
+    assert json.loads(line)["docs"] == "docs/page.md#part"
 
 
 def test_a_table_in_a_narrow_terminal_has_each_text_in_one_piece(
@@ -139,3 +140,15 @@ def test_a_table_in_a_narrow_terminal_has_each_text_in_one_piece(
     out = capsys.readouterr().out
     assert "settlements[0]" in out
     assert "owner: refunds.refunds.p.0" in out
+
+
+@pytest.mark.parametrize(("columns", "folds"), [("27", False), ("26", True)])
+def test_a_table_of_records_that_would_be_folded_is_printed_below_each_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str, *, folds: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    head, row = ("record", "headers"), ("0@0", "eos.topic=orders")
+    print_table(head, [row], unbroken=True)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    expected = ["record: 0@0", "headers: eos.topic=orders"] if folds else ["0@0      eos.topic=orders"]
+    assert lines[-len(expected) :] == expected

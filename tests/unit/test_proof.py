@@ -56,7 +56,8 @@ def test_cells_that_are_exact_end_with_0_and_the_page_says_how_much_was_shown(
 ) -> None:
     ended = prove({"seed 1": exact, "seed 2": exact})
     assert ended.exit_code == 0, ended.output
-    page = (tmp_path / "PROOF.md").read_text()
+    assert "| 50 of 50 kills | 0 | 1.0 s, 1.5 s | 6.0% |" in (tmp_path / "PROOF.md").read_text()
+    page = (tmp_path / "proof-cells.md").read_text()
     assert (
         "| A1 | 50 of 50 kills | 2 of 2 | 2,000 | 0 | 4 committed, 6 aborted | 1.0 s, 1.5 s | 6.0% |" in page
     )
@@ -71,7 +72,7 @@ def test_anomaly_ends_with_7_and_the_line_that_makes_it_again(prove: Prove, tmp_
     assert "A1 exact" in ended.output, "the others are run all the same"
     (kept,) = (tmp_path / "cells").iterdir()
     assert str(kept) in ended.output
-    page = (tmp_path / "PROOF.md").read_text()
+    page = (tmp_path / "proof-cells.md").read_text()
     assert "- 3 lost (again: `eos prove the:job --seed 7`)" in page
     assert "6.0%" not in page, "nothing is bounded by what has failed"
     assert prove({"seed 1": exact, "seed 2": exact}).exit_code == 7, "it stays until the cell is run again"
@@ -86,7 +87,7 @@ def test_interrupted_run_goes_on_where_it_ended(prove: Prove, tmp_path: Path) ->
         return exact(directory)
 
     assert prove({"seed 1": counted, "seed 2": interrupted}).exit_code != 0
-    assert "1 of 2" in (tmp_path / "PROOF.md").read_text()
+    assert "1 of 2" in (tmp_path / "proof-cells.md").read_text()
     assert not list((tmp_path / "cells").iterdir())
     with (tmp_path / "proof.jsonl").open("a") as file:
         file.write('{"row": "A1", "cell": "seed')  # killed while it wrote
@@ -107,19 +108,22 @@ def test_cell_that_could_not_be_run_is_no_result(prove: Prove, tmp_path: Path) -
 def test_cell_that_was_skipped_is_run_where_it_can_be(prove: Prove, tmp_path: Path) -> None:
     skipped = Outcome(faults=0, records=0, skipped=True, note="it needs root")
     assert prove({"seed 1": lambda _: skipped}).exit_code == 0
-    assert "skipped: it needs root" in (tmp_path / "PROOF.md").read_text()
+    assert "skipped: it needs root" in (tmp_path / "proof-cells.md").read_text()
     assert prove({"seed 1": exact}).exit_code == 0
     assert "25 of 50 kills" in (tmp_path / "PROOF.md").read_text()
 
 
-def test_wrong_loop_that_is_acquitted_is_no_proof(prove: Prove, tmp_path: Path) -> None:
+def test_wrong_loop_without_a_violation_is_no_proof(prove: Prove, tmp_path: Path) -> None:
     convicted = {"naive": lambda _: Outcome(faults=5, records=9, convicted=True)}
     assert prove(convicted).exit_code == 0
     assert "| 0 of 50 kills |" in (tmp_path / "PROOF.md").read_text(), "its faults are none of ours"
-    acquitted = {"naive": lambda _: Outcome(faults=5, records=9, convicted=False)}
-    ended = prove(acquitted, "--again")
+    missed = {"naive": lambda _: Outcome(faults=5, records=9, convicted=False)}
+    ended = prove(missed, "--again")
     assert ended.exit_code == 1
-    assert "not convicted: python -m tests.proof --rows A1 --again --cell naive" in ended.output
+    assert (
+        "no violation found in a loop that is wrong on purpose: python -m tests.proof --rows A1 --again --cell naive"
+        in ended.output
+    )
 
 
 def test_cell_that_does_not_fit_the_hours_waits(prove: Prove, tmp_path: Path) -> None:

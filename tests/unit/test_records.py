@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,24 @@ def test_columns_hold_what_the_records_hold(records: list[InputRecord]) -> None:
 @given(input_records)
 @CASES
 def test_records_are_pickled_whole(record: InputRecord) -> None:
-    assert pickle.loads(pickle.dumps(record)) == record  # noqa: S301 - our own bytes
+    again = pickle.loads(pickle.dumps(record))  # noqa: S301 - our own bytes
+    assert (again, repr(again), hash(again)) == (record, repr(record), hash(record))
+
+
+def test_records_are_equal_if_every_field_is() -> None:
+    fields: dict[str, Any] = {"topic": "in", "partition": 1, "offset": 2, "key": b"k", "value": b"v"}
+    fields |= {"headers": (("h", b"1"),), "timestamp_ms": 5}
+    record = InputRecord(**fields)
+    others = ("else", 2, 3, None, None, (), None)
+    for name, value in zip(fields, others, strict=True):
+        other = record.__replace__(**{name: value})
+        assert other != record
+        assert getattr(other, name) == value
+    assert record != tuple(fields.values())
+    assert repr(record) == f"InputRecord({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+    match record:
+        case InputRecord(topic, partition, offset):
+            assert (topic, partition, offset) == ("in", 1, 2)
 
 
 def test_batch_can_be_read_more_than_once() -> None:
@@ -179,11 +196,26 @@ def test_column_of_another_length_is_refused_by_name(column: str) -> None:
         OutputBatch("out", [b"a", b"b"], **columns)
 
 
-def test_records_and_batches_cannot_be_changed() -> None:
-    record: Any = OutputRecord("out", b"v")
+def test_input_records_and_batches_cannot_be_changed() -> None:
+    record: Any = InputRecord("in", 0, 7, b"k", b"v")
     batch: Any = OutputBatch("out", [b"v"])
-    with pytest.raises(AttributeError):
-        record.value = b"w"
+    for name in ("value", "offset", "_message", "else"):
+        with pytest.raises(AttributeError, match=f"{name} cannot be set"):
+            setattr(record, name, b"w")
+    with pytest.raises(AttributeError, match="value cannot be deleted"):
+        del record.value
+    assert record == InputRecord("in", 0, 7, b"k", b"v")
     with pytest.raises(AttributeError):
         batch.topic = "elsewhere"
     assert copy.copy(batch) == batch
+
+
+def test_records_that_a_generator_uses_again_are_taken_as_they_come() -> None:
+    def reused() -> Iterator[OutputRecord]:
+        record = OutputRecord("out", b"0")
+        for number in range(3):
+            record.value = b"%d" % number
+            yield record
+
+    (made,) = by_topic(reused())
+    assert made.values == [b"0", b"1", b"2"]

@@ -16,22 +16,19 @@ from pathlib import Path
 import pytest
 
 from eos import retry
-from eos.calls import Call
-from eos.deadline import Deadline
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
 from eos.errors import (
     AbortableError,
     Action,
     CommitOutcomeUnknownError,
     ConfigError,
-    DeliveryError,
     EosError,
-    FatalError,
     FencedError,
     OffsetGapError,
     ProcessDiedError,
     ProcessLimitError,
     RebalancedError,
-    RecordError,
     RecordRefusedError,
     ReopenError,
     RetriableError,
@@ -47,7 +44,7 @@ from eos.retry import RULES, Rule, rule_for
 DESIGN = Path(__file__).parents[2] / "docs/DESIGN.md"
 _BEGIN, _END = "<!-- retry-policy -->", "<!-- /retry-policy -->"
 
-RESUMED = {Call.INIT, Call.COMMIT, Call.ABORT, Call.COMMITTED, Call.METADATA, Call.CONSUME}
+RESUMED = {Call.INIT, Call.COMMIT, Call.ABORT, Call.COMMITTED, Call.METADATA}
 REDONE = set(Call) - RESUMED
 
 # What a holder of each class does: written down a second time, by hand, so that a change is on purpose.
@@ -55,9 +52,7 @@ EXPECTED: dict[type[EosError], Action] = {
     ConfigError: Action.STOP,
     UsageError: Action.STOP,
     AbortableError: Action.REDO,
-    DeliveryError: Action.REDO,
     RebalancedError: Action.REDO,
-    RecordError: Action.STOP,
     RecordRefusedError: Action.STOP,
     TransformError: Action.STOP,
     ProcessDiedError: Action.STOP,
@@ -67,7 +62,6 @@ EXPECTED: dict[type[EosError], Action] = {
     UnprovenFenceError: Action.REOPEN,
     CommitOutcomeUnknownError: Action.REOPEN,
     OffsetGapError: Action.STOP,
-    FatalError: Action.STOP,
     UnavailableError: Action.STOP,
     FencedError: Action.STOP,
     UnclassifiedError: Action.STOP,
@@ -113,7 +107,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("eos.retry.time", clock)
-    monkeypatch.setattr("eos.deadline.time", clock)
+    monkeypatch.setattr("eos.base.deadline.time", clock)
     monkeypatch.setattr("tenacity.nap.time", clock)
     return clock
 
@@ -404,8 +398,8 @@ def test_first_failure_imports_nothing() -> None:
     """An import that a signal handler's exception leaves may be impossible from then on, and every retry with it."""
     code = """
 import sys
-from eos.calls import Call
-from eos.deadline import Deadline
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
 from eos.errors import RetriableError
 from eos.retry import resume
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eos.verifier.placement import partition_of
+from eos.ops.verifier.placement import partition_of
 from tests.support.exactly_once import Comparison, Output, SeenRecord, compare
 
 Damage = Callable[[list[SeenRecord]], list[SeenRecord]]

@@ -2,6 +2,6 @@
 
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import HoldProxy
-from eos.testing.proxy.rules import Edge, Hold, Outcome, ends_with
+from eos.testing.proxy.proxy_rules import Edge, Hold, Outcome, ends_with
 
 __all__ = ["ApiKey", "Edge", "Frame", "Hold", "HoldProxy", "Outcome", "ends_with"]

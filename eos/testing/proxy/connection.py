@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from eos.testing.proxy.frames import Frame
-from eos.testing.proxy.rules import Edge, Hold, Outcome, Rule
+from eos.testing.proxy.proxy_rules import Edge, Hold, Outcome, Rule
 
 _DRAIN_S = 5.0  # how long answers to requests of a client that is gone are awaited, so that they take effect
 _CONNECT_S = 5.0

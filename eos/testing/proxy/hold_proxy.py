@@ -28,13 +28,23 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
-from eos.check.kafka_python import kafka_messages
+from eos.ops.check.kafka_python import kafka_messages
 from eos.testing.proxy.answers import refusal
 from eos.testing.proxy.connection import Connection, reset, send_copy
 from eos.testing.proxy.frames import ApiKey, Frame
-from eos.testing.proxy.rules import Edge, Edit, Hold, Outcome, Rule, Then, Where, ends_with
+from eos.testing.proxy.proxy_rules import (
+    Edge,
+    Edit,
+    Hold,
+    Outcome,
+    Rule,
+    Then,
+    Which,
+    WhichOfSeveral,
+    ends_with,
+)
 
 __all__ = ["ApiKey", "Edge", "Frame", "Hold", "HoldProxy", "Outcome", "Seen", "ends_with"]
 
@@ -73,6 +83,7 @@ class HoldProxy:
     """
 
     def __init__(self, port: int, upstream: tuple[str, int]) -> None:
+        kafka_messages()  # a rule may need them, and then every client would wait for it
         self._upstream = upstream
         self._rules: list[Rule] = []
         self._observers: list[Callable[[Frame, Edge], object]] = []
@@ -116,11 +127,9 @@ class HoldProxy:
         self,
         api_key: ApiKey,
         *,
-        nth: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
         reset_client: bool = False,
         then: Then | None = None,
+        **which: Unpack[Which],
     ) -> Hold:
         """Hold one request until ``release``.
 
@@ -128,117 +137,75 @@ class HoldProxy:
         after a reconnect; without, it waits for its own socket.timeout.ms.
         """
         hold = Hold(self._loop, reset_client=reset_client)
-        self._add(Rule(api_key, Outcome.HELD, nth, 1, client_id, where, then, hold))
+        self._add(Rule(api_key, Outcome.HELD, then=then, hold=hold, **which))
         return hold
 
-    def copy(
-        self,
-        api_key: ApiKey,
-        *,
-        nth: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
-        reset_client: bool = False,
-    ) -> Hold:
+    def copy(self, api_key: ApiKey, *, reset_client: bool = False, **which: Unpack[Which]) -> Hold:
         """Let one request pass and keep a copy of it, which reaches the broker at ``release``, on a connection of its own.
 
         With ``reset_client`` the client's connection is reset in place of the answer: it sends the request again, and knows
         that it did. Without, it knows nothing of a copy, which no network does to it. The broker must ask for no login.
         """
         hold = Hold(self._loop, reset_client=reset_client)
-        self._add(Rule(api_key, Outcome.COPIED, nth, 1, client_id, where, hold=hold))
+        self._add(Rule(api_key, Outcome.COPIED, hold=hold, **which))
         return hold
 
-    def duplicate(
-        self, api_key: ApiKey, *, nth: int = 1, client_id: str | None = None, where: Where | None = None
-    ) -> None:
+    def duplicate(self, api_key: ApiKey, **which: Unpack[Which]) -> None:
         """Send one request twice; the client gets the first answer."""
-        self._add(Rule(api_key, Outcome.DUPLICATED, nth, 1, client_id, where))
+        self._add(Rule(api_key, Outcome.DUPLICATED, **which))
 
-    def swallow(
-        self,
-        api_key: ApiKey,
-        *,
-        nth: int = 1,
-        times: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
-    ) -> None:
+    def swallow(self, api_key: ApiKey, **which: Unpack[WhichOfSeveral]) -> None:
         """Keep a request from the broker and leave the client's connection open: it waits for an answer that never comes."""
-        self._add(Rule(api_key, Outcome.SWALLOWED, nth, times, client_id, where))
+        self._add(Rule(api_key, Outcome.SWALLOWED, **which))
 
     def drop_reply(
-        self,
-        api_key: ApiKey,
-        *,
-        nth: int = 1,
-        times: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
-        then: Then | None = None,
+        self, api_key: ApiKey, *, then: Then | None = None, **which: Unpack[WhichOfSeveral]
     ) -> None:
         """Let the broker do it and keep its answer from the client, whose connection stays open.
 
         ``then`` is called when the answer is there.
         """
-        self._add(Rule(api_key, Outcome.REPLY_DROPPED, nth, times, client_id, where, then))
+        self._add(Rule(api_key, Outcome.REPLY_DROPPED, then=then, **which))
 
     def cut(
         self,
         api_key: ApiKey,
         edge: Edge,
         *,
-        nth: int = 1,
-        times: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
         then: Then | None = None,
+        **which: Unpack[WhichOfSeveral],
     ) -> None:
         """Reset the client's connection before the broker sees the request, or after it has done it.
 
         ``then`` is called just before the reset, for instance to kill the client's process at this edge.
         """
         outcome = Outcome.CUT_BEFORE if edge is Edge.REQUEST else Outcome.CUT_AFTER
-        self._add(Rule(api_key, outcome, nth, times, client_id, where, then))
+        self._add(Rule(api_key, outcome, then=then, **which))
 
-    def edit_reply(
-        self,
-        api_key: ApiKey,
-        edit: Edit,
-        *,
-        nth: int = 1,
-        times: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
-    ) -> None:
+    def edit_reply(self, api_key: ApiKey, edit: Edit, **which: Unpack[WhichOfSeveral]) -> None:
         """Give the client what ``edit`` makes of a request and the broker's answer to it."""
-        kafka_messages()  # an edit may need them, and everybody waits for it
-        self._add(Rule(api_key, Outcome.REPLY_EDITED, nth, times, client_id, where, edit=edit))
+        self._add(Rule(api_key, Outcome.REPLY_EDITED, edit=edit, **which))
 
     def refuse(
         self,
         api_key: ApiKey,
         error: int,
         *,
-        nth: int = 1,
-        times: int = 1,
-        client_id: str | None = None,
-        where: Where | None = None,
         then: Then | None = None,
         after_s: float = 0.0,
+        **which: Unpack[WhichOfSeveral],
     ) -> None:
         """Answer a request of a transaction by an error code, and keep it from the broker. ``then`` is called just before.
 
         ``after_s``: so many seconds later. What the client sends behind it on the same connection reaches the broker after that.
         """
-        kafka_messages()  # not while the client waits
 
         def answer(frame: Frame, _: bytes) -> bytes:
             if then is not None:
                 then(frame)
             return refusal(frame, error)
 
-        self._add(Rule(api_key, Outcome.REFUSED, nth, times, client_id, where, edit=answer, after_s=after_s))
+        self._add(Rule(api_key, Outcome.REFUSED, edit=answer, after_s=after_s, **which))
 
     def clear_rules(self) -> None:
         """Let everything pass from now on; what is held stays held."""

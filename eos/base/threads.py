@@ -1,0 +1,65 @@
+"""Threads that make one call beside their caller."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+# A thread that has made its call waits so long for the next one: a loop makes one at each commit. A new thread takes 0.15 ms
+# until it runs, and 0.06 ms of processor time; one that waits takes a tenth and a quarter of that (2 cores, 3,000 calls each).
+_WAIT_S = 1.0
+
+_Calls = SimpleQueue[tuple[str, Callable[[], object]]]
+_waiting: deque[_Calls] = deque()  # of each thread that waits
+os.register_at_fork(after_in_child=_waiting.clear)  # a fork has none of them
+
+
+def beside(function: Callable[[], object], *, name: str) -> threading.Event:
+    """Make a call in a thread that does nothing else meanwhile; the event is set when it is over.
+
+    Where the interpreter ends, the call is made here: no thread begins any more, and Python 3.11 would wait for one for ever. A
+    generator that holds a session or a producer in a ``with`` block, and that nobody has closed, is closed there.
+    """
+    over = threading.Event()
+
+    def call() -> None:
+        try:
+            function()
+        finally:
+            over.set()
+
+    if sys.is_finalizing():
+        call()
+        return over
+    try:
+        calls = _waiting.pop()
+    except IndexError:
+        calls = SimpleQueue()
+        threading.Thread(target=_make, args=(calls,), name=name, daemon=True).start()
+    calls.put((name, call))
+    return over
+
+
+def _make(calls: _Calls) -> None:
+    """Make the calls that come."""
+    while (given := _next(calls)) is not None:
+        threading.current_thread().name, call = given
+        call()
+        del given, call  # what they hold may have to go: a client is closed by its end
+        _waiting.append(calls)
+
+
+def _next(calls: _Calls) -> tuple[str, Callable[[], object]] | None:
+    try:
+        return calls.get(timeout=_WAIT_S)
+    except Empty:
+        pass
+    try:
+        _waiting.remove(calls)
+    except ValueError:  # taken at this moment, or for its first call: it is put next
+        return calls.get()
+    return None

@@ -1,0 +1,63 @@
+"""The way into a group: it is refused if it is not the owner's, and is given its first offsets if it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eos.core.surroundings import Seat
+from eos.events import StartPolicyApplied
+from eos.guards.expired import refuse_expired
+from eos.guards.owners import refuse_foreign, refuse_members
+from eos.guards.start_policy import CommitFirst, RefuseMissing, apply_start_policy
+from eos.kafka.admin import Admin
+from eos.kafka.consumer import ConsumerClient
+from eos.offsets import OffsetVector, Partition
+
+
+def enter(
+    seat: Seat,
+    reader: ConsumerClient,
+    *,
+    commit_first: CommitFirst | None = None,
+    refuse_missing: RefuseMissing = refuse_expired,
+) -> Sequence[Partition]:
+    """Check a group before its input is read, and apply the start policy if it has no offsets.
+
+    Args:
+        seat: who comes.
+        reader: a client of the group.
+        commit_first: how the first offsets are committed; by default to the group.
+        refuse_missing: as of `apply_start_policy`.
+
+    Returns:
+        All partitions of the topics.
+
+    Raises:
+        ConfigError: the group has members that would not be fenced, or offsets of another app or mode of ownership; a topic does
+            not exist, or nothing says where to start.
+        OffsetGapError, UnavailableError: as `apply_start_policy`.
+    """
+    settings = seat.settings
+    if seat.given is not None:
+        refuse_members(Admin.of(settings), seat.group, seat.mode, timeout_s=settings.open_timeout_s)
+
+    def started(positions: OffsetVector) -> None:
+        seat.listener(
+            StartPolicyApplied(seat.shard, positions, settings.input.start, settings.source_of("input.start"))
+        )
+
+    partitions, stored = apply_start_policy(
+        settings,
+        seat.topics,
+        reader,
+        app=seat.app or "consumer",
+        mode=seat.mode,
+        on_first_offsets=started,
+        own=seat.given,
+        store=seat.destination.store(reader),
+        commit_first=commit_first,
+        refuse_missing=refuse_missing,
+    )
+    own = partitions if seat.given is None else seat.given
+    refuse_foreign(settings, seat.group, {p: stored[p] for p in own if p in stored}, seat.mode, seat.app)
+    return partitions

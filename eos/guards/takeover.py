@@ -1,0 +1,37 @@
+"""Guards of a takeover that only look at what was found: another owner's offsets, other topics, input that is gone."""
+
+from __future__ import annotations
+
+from eos.base.commands import suggested
+from eos.core.surroundings import TakeOver
+from eos.errors import OffsetGapError
+from eos.group.committed import offsets_at
+from eos.group.topics import refuse_recreated, stored_topic_ids
+from eos.guards.owners import refuse_foreign
+from eos.kafka.admin import Mark
+from eos.settings import Settings
+
+
+def recreated(_: Settings, found: TakeOver) -> None:
+    """Refuse offsets of a topic that was deleted and created anew."""
+    refuse_recreated({*stored_topic_ids(found.own), *found.known_ids}, found.topic_ids)
+
+
+def foreign(settings: Settings, found: TakeOver) -> None:
+    """Refuse offsets of another app or mode of ownership."""
+    refuse_foreign(settings, found.group, found.own, found.mode, found.app)
+
+
+def new_and_deleted(settings: Settings, found: TakeOver) -> None:
+    """A partition without an offset in a topic that was started before is new: it is read from offset 0, if that is still there."""
+    new = [partition for partition in found.partitions if partition not in found.stored]
+    for partition, beginning in offsets_at(settings, Mark.START, new).items():
+        if beginning > 0:
+            raise OffsetGapError(
+                f"{partition}: it is new to the group {found.group!r}, and its log begins at {beginning}: input was deleted "
+                "(retention, DeleteRecords) before it was processed. Nothing is skipped silently. Fix: to go on without it, "
+                "set the offset while the job is stopped: "
+                + suggested(
+                    "offsets set", "--to", f"{partition.topic}:{partition.number}@{beginning}", job=True
+                )
+            )

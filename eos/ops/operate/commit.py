@@ -1,0 +1,151 @@
+"""One commit in the place of a job's owners: refused while one is at work, behind fences, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from eos.core.ledger import Outcome
+from eos.core.producer import ShardProducer
+from eos.errors import (
+    AbortableError,
+    CommitOutcomeUnknownError,
+    ConfigError,
+    FencedError,
+    RebalancedError,
+    ReopenError,
+    UnavailableError,
+)
+from eos.group.committed import fresh_reader
+from eos.group.metadata import OwnershipMode
+from eos.guards.owners import refuse_foreign
+from eos.identity import Identity
+from eos.kafka.group_offsets import Committed
+from eos.offsets import OffsetVector, Partition
+from eos.ops.check.transactions import TransactionsView
+from eos.ops.operate.choosing import stored_of
+from eos.ops.operate.owners import Owners
+from eos.ops.operate.positions import Change, MakeChange
+from eos.ops.operate.target import metadata_of
+from eos.settings import Settings
+from eos.shards import StartShard
+
+
+def stored_offsets(
+    settings: Settings, target: Identity, partitions: Collection[Partition]
+) -> dict[Partition, Committed]:
+    """What the job's group has stored, once no transaction is pending on it.
+
+    Raises:
+        ConfigError: another job or another mode of ownership has committed it.
+        UnavailableError: the cluster did not answer in time.
+    """
+    stored = stored_of(settings, target.group, partitions)
+    refuse_foreign(settings, target.group, stored, OwnershipMode(target.mode), target.app)
+    return stored
+
+
+def why_refused(
+    settings: Settings, view: TransactionsView, target: Identity, partitions: Collection[Partition]
+) -> str:
+    """Why a commit would be refused now; "" if it would not.
+
+    Raises:
+        UnavailableError: the cluster did not answer in time.
+    """
+    try:
+        _owners(settings, view, target, partitions).refuse_live()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def commit_in_place(
+    settings: Settings,
+    view: TransactionsView,
+    target: Identity,
+    partitions: Collection[Partition],
+    change: MakeChange,
+    *,
+    others: Sequence[Owners] = (),
+) -> list[str]:
+    """Commit what ``change`` makes of what is stored, as an owner of these partitions would.
+
+    Order matters. First no owner is at work. Then each shard is opened anew, so that no owner that only looks dead can commit
+    any more; after that the offsets are read, and are final. The transaction has all or nothing. At its end the cluster is
+    asked again: an owner that came in between has read what was stored before, and would go on from there.
+
+    Args:
+        settings: how to reach the cluster.
+        view: of the cluster's transactions.
+        target: the job.
+        partitions: whose offsets may be committed.
+        change: from what is stored to what is committed.
+        others: owners of another group that have to rest, too.
+
+    Returns:
+        The transactional.ids that were fenced.
+
+    Raises:
+        ConfigError: an owner is at work, or what ``change`` raised; nothing was committed.
+        FencedError: an owner came in between; the message says whether the commit has happened.
+        UnavailableError: the cluster did not answer in time; nothing was committed, if the message does not say otherwise.
+    """
+    every = (_owners(settings, view, target, partitions), *others)
+    for owners in every:
+        owners.refuse_live()
+    shard = StartShard(target.app, target.group)  # as who applies the start policy: one of the two at a time
+    with ShardProducer(settings, shard, metadata=metadata_of(target)) as producer:
+        fenced = [name for owners in every for name in owners.fence(shard.transactional_id)]
+        made = change(producer.take_over(target.group, partitions))
+        for owners in every:
+            owners.refuse_new()
+        _commit(settings, target, producer, made)
+        try:
+            _look_after(settings, target, producer, made.offsets)
+            for owners in every:
+                owners.refuse_new()
+        except FencedError as error:
+            raise FencedError(f"committed, but it may not last: {error}") from error
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"committed, but whether an owner came in between is not known: {error}"
+            ) from error
+    return [shard.transactional_id, *fenced]
+
+
+def _owners(
+    settings: Settings, view: TransactionsView, target: Identity, partitions: Collection[Partition]
+) -> Owners:
+    mode = OwnershipMode(target.mode)
+    return Owners(settings, view, app=target.app, group=target.group, mode=mode, partitions=partitions)
+
+
+def _commit(settings: Settings, target: Identity, producer: ShardProducer, made: Change) -> None:
+    with fresh_reader(settings, target.group, stable=False) as reader:
+        no_member = reader.group_metadata()
+    try:
+        with producer.transaction() as transaction:
+            for output in made.outputs:
+                transaction.produce_records(output)
+            transaction.add_offsets(made.offsets, no_member)
+    except CommitOutcomeUnknownError as error:
+        if producer.reopen() is not Outcome.COMMITTED:
+            raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
+    except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
+        raise ConfigError(
+            f"group {target.group!r} has got live members meanwhile; nothing was committed. Fix: stop them all"
+        ) from error
+    except (AbortableError, ReopenError) as error:
+        raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
+
+
+def _look_after(settings: Settings, target: Identity, producer: ShardProducer, offsets: OffsetVector) -> None:
+    mine = producer.ledger_of(target.group).metadata
+    stored = stored_of(settings, target.group, sorted(offsets))
+    for partition, offset in offsets.items():
+        now = stored.get(partition)
+        if now is None or now.offset != offset or not mine.is_owner_of(now.metadata):
+            raise FencedError(
+                f"{partition}: offset {offset} was committed, and {now.offset if now else 'none'} is stored: another owner has "
+                "committed since. Fix: stop it, and begin anew"
+            )

@@ -1,1 +1,0 @@
-"""The only room that commits: a producer, its transactions, and the comparison with what it last committed."""

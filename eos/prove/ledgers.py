@@ -1,0 +1,35 @@
+"""Ledgers: how far the shards of a streaming query's last batch are."""
+
+from __future__ import annotations
+
+from eos.group.committed import committed_offsets, fresh_reader
+from eos.identity import Identity, Kind
+from eos.offsets import Partition
+from eos.settings import Settings
+from eos.spark.stream.log_entry import LogEntry
+
+_CALL_S = 3.0
+
+
+def shards_behind(job: Identity, settings: Settings) -> int:
+    """How many shards of a query's last batch are still to be written; 0 of any other job.
+
+    Raises:
+        EosError: the cluster did not answer in time.
+    """
+    if job.kind is not Kind.STREAM:
+        return 0
+    places = [Partition(topic, 0) for topic in job.outputs]
+
+    def entry(group: str) -> LogEntry | None:
+        with fresh_reader(settings, group, stable=True) as reader:
+            stored = committed_offsets(reader, places, timeout_s=_CALL_S)
+        found = [LogEntry.parse(one.offset, one.metadata) for one in stored.values()]
+        return max(filter(None, found), key=lambda one: one.next_batch, default=None)
+
+    entries = list(filter(None, map(entry, job.commits)))
+    if not entries:
+        return 0
+    # A batch in place has a shard for each input partition, which may be fewer than a batch may have.
+    last = max(entries, key=lambda one: one.next_batch)
+    return last.shards - sum(one.next_batch == last.next_batch for one in entries)

@@ -1,0 +1,229 @@
+"""The input of a streaming query, held against the topics and logs that the batches before were read from.
+
+Spark's checkpoint stores offsets by the topic's name. A topic that was deleted and created anew, or a log that was
+truncated and has grown again, is read on from the old offset, and the records below it are never processed. So the commit log
+keeps *marks*: in the transaction that writes shard 0's entry, its group commits the offsets behind the batch on the input
+partitions themselves, each with the topic's id and the leader epoch. Kafka drops them together with a deleted topic, so an
+entry also says how many there are: marks that are gone are as telling as marks with another id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from eos.errors import ConfigError, OffsetGapError, UsageError
+from eos.group.topics import stored_topic_ids
+from eos.guards.truncated import refuse_truncated
+from eos.kafka.admin import Mark
+from eos.kafka.group_offsets import Committed, stored_positions
+from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
+from eos.spark.session.checkpoint import Checkpoint, RunningQuery
+from eos.spark.session.jvm import items, kind_of
+from eos.spark.source import InputLogs
+from eos.spark.stream.commit_log import CommitLog
+from eos.spark.stream.log_rules import BatchPlan, LedgerChangedError, LedgerError
+
+_HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
+_READS = "StreamingDataSourceV2ScanRelation"  # of a source with records in this batch; else an empty relation stands there
+
+
+def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[BatchPlan, OffsetVector]:
+    """The plan with a digest of its input, and the batch's marks, once its topics and logs are those of the marks before.
+
+    They are not compared where a person accepts others.
+
+    Raises:
+        LedgerError: the batch does not begin where the last one that is written has ended.
+        LedgerChangedError: another driver has planned the batch too.
+        UsageError: the query does not read one of the topics.
+        OffsetGapError: a topic was deleted and created anew, or a log was truncated.
+        ConfigError: the checkpoint cannot be reached.
+        UnavailableError: the cluster did not answer in time.
+    """
+    topics, settings = log.inputs, log.settings
+    if not topics:
+        return plan, OffsetVector()
+    running = _running_input(query, plan.batch, topics)
+    marked_with = plan.batch if 0 in plan.done else plan.batch - 1
+    is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
+    before = _planned_offsets(query.checkpoint, marked_with, topics) if is_checked else {}
+    # Spark reads partitions that the batch before has not from the beginning, of a topic that was taken out and is back too.
+    begins = running.ends if 0 in plan.done else running.starts
+    logs = logs_of_input(settings)
+    # The ids first: what is read after them counts in these topics, or the commit is refused.
+    topic_ids = logs.ids({partition.topic for partition in running.ends})
+    marks = log.stored(0, running.ends) if is_checked else {}
+    refuse_gap(
+        query.checkpoint, marked_with, marks, {p: at if p in before else 0 for p, at in begins.items()}
+    )
+    logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
+    if gone := sorted(before.keys() - marks.keys()):
+        raise _gone(gone)
+    stable = logs.at(Mark.LAST_STABLE, running.ends)
+    # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
+    doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
+    refuse_truncated(settings, log.group_of(0), stored_positions(doubtful), timeout_s=settings.open_timeout_s)
+    epochs = {p: epoch for p in running.ends if (epoch := stable.epoch_of(p)) is not None}
+    return replace(plan, input=running.digest), OffsetVector(running.ends, epochs, topic_ids)
+
+
+def refuse_unread(log: CommitLog, adopt: str | None) -> None:
+    """Refuse an input topic that was created anew behind the last batch, where Spark has planned none that would show it.
+
+    Spark plans no batch where a topic ends as it did before, though its records are others. They would count as processed.
+
+    Args:
+        log: whose marks they are.
+        adopt: what a refusal said to pass, if a person has decided so.
+
+    Raises:
+        OffsetGapError: says which topic, and the ways out.
+        ConfigError: a topic does not exist.
+        UnavailableError: the cluster did not answer in time.
+    """
+    first = log.entries(log.read([0])).get(0) if log.inputs else None
+    if first is None or not first.marks:
+        return
+    marks = log.stored(0, InputLogs(log.settings).partitions(*log.inputs))
+    plan = BatchPlan(first.query, first.next_batch, first.shards)
+    if plan.token != adopt and (gone := set(log.inputs) - {partition.topic for partition in marks}):
+        raise OffsetGapError(f"{log}: {_gone(sorted(gone))} {way_out(plan)}")
+
+
+def logs_of_input(settings: Settings) -> InputLogs:
+    """The input's logs; of a topic that was deleted, the error says what a query may do."""
+
+    def gone(topics: Iterable[str]) -> ConfigError:
+        return ConfigError(
+            f"an input topic was deleted while the query ran: topic {', '.join(sorted(topics))} does not exist. Nothing more of the batch "
+            "was written. Fix: leave it out of the inputs, and start with a new checkpoint and --start earliest or latest for the others; "
+            "or create it anew, and the next start says how to go on with it"
+        )
+
+    return InputLogs(settings, gone=gone)
+
+
+def way_out(plan: BatchPlan) -> str:
+    """What a person may do where the input of a batch is another one than before."""
+    return (
+        "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
+        "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
+        f"processed, pass once: {plan.to_pass}"
+    )
+
+
+def refuse_gap(
+    checkpoint: Checkpoint,
+    batch: int,
+    marks: Mapping[Partition, Committed],
+    expected: Mapping[Partition, int],
+) -> None:
+    """Refuse to go on where the last batch that is written did not end: what lies between would never be processed, or twice.
+
+    The marks say where ``batch`` ended, as it was committed with it; ``expected`` where it ended, as the batch that runs takes it.
+
+    Raises:
+        LedgerError: says where, and how the checkpoint is put right.
+    """
+    if other := sorted(p for p, mark in marks.items() if p in expected and mark.offset != expected[p]):
+        first = other[0]
+        ends: dict[str, dict[str, int]] = {}
+        for partition in sorted({*marks, *expected}):
+            end = marks[partition].offset if partition in marks else expected[partition]
+            ends.setdefault(partition.topic, {})[str(partition.number)] = end
+        raise LedgerError(
+            f"batch {batch} was written up to {first} offset {marks[first].offset}, and this query takes it for written up to "
+            f"{expected[first]}: what lies between would be {'skipped' if marks[first].offset < expected[first] else 'repeated'}. Two "
+            f"drivers have planned the batch in this checkpoint, or a file of it was restored. Fix: with every driver stopped, put "
+            f"{checkpoint}/offsets/{batch} right, whose last lines are to say {json.dumps(ends)}, and remove the files of later "
+            "batches there: see 'Two drivers of one query' in docs/operations/spark.md"
+        )
+
+
+# --- inside ----------------------------------------------------------------------------------------------
+
+
+def _gone(what: Iterable[Partition | str]) -> OffsetGapError:
+    return OffsetGapError(
+        f"{', '.join(map(str, what))}: the ledger has a mark for each partition of the batch before, and none of "
+        "these. Kafka drops it together with a topic that is deleted, so the topic was deleted and created anew."
+    )
+
+
+class _RunningInput(NamedTuple):
+    """Where the batch that runs begins and ends in its input."""
+
+    starts: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+
+    @property
+    def digest(self) -> str:
+        """Another one for other offsets; the same for a batch that is run again."""
+        places = [
+            (*partition, self.starts.get(partition), self.ends[partition]) for partition in sorted(self.ends)
+        ]
+        return hashlib.blake2b(json.dumps(places).encode(), digest_size=8).hexdigest()
+
+
+def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _RunningInput:
+    """Where the batch that runs begins and ends, by the plan that Spark runs.
+
+    Its file in the checkpoint need not say the same: Spark writes it as "look, then rename", which is no step of its own on
+    an object store, so of two drivers that plan a batch the later one's file may stay.
+    """
+    planned = _planned_offsets(query.checkpoint, batch, topics)
+    if unread := set(topics) - {partition.topic for partition in planned}:
+        raise UsageError(
+            f"the sink's inputs name {', '.join(sorted(unread))}, of which batch {batch} reads nothing: "
+            f"{query.checkpoint}/offsets/{batch} has no such topic. Fix: inputs=[…] are the topics that the query reads on the "
+            "cluster that it writes to"
+        )
+    starts: dict[Partition, int] = {}
+    ends: dict[Partition, int] = {}
+    for node in _nodes(query.execution.logical()):
+        if kind_of(node) == _READS:
+            for found, offset in ((starts, node.startOffset()), (ends, node.endOffset())):
+                if offset.isDefined():
+                    _add(found, json.loads(offset.get().json()), topics)
+    if other := sorted(p for p, end in ends.items() if planned.get(p) != end):
+        first = other[0]
+        raise LedgerChangedError(
+            f"batch {batch} ends at {first} offset {ends[first]} here, and {query.checkpoint}/offsets/{batch} says "
+            f"{planned.get(first)}: another driver works with this checkpoint, and has planned the batch too. Nothing of it was "
+            "written here. Fix: stop one of the two, and start the other one again"
+        )
+    return _RunningInput(planned | starts, planned | ends)
+
+
+def _planned_offsets(checkpoint: Checkpoint, batch: int, topics: Sequence[str]) -> dict[Partition, int]:
+    """Per input partition, where a batch ends, as Spark has noted it before the batch was begun.
+
+    Of topics that the batch does not read there is none.
+    """
+    found: dict[Partition, int] = {}
+    for line in (checkpoint.text(f"offsets/{batch}") or "").splitlines()[_HEAD_LINES:]:
+        # In format 2 the name of the source stands before its offsets; "-" is a source without any.
+        _, brace, offsets = line.partition("{")
+        if brace:
+            _add(found, json.loads(brace + offsets), topics)
+    return found
+
+
+def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Sequence[str]) -> None:
+    """Add a source's offsets; of a partition that two sources of a query read, the further one."""
+    for topic in topics:
+        of_topic = offsets.get(topic)
+        for number, offset in of_topic.items() if isinstance(of_topic, dict) else ():
+            partition = Partition(topic, int(number))
+            found[partition] = max(offset, found.get(partition, 0))
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in items(plan.children()):
+        yield from _nodes(child)

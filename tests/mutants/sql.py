@@ -1,0 +1,297 @@
+"""Rules of positions in a database, and of an outbox."""
+
+from tests.mutants.mutation import Mutation
+
+_PROGRESS = "tests/sql/test_progress.py"
+_OUTBOX = "tests/sql/test_outbox.py"
+_MARK = "tests/sql/test_relay_mark.py"
+_RELAY = "tests/sql/test_relay.py"
+_ENTRY = "tests/unit/sql/test_relay_entry.py"
+_OPERATED = "tests/sql/test_operated.py"
+_SET_BACK = "test_a_position_that_an_operator_has_set_back_fences_its_owner_and_is_no_copy_of_a_database"
+_COPYING = "tests/sql/test_copying.py"
+_UNANSWERED = "tests/sql/test_unanswered.py"
+_POSITION = "tests/unit/sql/test_position.py"
+
+SQL = (
+    Mutation(
+        "move-by-any-owner",
+        "a transaction moves its positions only while its owner has claimed them",
+        "eos/sql/progress.py",
+        '.where(_ROW, progress.c.owner == bindparam("of_owner"), ',
+        '.where(_ROW, (progress.c.owner == bindparam("of_owner")) | (progress.c.owner != ""), ',
+        (f"{_PROGRESS}::test_a_zombie_is_fenced_and_none_of_its_rows_is_written",),
+    ),
+    Mutation(
+        "move-from-anywhere",
+        "… and only from where it has brought them",
+        "eos/sql/progress.py",
+        'progress.c.next_offset == bindparam("start"))',
+        'progress.c.next_offset <= bindparam("start"))',
+        (f"{_PROGRESS}::test_a_position_that_went_back_is_refused_and_not_processed_twice",),
+    ),
+    Mutation(
+        "moved-some",
+        "a row count that is not the number of partitions is a fence",
+        "eos/sql/progress.py",
+        "if moved + len(firsts) - len(had) == len(moves):",
+        "if moved + len(firsts) - len(had) >= 0:",
+        (
+            f"{_PROGRESS}::test_a_zombie_is_fenced_and_none_of_its_rows_is_written",
+            f"{_PROGRESS}::test_a_start_that_is_not_the_position_writes_nothing",
+        ),
+    ),
+    Mutation(
+        "settle-without-lock",
+        "a COMMIT without an answer is read back once its transaction has ended",
+        "eos/sql/progress.py",
+        "_lock(connection, owner, partition) for partition in sorted(moves)",
+        "_look(connection, owner.group, partition) for partition in sorted(moves)",
+        (f"{_PROGRESS}::test_settling_waits_for_a_commit_that_is_still_on_its_way",),
+    ),
+    Mutation(
+        "claim-of-another-job",
+        "a position belongs to one job",
+        "eos/sql/progress.py",
+        '.where(_ROW, or_(progress.c.app == bindparam("of_app"), ',
+        '.where(_ROW, or_(progress.c.app == bindparam("of_app"), progress.c.app != "", ',
+        (f"{_PROGRESS}::test_the_position_of_another_job_is_refused_and_stays_its_own",),
+    ),
+    Mutation(
+        "member-as-fence",
+        "a position that another member of the group has is a rebalance",
+        "eos/sql/position.py",
+        "if _is_member(token) and _is_member(position.owner) and _shard_of(position.owner) != _shard_of(token):",
+        "if not _shard_of:",
+        (
+            f"{_POSITION}::test_a_token_of_another_shard_is_another_member_and_one_of_the_same_shard_another_owner",
+            f"{_PROGRESS}::test_a_position_that_another_member_of_the_group_has_is_a_rebalance",
+        ),
+    ),
+    Mutation(
+        "operator-as-member",
+        "one that an operator has claimed is a fence",
+        "eos/sql/position.py",
+        "if _is_member(token) and _is_member(position.owner) and ",
+        "if _is_member(token) and ",
+        (f"{_PROGRESS}::{_SET_BACK}",),
+    ),
+    Mutation(
+        "operator-as-copy",
+        "… and one that an operator has set back is no copy of a database",
+        "eos/sql/position.py",
+        " and not (another and _is_operators(position)):",
+        ":",
+        (f"{_PROGRESS}::{_SET_BACK}",),
+    ),
+    Mutation(
+        "mirror-left-behind",
+        "Kafka's copy of a position goes back before the position does",
+        "eos/sql/operated.py",
+        "        if back:",
+        "        if not stored:",
+        (f"{_OPERATED}::test_process_that_dies_before_its_commit_leaves_a_job_that_starts",),
+    ),
+    Mutation(
+        "late-commits-skipped",
+        "a relay also reads what was open when later rows were relayed",
+        "eos/sql/outbox_read.py",
+        '" AND (xid >= CAST(:seen_max AS xid8) OR xid = ANY(CAST(:seen_open AS xid8[])))"',
+        '" AND (xid >= CAST(:seen_max AS xid8) OR false AND xid = ANY(CAST(:seen_open AS xid8[])))"',
+        (
+            f"{_OUTBOX}::test_a_record_that_commits_late_is_neither_skipped_nor_waited_for",
+            f"{_OUTBOX}::test_a_prepared_transaction_is_relayed_when_it_is_committed",
+        ),
+    ),
+    Mutation(
+        "round-over-early",
+        "a round is over when a page is not full",
+        "eos/sql/outbox_read.py",
+        "all_read=not full)",
+        "all_read=True)",
+        (f"{_OUTBOX}::test_prune_deletes_old_relayed_rows_in_batches_and_never_one_that_was_not_relayed",),
+    ),
+    Mutation(
+        "prune-unrelayed",
+        "pruning leaves what was open when later rows were relayed",
+        "eos/sql/outbox_prune.py",
+        'relayed = "xid < CAST(:seen_max AS xid8) AND NOT xid = ANY(CAST(:seen_open AS xid8[]))"',
+        'relayed = "xid < CAST(:seen_max AS xid8) AND NOT (false AND xid = ANY(CAST(:seen_open AS xid8[])))"',
+        (f"{_OUTBOX}::test_prune_leaves_a_row_whose_transaction_was_open_when_later_ones_were_relayed",),
+    ),
+    Mutation(
+        "mark-ignored",
+        "a database whose mark is behind the offset in Kafka has lost rows",
+        "eos/sql/relay_mark.py",
+        "if (0 if marked is None else marked[1]) < committed:",
+        "if marked is None and committed:",
+        (
+            f"{_MARK}::test_a_relay_s_mark_is_found_and_one_that_is_behind_is_refused",
+            f"{_MARK}::test_a_copy_without_the_last_commits_is_refused_also_when_its_transactions_have_caught_up",
+        ),
+    ),
+    Mutation(
+        "mark-of-any-owner",
+        "a mark is written by the owner that has claimed it",
+        "eos/sql/relay_mark.py",
+        ".where(self._is_ours & (relays.c.owner == self.owner))",
+        ".where(self._is_ours)",
+        (f"{_MARK}::test_a_former_owner_neither_writes_a_mark_nor_passes_for_the_owner",),
+    ),
+    Mutation(
+        "offset-gone",
+        "an offset that Kafka has lost is not taken for a first start",
+        "eos/sql/relay_mark.py",
+        "if committed is None and marked is not None and marked[1] > 0:",
+        "if committed is None and marked is not None and marked[1] > 1_000_000:",
+        (f"{_MARK}::test_a_mark_whose_offset_is_gone_from_kafka_is_refused",),
+    ),
+    Mutation(
+        "read-unmarked",
+        "what is read is marked before it is committed",
+        "eos/sql/relay_source.py",
+        "            if page.rows:\n",
+        "            if page.rows and entry.relayed < 0:\n",
+        (f"{_RELAY}::test_each_committed_row_is_one_record_and_a_restart_goes_on",),
+    ),
+    Mutation(
+        "relay-goes-back",
+        "a relay does not begin again behind a commit of its own that was answered",
+        "eos/sql/relay.py",
+        "if furthest is not None and entry.relayed < furthest.relayed:",
+        "if furthest is not None and entry.relayed < 0:",
+        (f"{_RELAY}::test_rows_whose_offset_the_coordinator_has_forgotten_are_not_relayed_again",),
+    ),
+    Mutation(
+        "relay-of-another-job",
+        "a position belongs to one relay",
+        "eos/sql/relay_entry.py",
+        "if entry is None or entry.app != app:",
+        "if entry is None:",
+        (f"{_ENTRY}::test_what_is_not_this_relay_s_is_refused",),
+    ),
+    Mutation(
+        "shards-changed",
+        "the number of shards does not change",
+        "eos/sql/relay_entry.py",
+        "if entry.shards != shards:",
+        "if entry.shards < shards:",
+        (f"{_ENTRY}::test_what_is_not_this_relay_s_is_refused",),
+    ),
+    Mutation(
+        "outbox-records-uncounted",
+        "the verification of an outbox counts the records of pruned rows",
+        "eos/sql/outbox_report.py",
+        "if self.missing > 0 or self.too_many > 0:",
+        "if self.missing > 0:",
+        ("tests/sql/test_verify_outbox.py::test_a_record_that_is_there_twice_is_found",),
+    ),
+    Mutation(
+        "mark-unread",
+        "each read looks at the mark, also behind a pooler",
+        "eos/sql/relay_source.py",
+        "            self._mark.require(connection, entry.relayed)\n",
+        "            self._mark.require(connection, 0)\n",
+        (f"{_MARK}::test_a_database_that_goes_back_behind_a_connection_that_stays_is_refused",),
+    ),
+    Mutation(
+        "idle-unmarked",
+        "an idle relay commits no position that no mark is behind",
+        "eos/sql/relay.py",
+        "self._commit([], entry.relayed, entry.position, in_a_row",
+        "self._commit([], entry.relayed, page.position, in_a_row",
+        (f"{_RELAY}::test_an_idle_relay_commits_where_it_stands_and_no_position_without_a_mark",),
+    ),
+    Mutation(
+        "held-back-as-end",
+        "an outbox with committed rows that are held back is not relayed whole",
+        "eos/sql/relay.py",
+        "self._caught_up = self._until_caught_up and not page.held_back",
+        "self._caught_up = self._until_caught_up",
+        (
+            f"{_RELAY}::test_a_run_until_it_has_caught_up_waits_for_rows_that_too_many_open_transactions_hold_back",
+        ),
+    ),
+    Mutation(
+        "end-in-an-earlier-round",
+        "what was open in an earlier round is relayed before a run has caught up",
+        "eos/sql/outbox_position.py",
+        "not any(map(end.seen.ended, self.seen.open))",
+        "not any(map(end.seen.ended, ()))",
+        (
+            "tests/unit/sql/test_outbox_position.py::test_the_end_of_a_run_is_covered_once_all_that_had_ended_then_is_relayed",
+        ),
+    ),
+    Mutation(
+        "prune-unmarked",
+        "nothing is pruned or verified in a database that went back",
+        "eos/sql/relays.py",
+        'owner="").require_kept(connection, entry.relayed)',
+        'owner="").require_kept(connection, 0)',
+        (f"{_RELAY}::test_rows_of_a_database_that_went_back_are_neither_pruned_nor_verified",),
+    ),
+    Mutation(
+        "sqlite-any-table",
+        "a position in SQLite names its table",
+        "eos/sql/outbox_read.py",
+        'return f"sqlite.{outbox.table.fullname}"',
+        'return "sqlite"',
+        (f"{_RELAY}::test_a_table_under_another_name_is_not_gone_on_in",),
+    ),
+    Mutation(
+        "mark-not-on-disk",
+        "the mark is on disk, with all that was read, before Kafka commits",
+        "eos/sql/relay_mark.py",
+        '"SET LOCAL synchronous_commit = on"',
+        '"SET LOCAL synchronous_commit = off"',
+        (
+            f"{_MARK}::test_what_was_marked_survives_a_crash_with_all_that_was_read_also_where_commits_are_asynchronous",
+        ),
+    ),
+    Mutation(
+        "copy-any-value",
+        "rows are copied only where COPY stores what INSERT would",
+        "eos/sql/copying.py",
+        "found <= types or found - {type(None)} <= types",
+        "found <= types or found",
+        (f"{_COPYING}::test_what_is_copied_is_stored_or_refused_as_if_it_were_inserted",),
+    ),
+    Mutation(
+        "copy-into-any-table",
+        "… and into tables that are as they are declared",
+        "eos/sql/copying.py",
+        "if not all(_is_as_declared(",
+        "if False and not all(_is_as_declared(",
+        (
+            f"{_COPYING}::test_what_is_copied_is_stored_or_refused_as_if_it_were_inserted",
+            f"{_COPYING}::test_table_that_postgresql_copies_to_in_another_way_is_inserted_into",
+        ),
+    ),
+    Mutation(
+        "copy-without-defaults",
+        "… and that SQLAlchemy adds nothing to",
+        "eos/sql/copying.py",
+        "    if _filled_by_python(table, names):\n        return None\n",
+        "",
+        (f"{_COPYING}::test_column_that_sqlalchemy_fills_is_filled",),
+    ),
+    Mutation(
+        "ahead-of-an-abort",
+        "a page that was read ahead is relayed only behind what is committed",
+        "eos/sql/relay_source.py",
+        "if (ahead.relayed, ahead.after) == (entry.relayed, entry.position):",
+        "if ahead.after:",
+        (f"{_MARK}::test_a_page_that_was_read_ahead_of_a_transaction_that_was_aborted_is_not_used",),
+    ),
+    Mutation(
+        "answer-without-end",
+        "no answer of a database is waited for without end",
+        "eos/sql/limits.py",
+        "    wait_at_most(connection, limits.transaction_s)\n",
+        "",
+        (
+            f"{_UNANSWERED}::test_a_statement_without_an_answer_ends_a_little_behind_its_limit_and_with_its_connection",
+            f"{_UNANSWERED}::test_a_commit_without_an_answer_has_an_unknown_outcome",
+        ),
+    ),
+)

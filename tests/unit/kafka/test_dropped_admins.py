@@ -1,0 +1,68 @@
+"""Admin clients that are dropped while signals come whose handlers raise."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import weakref
+
+import pytest
+
+from eos.base.deadline import Deadline
+from eos.kafka.admin import Admin
+
+WAIT_S = 20.0
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+class FromHandlerError(Exception):
+    pass
+
+
+# What a handler raises in a destructor, before its first instruction is over, is raised nowhere: Python says so, and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signal_whose_handler_raises_while_admins_are_dropped_is_raised_as_itself() -> None:
+    """A client's destructor left the exception to the next call of C, where Python made a SystemError of it."""
+    armed: list[int] = []
+    over = threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def handler(*_: object) -> None:
+        if armed:
+            armed.clear()
+            raise FromHandlerError
+
+    def send() -> None:
+        while not over.wait(0.0005):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    sender = threading.Thread(target=send)
+    sender.start()
+    raised, deadline = 0, time.monotonic() + WAIT_S
+    try:
+        while raised < 200:
+            assert time.monotonic() < deadline
+            try:
+                armed.append(1)
+                Admin(NOWHERE)
+                Admin(NOWHERE)
+                armed.clear()
+            except FromHandlerError:
+                raised += 1
+    finally:
+        over.set()
+        sender.join(WAIT_S)
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_client_that_another_replaces_is_not_closed_by_who_asks() -> None:
+    """Its destructor waits for the look-up of a name: a question of 3 s ended after 25."""
+    admin, closed_in = Admin(NOWHERE), list[str]()
+    weakref.finalize(admin._connection.client, lambda: closed_in.append(threading.current_thread().name))
+    admin._connection._patience = Deadline(0)
+    admin._connection._replace()
+    assert Deadline(WAIT_S).wait_for(lambda: bool(closed_in))
+    assert closed_in == ["eos-admin-close"]
