@@ -24,12 +24,14 @@ venv: $(INSTALLED) ## set up .venv with the locked dependencies (the other targe
 demo: $(INSTALLED) ## a real broker, Spark and two databases, processes killed inside transactions, and the proof
 	@$(BIN)/python -m jobs.demo
 
-# Four processes, each with a broker of its own: the tests wait as much as they compute.
-test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (15 minutes on 2 cores, containers included)
-	@$(REAPED) $(BIN)/python -m pytest -n 4 --dist loadgroup --max-worker-restart=0 --durations=15 --durations-min=10 -m "not slow"
+export TESTS
 
-test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out
-	@$(REAPED) $(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart=0 -m slow
+test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (25 to 35 minutes on 2 cores; TESTS="tests/unit …")
+	@$(REAPED) $(BIN)/python .ci/gate.py
+
+# In random order, and property tests again with examples that `make test` does not have.
+test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out, and new examples for the property tests
+	@$(REAPED) $(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart=0 -m "slow or hypothesis"
 
 # One at a time on each core: a mutation that a broker or Spark is needed for starts it anew.
 mutants: $(INSTALLED) ## break the rules of the guarantee one by one: each must turn a named test red (20 minutes; docs/MUTANTS.md; NAMES="no-member …")

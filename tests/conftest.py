@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import hypothesis
 import pytest
 
 from eos.base.commands import Started, started_with
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from tests.support.command_line import Eos
 
 pytest_plugins = ["tests.support.hang_guard"]
+
+# `make test` is red for what has changed, not for a new example, and not because a busy machine draws examples slowly.
+hypothesis.settings.register_profile(
+    "gate",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much],
+)
 
 HEAP_MB = 512
 _REPOSITORY = Path(__file__).parents[1]

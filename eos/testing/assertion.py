@@ -11,6 +11,13 @@ from eos.testing.cluster import KafkaCluster
 _DEADLINE_S = 60.0
 
 
+class GuaranteeViolated(AssertionError):  # noqa: N818 - as Python's own AssertionError, it says what is so
+    """A reader from outside saw output lost, doubled, torn, out of order or in the wrong partition.
+
+    A test runner that gives a failed test a second try can tell it from a test that was too slow.
+    """
+
+
 def assert_exactly_once(
     job: Job,
     where: KafkaCluster | Settings,
@@ -41,7 +48,8 @@ def assert_exactly_once(
         What was compared.
 
     Raises:
-        AssertionError: with the report's figures and the first differences.
+        GuaranteeViolated: the output differs; with the report's figures and the first differences.
+        AssertionError: another number of records was processed than ``records``.
         UnavailableError: the output did not settle in time.
         OffsetGapError, ConfigError, UsageError: as ``eos.verify``.
     """
@@ -49,7 +57,7 @@ def assert_exactly_once(
     settings = where.settings(job) if isinstance(where, KafkaCluster) else where
     report = verify(job, settings, timeout_s=timeout_s, order=order, partitioner=partitioner)
     if report.differs:
-        raise AssertionError(f"job {job.name!r} is not exactly-once:\n{_text(report)}")
+        raise GuaranteeViolated(f"job {job.name!r} is not exactly-once:\n{_text(report)}")
     if records is None and not report.records:
         raise AssertionError(
             f"job {job.name!r} has processed no record, so nothing was compared (records=0 if that is right):\n"

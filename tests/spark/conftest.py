@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
     """One session for all tests of the process; adaptive execution is on, as by default."""
     from eos.spark.session.session import build_session
 
+    before = signal.getsignal(signal.SIGINT)
     session = build_session(
         "eos-tests",
         MASTER,
@@ -79,6 +81,9 @@ def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
             "spark.python.daemon.module": "tests.support.spark_daemon",
         },
     )
+    signal.signal(
+        signal.SIGINT, before
+    )  # a SparkContext leaves its own, in the tests of this process that follow too
     session.sparkContext.setLogLevel("OFF")  # tests make tasks fail on purpose
     yield session
     session.stop()

@@ -30,6 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
 from confluent_kafka.cimpl import NewTopic
 
 from eos.base.deadline import Deadline
+from eos.testing import GuaranteeViolated
 from tests.support.exactly_once import Comparison, SeenRecord, TopicPartitionKey, Transform, compare
 
 __all__ = [
@@ -255,19 +256,37 @@ def assert_exactly_once(
 ) -> Comparison:
     """Assert: the committed offset of p is c ⇔ the read_committed output is exactly f(input[p][0:c]).
 
-    For a job that has ended or rests: output and offsets are read one after the other.
+    For a job that has ended or rests: output and offsets are read one after the other. Where the offsets have moved
+    meanwhile, all is read again.
     Returns what was compared; look at ``processed``, an idle job passes too.
+
+    Raises:
+        GuaranteeViolated: the output is another one.
+        TimeoutError: the job did not rest, or as ``read_committed``.
     """
     deadline = Deadline(timeout_s)
-    seen_outputs = read_committed(bootstrap, *outputs, timeout_s=deadline.left_s)
-    seen_inputs = read_committed(bootstrap, *inputs, timeout_s=deadline.left_s)
     partitions = [(name, p) for name in inputs for p in lso(bootstrap, name, timeout_s=deadline.left_s)]
-    offsets = committed_offsets(bootstrap, group, partitions, timeout_s=deadline.left_s)
-    committed = {partition: offset for partition, (offset, _) in offsets.items()}
+    committed = _committed(bootstrap, group, partitions, deadline)
+    while True:
+        before = committed
+        seen_outputs = read_committed(bootstrap, *outputs, timeout_s=deadline.left_s)
+        seen_inputs = read_committed(bootstrap, *inputs, timeout_s=deadline.left_s)
+        committed = _committed(bootstrap, group, partitions, deadline)
+        if committed == before:
+            break
+        _check(deadline, f"{group} does not rest: {before} was committed, then {committed}")
     counts = {name: len(lso(bootstrap, name, timeout_s=deadline.left_s)) for name in outputs}
     comparison = compare(seen_inputs, committed, seen_outputs, transform, partitions=counts)
-    assert comparison.exact, str(comparison)
+    if not comparison.exact:
+        raise GuaranteeViolated(str(comparison))
     return comparison
+
+
+def _committed(
+    bootstrap: str, group: str, partitions: Iterable[TopicPartitionKey], deadline: Deadline
+) -> dict[TopicPartitionKey, int | None]:
+    offsets = committed_offsets(bootstrap, group, partitions, timeout_s=deadline.left_s)
+    return {partition: offset for partition, (offset, _) in offsets.items()}
 
 
 def assert_copied(
