@@ -49,6 +49,7 @@ _FATAL_EVENT_WAIT_S = 1.0
 # of the commits took 20 ms longer; after this pause, which takes less than it saves, one in fifty (90th percentile 26 and 9 ms).
 _MARKERS_S = 0.004
 _WRITTEN_STEP_S = 0.002
+_REPORTS_STEP_S = 0.1  # no report for so long: they are all there
 # confluent-kafka cuts a flush of 0.2 s or more into such, and goes on with the next where a fatal error has been raised in one:
 # Python's exception state is broken from then on (2.16).
 _FLUSH_S = 0.19
@@ -544,7 +545,17 @@ class TransactionalClient:
 
     def _with_the_cause(self, failed: EosError) -> EosError:
         batch = self._refused_batch
-        return failed if batch is None or batch.error is not failed else batch.with_the_cause(self._stamped)
+        if batch is None or batch.error is not failed:
+            return failed
+        self._await_all_reports(batch)
+        return batch.with_the_cause(self._stamped)
+
+    def _await_all_reports(self, batch: RefusedBatch) -> None:
+        """Which records were refused together their reports say one by one, maybe in another thread: that of `prepare_commit`."""
+        deadline, seen = Deadline(_FATAL_EVENT_WAIT_S), 0
+        while not self._closed and len(self._producer) and seen != batch.count and not deadline.passed:
+            seen = batch.count
+            self._serve(_REPORTS_STEP_S)
 
 
 def _now() -> float:

@@ -161,7 +161,7 @@ class LocalPostgres(LocalCluster[PostgresState, PostgresLayout]):
         is_new = not self._layout.data.exists()
         if is_new:
             self._write_secret(self._layout.password, secrets.token_urlsafe(24))
-        unprivileged = self._unprivileged()
+        unprivileged = self._unprivileged(programs)
         if is_new:
             self._progress("Making a PostgreSQL cluster")
             self._initialise(programs, unprivileged)
@@ -273,8 +273,8 @@ class LocalPostgres(LocalCluster[PostgresState, PostgresLayout]):
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123 - by its mode
             file.write(text)
 
-    def _unprivileged(self) -> list[str]:
-        """What stands before its programs: they refuse to run as root.
+    def _unprivileged(self, programs: Path) -> list[str]:
+        """What stands before these programs: they refuse to run as root.
 
         Raises:
             ConfigError: root cannot run a program as another user here.
@@ -290,12 +290,17 @@ class LocalPostgres(LocalCluster[PostgresState, PostgresLayout]):
         for path in (self._layout.root, self._layout.password, self._layout.data, self._layout.log):
             if path.exists():
                 os.chown(path, nobody.pw_uid, nobody.pw_gid)
-        if _runs([*other, "test", "-w", str(self._layout.root)]):
-            return other
-        raise ConfigError(
-            f"PostgreSQL does not run as root, and the user {_NOBODY} cannot write to {self._layout.root}. Fix: run it as a user of "
-            "yours, or with a --directory that all users can enter"
-        )
+        unfit = f"PostgreSQL does not run as root, and the user {_NOBODY} cannot"
+        if not _runs([*other, "test", "-w", str(self._layout.root)]):
+            raise ConfigError(
+                f"{unfit} write to {self._layout.root}. Fix: run it as a user of yours, or with a --directory that all users "
+                "can enter"
+            )
+        if not _runs([*other, "test", "-x", str(programs / "postgres")]):
+            raise ConfigError(
+                f"{unfit} run {programs / 'postgres'}. Fix: run it as a user of yours, or install eos where all users can enter"
+            )
+        return other
 
 
 def _runs(command: Sequence[str]) -> bool:

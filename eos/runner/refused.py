@@ -22,7 +22,7 @@ _FETCH_S = 0.2
 _CONFIGS_S = 5.0
 # A record with this machine's own time may have waited for as long as a transaction lives before it was refused.
 _OWN_TIME_MS = 15 * 60_000
-_EMPTY_FETCHES = 5  # in a row: the first one after a failure only rewinds
+_EMPTY_FETCHES = 25  # in a row: the first one after a failure only rewinds, and an answer may take seconds
 
 
 def _bytes(output: OutputRecord) -> float:
@@ -101,9 +101,12 @@ class _Look:
         return not self._missing or bool(self.found and self._weigh is None)
 
     def clock_alone(self, settings: Settings) -> bool:
-        """Whether the outputs were refused for their timestamps, and all of them have this machine's own time."""
+        """Whether the outputs were refused for their timestamps, and all of them have this machine's own time.
+
+        All must have been seen: the one with a timestamp of its own may be among the others.
+        """
         for_its_time = may_be_for_its_time(self._code, together=self._together)
-        if not self.topic or not for_its_time or self._farthest_ms > _OWN_TIME_MS:
+        if self._missing or not for_its_time or self._farthest_ms > _OWN_TIME_MS:
             return False
         if self._code == "INVALID_TIMESTAMP" or not self._lacks_key:
             return True

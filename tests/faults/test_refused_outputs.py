@@ -11,6 +11,7 @@ import pytest
 from eos.errors import AbortableError, ConfigError, RecordRefusedError, ReopenError
 from eos.exits import ExitCode, exit_code_of
 from eos.job import Job
+from eos.kafka.refused_records import RefusedBatch, one_more
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
@@ -76,6 +77,24 @@ def by_batch(source: str, out: str, bad: Callable[[str], OutputRecord]) -> Job:
 def test_refused_output_is_told_with_the_input_record_it_was_made_of(
     bootstrap: str, shape: Callable[..., Job], bad: Callable[[str], OutputRecord]
 ) -> None:
+    require_named(bootstrap, shape, bad)
+
+
+@pytest.mark.parametrize("bad", [too_old, without_a_key])
+def test_refusal_whose_reports_come_slowly_beside_the_offsets_is_told_with_all_of_its_records(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, bad: Callable[[str], OutputRecord]
+) -> None:
+    """The thread that sends the offsets saw the first report, and called a clock wrong: the record at fault was not among them yet."""
+
+    def slowly(*arguments: Any) -> RefusedBatch:
+        time.sleep(0.005)
+        return one_more(*arguments)
+
+    monkeypatch.setattr("eos.kafka.producer.one_more", slowly)
+    require_named(bootstrap, by_batch, bad)
+
+
+def require_named(bootstrap: str, shape: Callable[..., Job], bad: Callable[[str], OutputRecord]) -> None:
     source, out = unique("in"), unique("out")
     config = {"max.message.bytes": str(LIMIT_BYTES), "message.timestamp.before.max.ms": str(HOUR_MS)}
     if bad is without_a_key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,11 @@ def test_session_that_eos_launches_is_one_that_it_accepts(spark: SparkSession) -
     assert check_session(spark, settings_of(**secret)) == []
     assert spark.sparkContext.getConf().get("spark.redaction.regex") == REDACTED
     assert tasks_done(spark) == (0, 0)
+
+
+def test_ctrl_c_in_later_tests_of_the_process_is_not_sparks(spark: SparkSession) -> None:
+    """A SparkContext installs a handler that cancels its jobs, and leaves it."""
+    assert "SparkContext" not in getattr(signal.getsignal(signal.SIGINT), "__qualname__", "")
 
 
 def test_options_that_are_carried_over_exist_in_javas_client(spark: SparkSession) -> None:

@@ -19,6 +19,7 @@ from eos.base.deadline import Deadline
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 from eos.local import LocalPostgres, postgres
+from eos.local.postgres_home import require_postgres
 from eos.local.process import identity_of
 from tests.support.command_line import Eos
 from tests.support.databases import open_directory
@@ -126,17 +127,29 @@ def test_a_setting_that_postgresql_does_not_know_is_shown_in_its_words(home: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is another user")
 def test_without_user_namespaces_root_s_server_runs_as_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = postgres._runs
+    runs, programs = postgres._runs, require_postgres()
     monkeypatch.setattr(postgres, "_runs", lambda command: command[0] != "unshare" and runs(command))
-    directory = Path(tempfile.mkdtemp(prefix="eos-postgres-"))
+    directory, hidden = (
+        Path(tempfile.mkdtemp(prefix="eos-postgres-")) for _ in range(2)
+    )  # nobody enters them
+    (hidden / "bin").symlink_to(programs)
     try:
         with pytest.raises(ConfigError, match="the user nobody cannot write"):
             LocalPostgres(directory).start()
         directory.chmod(0o755)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(postgres, "require_postgres", lambda: hidden / "bin")
+            with pytest.raises(
+                ConfigError, match=rf"nobody cannot run {hidden}/bin/postgres\. Fix: .* install eos where"
+            ):
+                LocalPostgres(directory).start()
+        if not runs(["setpriv", "--reuid=65534", "--clear-groups", "test", "-x", str(programs / "postgres")]):
+            pytest.skip(f"the user nobody has no way to {programs}, where eos is installed")
         with LocalPostgres(directory) as server:
             assert ask(server.url, "SELECT 1") == 1
     finally:
         shutil.rmtree(directory)
+        shutil.rmtree(hidden)
 
 
 def test_without_the_package_the_fix_is_told(

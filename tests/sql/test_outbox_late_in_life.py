@@ -35,8 +35,9 @@ def test_rows_before_and_after_2_32_transactions_are_relayed_once_and_in_order(s
         first = read(connection, outbox, after=first_position(connection, outbox), limit=10)
     before.close()
     server.stop()
+    programs = require_postgres()
     subprocess.run(
-        [*server._unprivileged(), require_postgres() / "pg_resetwal", "-e", str(_EPOCH), "-D", server.data],
+        [*server._unprivileged(programs), programs / "pg_resetwal", "-e", str(_EPOCH), "-D", server.data],
         check=True,
         capture_output=True,
         timeout=60,

@@ -34,7 +34,7 @@ class Replica:
             capture_output=True,
         )
         # As its primary runs, where root may not run it.
-        before = primary._unprivileged()
+        before = primary._unprivileged(programs)
         if before[:1] == ["setpriv"]:
             subprocess.run(["chown", "-R", "nobody", directory], check=True)
         options = [
