@@ -49,7 +49,6 @@ _FATAL_EVENT_WAIT_S = 1.0
 # of the commits took 20 ms longer; after this pause, which takes less than it saves, one in fifty (90th percentile 26 and 9 ms).
 _MARKERS_S = 0.004
 _WRITTEN_STEP_S = 0.002
-_REPORTS_STEP_S = 0.1  # no report for so long: they are all there
 # confluent-kafka cuts a flush of 0.2 s or more into such, and goes on with the next where a fatal error has been raised in one:
 # Python's exception state is broken from then on (2.16).
 _FLUSH_S = 0.19
@@ -57,9 +56,8 @@ _FLUSH_S = 0.19
 _LOOK_COUNTS_S = 0.1
 _LEAST_COMMIT_S = 0.001  # what is left of a timeout that the flush has used up
 _END_TXN_OF_4_0 = 5
-_FIRST_WRITTEN_S = (
-    0.5  # requests for the first partition and the first record, and a pause of librdkafka in between
-)
+# Requests for the first partition and the first record, and a pause of librdkafka in between.
+_FIRST_WRITTEN_S = 0.5
 # The coordinator goes by the time of day. CLOCK_MONOTONIC, where Linux has both, stands still while a machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -420,9 +418,7 @@ class TransactionalClient:
             self._drain()
 
     def _look(self, last_look: Callable[[], None]) -> None:
-        if (
-            not self._watch.failed and self._failed_delivery is None
-        ):  # what has failed already, the commit says
+        if not self._watch.failed and self._failed_delivery is None:  # else the commit says what has failed
             last_look()
             self._looked_at = time.monotonic()
 
@@ -544,18 +540,10 @@ class TransactionalClient:
         self._failed_delivery = failed and self._access.named(failed, Call.PRODUCE, written=[topic])
 
     def _with_the_cause(self, failed: EosError) -> EosError:
-        batch = self._refused_batch
-        if batch is None or batch.error is not failed:
+        if (batch := self._refused_batch) is None or batch.error is not failed:
             return failed
-        self._await_all_reports(batch)
+        batch.await_all(lambda: 0 if self._closed else len(self._producer), self._serve)
         return batch.with_the_cause(self._stamped)
-
-    def _await_all_reports(self, batch: RefusedBatch) -> None:
-        """Which records were refused together their reports say one by one, maybe in another thread: that of `prepare_commit`."""
-        deadline, seen = Deadline(_FATAL_EVENT_WAIT_S), 0
-        while not self._closed and len(self._producer) and seen != batch.count and not deadline.passed:
-            seen = batch.count
-            self._serve(_REPORTS_STEP_S)
 
 
 def _now() -> float:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from eos.base.deadline import Deadline
 from eos.errors import EosError, RecordRefusedError, UsageError
 from eos.kafka.refused_times import with_the_cause
 from eos.records import fingerprint
+
+_REPORTS_S = 1.0
+_STEP_S = 0.1  # no report for so long: they are all there
 
 
 @dataclass(slots=True)
@@ -35,6 +39,18 @@ class RefusedBatch:
         self.lacks_key = self.lacks_key or message.key() is None
         self.count += 1
         self.error.outputs |= {fingerprint(topic, message.value(), message.key())}
+
+    def await_all(self, unreported: Callable[[], int], serve: Callable[[float], object]) -> None:
+        """Wait for the reports of the others: they come one by one, maybe in another thread, which `prepare_commit` runs in.
+
+        Args:
+            unreported: how many records of the client have no report yet.
+            serve: runs what reports there are, and waits for one for so many seconds.
+        """
+        deadline, seen = Deadline(_REPORTS_S), 0
+        while unreported() and seen != self.count and not deadline.passed:
+            seen = self.count
+            serve(_STEP_S)
 
     def with_the_cause(self, stamped: Collection[str]) -> EosError:
         """The error with what may be its cause. ``stamped``: topics for which timestamps were given."""
