@@ -83,7 +83,7 @@ def main() -> int:
     for test in flaky:
         print(f"FLAKY {test} - {first.failures[test]['line']} (load {first.failures[test]['load']:.1f})")
     print(_closing(first, failed, flaky, first.seconds + second.seconds))
-    return (second.code or _FAILED) if failed else 0
+    return second.code or (_FAILED if failed else 0)
 
 
 def _run(arguments: Sequence[str], deadline_s: float | None = None) -> Run:

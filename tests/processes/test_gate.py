@@ -173,10 +173,8 @@ def test_violation_is_told_from_other_failures(fails: Callable[[], None], violat
     with pytest.raises((Exception, ExceptionGroup)) as raised:
         fails()
     assert is_violation("tests/faults/test_it.py::test_a", raised) is violation
-    assert (
-        is_violation("tests/model/test_it.py::test_a", raised) is isinstance(raised.value, AssertionError)
-        or violation
-    )
+    of_a_model = violation or isinstance(raised.value, AssertionError)
+    assert is_violation("tests/model/test_it.py::test_a", raised) is of_a_model
 
 
 def test_crash_of_a_test_process_gets_no_second_try(gate: Gate) -> None:
@@ -214,6 +212,13 @@ def test_second_try_that_does_not_end_is_ended(gate: Gate) -> None:
     assert ran.returncode == 2, ran.stdout
     assert "Not finished after 5 s." in ran.stdout
     assert "1 failed in" in closing_line(ran)
+
+
+def test_second_try_in_which_pytest_fails_beside_the_tests_is_red(gate: Gate, tmp_path: Path) -> None:
+    with (tmp_path / "conftest.py").open("a") as conftest:
+        conftest.write("def pytest_sessionfinish(session): session.exitstatus = 1\n")
+    ran = gate("def test_a(): assert not once('a')\n")
+    assert ran.returncode == 1, ran.stdout
 
 
 def test_group_of_xdist_is_taken_off_an_id_and_nothing_else_is() -> None:
