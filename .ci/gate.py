@@ -3,6 +3,8 @@
     python .ci/gate.py                                  all but the slow tests
     TESTS="tests/unit 'tests/a.py::test[x y]'" python .ci/gate.py      a part of them, in the words of a shell
 
+Tests that bound seconds (mark `timing`) run behind the others, alone from the start. Those of what other libraries do (mark
+`canary`) run where requirements.lock is another one than they were last green with: `make canaries` notes that.
 A test that passes only the second time is printed as FLAKY and does not fail the run. There is no second try after a
 violation of the guarantee, after a crash of a test's process, or where more tests fail than a busy machine explains.
 The last line says how many passed and failed.

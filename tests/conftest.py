@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 from eos.base.commands import Started, started_with
+from eos.kafka import late_copies
 from eos.ops.observe.log_lines import Lines
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support import observer
@@ -34,6 +35,7 @@ hypothesis.settings.register_profile(
 )
 
 HEAP_MB = 512
+_CALM_S = 30.0
 _REPOSITORY = Path(__file__).parents[1]
 
 
@@ -84,9 +86,16 @@ def _without_a_command_line() -> Iterator[None]:
     started_with(Started())
 
 
+@pytest.fixture(autouse=True)
+def _calm_watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that takes half a second is no sign of a resend on a busy machine; the bound's own tests are in tests/unit."""
+    if "unit" not in request.path.parts:
+        monkeypatch.setattr(late_copies, "_SLOW_BASE_S", _CALM_S)
+
+
 @pytest.fixture(scope="session")
 def proxy_port() -> int:
-    """The port that the broker's second listener advertises; who listens there is the test's ``proxy``."""
+    """The port that the broker's second listener advertises; nobody listens there, see ``proxy``."""
     from eos.local.ports import free_port
 
     return free_port()
@@ -131,8 +140,12 @@ def bootstrap(eos_cluster: KafkaCluster) -> str:
 
 @pytest.fixture
 def proxy(kafka: LocalKafka, proxy_port: int) -> Iterator[HoldProxy]:
-    """A proxy without rules; clients that bootstrap from it stay behind it."""
-    with HoldProxy(proxy_port, kafka.proxied_listeners[proxy_port]) as running:
+    """A proxy without rules; clients that bootstrap from it stay behind it.
+
+    It listens at a port of its own, and tells clients that one in place of the advertised one: a client that an earlier test has
+    left behind finds nobody at the port it knows, and no rule takes its requests for those of the test.
+    """
+    with HoldProxy(0, kafka.proxied_listeners[proxy_port], advertised=proxy_port) as running:
         yield running
 
 

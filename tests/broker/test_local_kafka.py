@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -28,7 +28,8 @@ from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
-from eos.testing.proxy.hold_proxy import HoldProxy
+from eos.testing.proxy.hold_proxy import ApiKey, HoldProxy
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300), pytest.mark.xdist_group("local-kafka")]
 
@@ -197,6 +198,27 @@ def test_proxied_listener_is_advertised_at_the_proxys_port(kafka: LocalKafka, ad
     assert direct.ports == {1: kafka.brokers[0].port}
     assert proxied is not None
     assert proxied.ports == {1: advertised_port}
+
+
+def test_each_proxy_of_a_listener_names_itself_in_the_advertised_ports_place(
+    kafka: LocalKafka, advertised_port: int
+) -> None:
+    upstream = kafka.proxied_listeners[advertised_port]
+    with (
+        HoldProxy(0, upstream, advertised=advertised_port) as one,
+        HoldProxy(0, upstream, advertised=advertised_port) as other,
+    ):
+        asked = brokers.ask(HOST, one.port, 5)
+        admin = AdminClient({"bootstrap.servers": other.bootstrap_servers})
+        described = admin.describe_cluster(request_timeout=PATIENCE_S).result()
+        groups = ConsumerGroupTopicPartitions("group", [TopicPartition("topic", 0)])
+        (offsets,) = admin.list_consumer_group_offsets([groups], request_timeout=PATIENCE_S).values()
+        offsets.result()
+        coordinator = other.requests(ApiKey.OFFSET_FETCH)
+    assert asked is not None
+    assert asked.ports == {1: one.port}
+    assert [broker.port for broker in described.nodes] == [other.port]
+    assert coordinator
 
 
 def test_broker_of_a_quick_start_has_its_classes_from_the_archive(kafka: LocalKafka) -> None:

@@ -28,6 +28,9 @@ class Judge(Protocol):
     def announce(self, frame: Frame, edge: Edge) -> None:
         """Tell the observers."""
 
+    def readdressed(self, frame: Frame, answer: bytes) -> bytes:
+        """The answer with this proxy's address where the broker names its listener's."""
+
     def send_later(self, frame: Frame, hold: Hold) -> None:
         """Keep a copy of this request until it is released."""
 
@@ -112,7 +115,8 @@ class Connection:
             if not waiting:
                 del self._pending[correlation_id]
             if self._pass_on(pending, answer):
-                self._client.write(_with_length(self._edited(pending, answer)))
+                edited = self._edited(pending, answer)
+                self._client.write(_with_length(self._proxy.readdressed(pending.frame, edited)))
                 with contextlib.suppress(OSError):  # the client has gone; go on to drain the answers
                     await self._client.drain()
             if not self._pending:

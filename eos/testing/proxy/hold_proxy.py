@@ -54,6 +54,7 @@ _STOP_S = 5.0
 _ROUND_S = 0.1
 _TURNS_TO_CLOSE = 3  # of the loop: a task's callbacks, the transport's last call, one to spare
 _LOG_LENGTH = 100_000
+_NAME_BROKERS = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class HoldProxy:
     Args:
         port: where it listens on 127.0.0.1, the port that the broker's listener advertises; 0 = any free.
         upstream: host and port of the broker's listener.
+        advertised: the port that the broker's listener advertises, where it is another one than the proxy's: clients are
+            told the proxy's in its place. So each of several proxies of one listener meets its own clients alone.
 
     Raises:
         OSError: the port is taken.
@@ -82,7 +85,7 @@ class HoldProxy:
             (each was taken as "no").
     """
 
-    def __init__(self, port: int, upstream: tuple[str, int]) -> None:
+    def __init__(self, port: int, upstream: tuple[str, int], *, advertised: int | None = None) -> None:
         kafka_messages()  # a rule may need them, and then every client would wait for it
         self._upstream = upstream
         self._rules: list[Rule] = []
@@ -95,6 +98,7 @@ class HoldProxy:
         self._listener = socket.create_server(("127.0.0.1", port))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
+        self._advertised = None if advertised is None else _address(advertised)
         self._loop = asyncio.new_event_loop()
         self._loop.add_reader(self._listener, self._accept)
         self._thread = threading.Thread(target=self._loop.run_forever, name="hold-proxy", daemon=True)
@@ -260,6 +264,12 @@ class HoldProxy:
         for observer in observers:
             self.guarded(partial(observer, frame, edge))
 
+    def readdressed(self, frame: Frame, answer: bytes) -> bytes:
+        """The answer with this proxy's address where the broker names its listener's."""
+        if self._advertised is None or frame.api_key not in _NAME_BROKERS:
+            return answer
+        return answer.replace(self._advertised, _address(self.port))
+
     def send_later(self, frame: Frame, hold: Hold) -> None:
         """Keep a copy of this request until it is released."""
         task = self._loop.create_task(send_copy(self._upstream, frame, hold))
@@ -317,3 +327,8 @@ class HoldProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_S)
         self._loop.close()
+
+
+def _address(port: int) -> bytes:
+    """As answers spell it: the host's text, and behind it the port in four bytes."""
+    return b"127.0.0.1" + port.to_bytes(4)
