@@ -22,6 +22,7 @@ from eos.prove.judge import judge
 from eos.prove.ledgers import shards_behind
 from eos.prove.load_generator import Feed
 from eos.prove.nemesis import Injected, Nemesis
+from eos.prove.source import Source
 from eos.prove.trial import Progress, Proof, Trial
 from eos.prove.trial_cluster import trial_cluster
 from eos.prove.trial_database import TrialDatabase
@@ -58,10 +59,11 @@ def prove(
     trial.directory.mkdir(parents=True, exist_ok=True)
     if any(trial.directory.iterdir()):
         raise ConfigError(f"{trial.directory} is not empty. Fix: another directory for this proof")
+    source = Source(feed(trial.seed), trial.job.inputs or trial.job.outputs)
     with ExitStack() as stack:
         progress("starting Kafka", 0, 0)
         cluster, proxies, direct = place = stack.enter_context(trial_cluster(trial, settings))
-        subject = stack.enter_context(tried(trial, job, direct, feed))
+        subject = stack.enter_context(tried(trial, job, direct, source))
         fleet = fleet_of(
             trial, settings, place.servers, None if subject.database is None else subject.database.url
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eos.prove.load_generator import Feed
 from eos.prove.source import Source
 from eos.prove.trial import Trial
 from eos.prove.trial_database import trial_database
@@ -15,20 +14,19 @@ from eos.settings import Settings
 
 
 @contextmanager
-def tried(trial: Trial, job: Any, settings: Settings, feed: Feed) -> Iterator[Tried]:
+def tried(trial: Trial, job: Any, settings: Settings, source: Source) -> Iterator[Tried]:
     """What is tried; a database of its own ends with the block.
 
     Args:
         trial: what is tried.
         job: what it is judged by, of the kind that ``trial.job`` says.
         settings: the job's, at the brokers' own addresses.
-        feed: makes the input.
+        source: of the input.
 
     Raises:
         ConfigError: no PostgreSQL is installed, or the machine does not allow it.
         UnavailableError: the database did not start.
     """
-    source = Source(feed(trial.seed), trial.job.inputs or trial.job.outputs)
     if not trial.ends.has_database:
         yield OfTopics(trial, job, settings, source)
         return

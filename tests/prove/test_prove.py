@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eos.prove import proving
 from tests.prove.naive_loops import MISTAKES
 from tests.support.documents import blocks
 
@@ -57,6 +58,12 @@ from eos import Job
 job = Job(name="copy", inputs=["originals"], outputs=["copies"], transform=lambda record: [])
 def without_seed():
     yield b"value"
+def of_text(seed):
+    yield "value"
+def of_nothing(seed):
+    yield from ()
+def that_fails(seed):
+    yield b"value" if seed < 0 else open("missing").read()
 """
 
 
@@ -310,6 +317,12 @@ def test_every_kind_of_fault_on_three_brokers_leaves_the_job_exactly_once(jobs: 
         (["silent:job"], "eos: the job has no input to be tried with"),
         (["silent:job", "--input", "silent:job"], "--input silent:job: that is no function"),
         (["silent:job", "--input", "silent:without_seed"], "--input silent:without_seed(4) raised TypeError"),
+        (["silent:job", "--input", "silent:of_text"], "the input's generator gave str"),
+        (["silent:job", "--input", "silent:of_nothing"], "the input's generator gives no record"),
+        (
+            ["silent:job", "--input", "silent:that_fails"],
+            "raised FileNotFoundError: [Errno 2] No such file or directory: 'missing', at its first record",
+        ),
         (["copying:job", "--input", "copying:nothing"], "nothing"),
         (["copying:job", "--set", "ownership.mode=partition"], "ownership.mode"),
         (["copying:job", *NAIVE[-4:], "--only", "rebalance"], "--only rebalance"),
@@ -321,6 +334,7 @@ def test_what_cannot_be_tried_is_said_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(jobs)
     monkeypatch.syspath_prepend(jobs)
+    monkeypatch.setattr(proving, "trial_cluster", lambda *_: pytest.fail("a Kafka was to be started"))
     ended = eos("prove", *arguments, "--seed", "4")
     assert ended.code == 2
     assert named in ended.err

@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -28,9 +29,11 @@ from eos.ops.observe.log_lines import write
 from eos.settings.tables import ObserveSettings
 
 REQUEST_DEADLINE_S = 10.0
+CLIENT_THREAD = "eos-http-client"
 _PATHS = ["/", "/status.json", "/metrics", "/healthz", "/readyz"]
-# More clients than that at once are no probes and no people: the one that has been connected longest is hung up.
+# More clients than that at once are no probes and no people: the one that has been connected longest is hung up. Each has a thread.
 _MOST_CLIENTS = 64
+_ROOM_S = 1.0  # for the thread of one that was hung up to end
 # Connections that the kernel takes before they are accepted. With Python's 5 a burst of clients costs each of them a second and more.
 _BACKLOG = 128
 _POLL_S = 0.1
@@ -119,8 +122,10 @@ class _Http(ThreadingHTTPServer):
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
         self.aggregator = aggregator
-        self.request_timeout_s = request_timeout_s
-        self._clients: dict[socket.socket, None] = {}  # the oldest first; only the accepting thread adds
+        self._request_timeout_s = request_timeout_s
+        # Since when; the oldest first. Only the accepting thread adds.
+        self._clients: dict[socket.socket, float] = {}
+        self._room = threading.BoundedSemaphore(_MOST_CLIENTS)  # for threads of clients
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -130,17 +135,48 @@ class _Http(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own. Clients that do not end their requests must not hold up a probe."""
-        while len(self._clients) >= _MOST_CLIENTS:
-            oldest = next(iter(self._clients.copy()), None)
-            if oldest is not None:
-                self._clients.pop(oldest, None)
-                hang_up(oldest)
-        self._clients[request] = None
-        super().process_request(request, client_address)
+        if not self._room.acquire(blocking=False):
+            self._hang_up(next(iter(self._clients.copy()), None))
+            if not self._room.acquire(timeout=_ROOM_S):
+                self.shutdown_request(request)
+                return
+        self._clients[request] = time.monotonic()
+        thread = threading.Thread(
+            target=self._serve_client, args=(request, client_address), name=CLIENT_THREAD, daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:
+            self._room.release()
+            raise
+
+    def _serve_client(self, request: Any, client_address: Any) -> None:
+        try:
+            self.process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def shutdown_request(self, request: Any) -> None:
         self._clients.pop(request, None)
         super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between two looks for new clients: one that sends or takes a byte now and then is ended, too."""
+        latest = time.monotonic() - self._request_timeout_s
+        for client, since in self._clients.copy().items():
+            if since <= latest:
+                self._hang_up(client)
+
+    def server_close(self) -> None:
+        super().server_close()
+        for client in self._clients.copy():
+            self._hang_up(client)
+
+    def _hang_up(self, client: socket.socket | None) -> None:
+        """Its thread ends, whatever the client does."""
+        if client is not None and self._clients.pop(client, None) is not None:
+            with suppress(OSError):  # it has ended meanwhile
+                client.shutdown(socket.SHUT_RDWR)
 
     def is_addressed(self, host: str) -> bool:
         """Whether a request's Host can name this server.
@@ -174,18 +210,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
     server_version = "eos"
     sys_version = ""
-
-    def setup(self) -> None:
-        self.request.settimeout(self.server.request_timeout_s)
-        super().setup()
-        # The timeout bounds each read; a client that sends a byte now and then is ended by the timer.
-        self._deadline = threading.Timer(self.server.request_timeout_s, self._hang_up)
-        self._deadline.daemon = True
-        self._deadline.start()
-
-    def finish(self) -> None:
-        self._deadline.cancel()
-        super().finish()
 
     def do_GET(self) -> None:
         if (host := self.headers.get("Host")) is not None and not self.server.is_addressed(host):
@@ -239,12 +263,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-    def _hang_up(self) -> None:
-        hang_up(self.connection)
-
-
-def hang_up(connection: socket.socket) -> None:
-    """End a connection, whatever its client does."""
-    with suppress(OSError):  # it has ended meanwhile
-        connection.shutdown(socket.SHUT_RDWR)
