@@ -6,7 +6,8 @@ from eos import retry
 from eos.base.calls import Call
 from eos.base.deadline import Deadline
 from eos.kafka.config import producer_config
-from eos.kafka.producer import ProducerIdentity, TransactionalClient
+from eos.kafka.late_copies import ProducerIdentity
+from eos.kafka.producer import TransactionalClient
 from eos.settings import Settings
 
 _IDENTITY_S = 5.0

@@ -25,7 +25,7 @@ from eos.settings import Settings
 
 _ANSWER_S = 5.0
 _NOT_TAKEN = frozenset(
-    {"_MSG_TIMED_OUT", "_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}
+    {"_MSG_TIMED_OUT", "_TIMED_OUT", "_QUEUE_FULL", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}
 )
 _LEAST_IN_SYNC = "min.insync.replicas"
 _MAX_NAMED = 3

@@ -30,6 +30,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from statistics import median
+from typing import NamedTuple
 
 from eos.base.calls import Call
 from eos.kafka.api_versions import ApiVersions
@@ -42,7 +43,14 @@ _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's
 # Each producer id and epoch that the instance gets, at its init and where it raises the epoch by itself (rd_kafka_idemp_pid_update).
 _ACQUIRED = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}", re.ASCII)
 _FAILED = "TXNERR"
-_LOOKED_FOR = {*_SIGNS, _PRODUCER_ID, _VERSION, _FAILED, IMPLICIT_ACK}
+# Of a topic that is deleted one of these comes. For up to topic.metadata.propagation.max.ms librdkafka asks the coordinator to add
+# its partition again and again, or sends the same batch (2.16: twice and 40 times a second); or it forgets the topic's partitions.
+_NO_TOPIC = {
+    "ADDPARTS": "Broker: Unknown topic or partition",
+    "REQERR": "ProduceRequest failed: Broker: Unknown topic or partition",
+    "PARTCNT": " changed from [1-9][0-9]* to 0$",
+}
+_LOOKED_FOR = {*_SIGNS, _PRODUCER_ID, _VERSION, _FAILED, *_NO_TOPIC, IMPLICIT_ACK}
 _REMEMBERED_CALLS = 31
 # Silent resends took 84 to 654 ms where a commit takes 5 to 30. A false alarm costs one rebuild (about 0.06 s),
 # a missed resend may cost a record, but the log lines above are the reliable sign; so the bound is generous.
@@ -55,6 +63,13 @@ _MAX_DOUBTED = 3
 _WITHIN_S = 600.0
 
 
+class ProducerIdentity(NamedTuple):
+    """What the coordinator calls this instance: the epoch rises with every init of the transactional.id."""
+
+    producer_id: int
+    epoch: int
+
+
 class ResendWatch:
     """Collects librdkafka's log lines and the durations of transactional calls.
 
@@ -65,8 +80,9 @@ class ResendWatch:
         self._reason = ""
         self._heard = False
         self._init_sent_again = ""
-        self._identity: tuple[int, int] | None = None
+        self._identity: ProducerIdentity | None = None
         self._failed = False
+        self._no_topic = False
         self._versions = ApiVersions()
         self._implicit_acks = ImplicitAcks()
         self._durations: dict[Call, deque[float]] = {}
@@ -87,8 +103,8 @@ class ResendWatch:
         return self._init_sent_again
 
     @property
-    def identity(self) -> tuple[int, int] | None:
-        """The producer id and the epoch that the instance got last; None if none has come."""
+    def identity(self) -> ProducerIdentity | None:
+        """What the instance got last; None if nothing has come."""
         return self._identity
 
     @property
@@ -100,6 +116,11 @@ class ResendWatch:
     def failed(self) -> bool:
         """Whether librdkafka has said since the last :meth:`forget` that the transaction has failed: it commits no more."""
         return self._failed
+
+    def lost_a_topic(self) -> bool:
+        """Whether a topic was not there, by the answers that the client got since the last call of this."""
+        lost, self._no_topic = self._no_topic, False
+        return lost
 
     def missed(self, why: BaseException) -> None:
         """A call that serves log lines was left by an exception, maybe of :meth:`log`; librdkafka does not repeat that line."""
@@ -131,6 +152,8 @@ class ResendWatch:
             self._versions.log(level, template, *args)
         if facility == _FAILED:
             self._failed = True
+        if facility in _NO_TOPIC and re.search(_NO_TOPIC[facility], text):
+            self._no_topic = True
         if facility == IMPLICIT_ACK:
             self._implicit_acks.log(text)
 
@@ -138,7 +161,7 @@ class ResendWatch:
         if _NO_ANSWER in text:
             self._init_sent_again = f"{_PRODUCER_ID}: {text}"
         if acquired := _ACQUIRED.search(text):
-            self._identity = int(acquired[1]), int(acquired[2])
+            self._identity = ProducerIdentity(int(acquired[1]), int(acquired[2]))
 
     def took(self, call: Call, seconds: float) -> None:
         """A transactional call came back, with or without an error."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import repeat
 from operator import length_hint
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -31,7 +31,7 @@ from eos.kafka.classify import classify, classify_delivery, refused_connection, 
 from eos.kafka.config import QUICKLY
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.idle import IDLE_CLIENTS
-from eos.kafka.late_copies import FenceDoubt, ResendWatch
+from eos.kafka.late_copies import FenceDoubt, ProducerIdentity, ResendWatch
 from eos.kafka.librdkafka import require_sound_librdkafka
 from eos.kafka.positions import epoch_or_none
 from eos.kafka.refused_records import RefusedBatch, naming, of_a_wrong_type, one_more, why_failed
@@ -62,13 +62,6 @@ _FIRST_WRITTEN_S = 0.5
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class ProducerIdentity(NamedTuple):
-    """What the coordinator calls this instance: the epoch rises with every init of the transactional.id."""
-
-    producer_id: int
-    epoch: int
-
-
 class TransactionalClient:
     """A transactional producer instance. Not thread-safe, except that one thread may end what another began.
 
@@ -97,7 +90,9 @@ class TransactionalClient:
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
         self.commit_called = False  # in the open transaction, or the last one
-        self._looked_at: float | None = None  # behind its last record
+        self._one_written: bool | None = None  # of its records, when its abort began
+        self._looked_at = 0.0  # behind its last record
+        self._reported_at = 0.0  # of the last record that was not delivered
         self._poll_at = 0.0
         self._begun_at: float | None = None
         self._ended_at = 0.0
@@ -165,7 +160,8 @@ class TransactionalClient:
             self._stamped.clear()
             self._queued = 0
             self.commit_called = False
-            self._looked_at = None
+            self._one_written = None
+            self._looked_at = 0.0
             self._call(Call.BEGIN, "begin_transaction")
             self._begun_at = _now()
 
@@ -200,6 +196,7 @@ class TransactionalClient:
             self.check_deliveries()
             if self._watch.failed or over():
                 return
+            self._look_for_the_lost(last_look)
         self._look(last_look)
 
     def commit(self, timeout_s: float, last_look: Callable[[], None] | None = None) -> None:
@@ -215,10 +212,10 @@ class TransactionalClient:
         began, deadline = time.monotonic(), Deadline(timeout_s)
         try:
             if not self.commit_called:
-                self._flush(deadline)
+                self._flush(deadline, last_look)
                 if taken := self._watch.implicit_ack:
                     raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
-                if last_look is not None and not self._has_just_looked:
+                if last_look is not None and time.monotonic() - self._looked_at >= _LOOK_COUNTS_S:
                     self._look(last_look)
                 self.commit_called = True
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
@@ -229,6 +226,8 @@ class TransactionalClient:
     def abort(self, timeout_s: float) -> None:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
+        if self._one_written is None:  # before the queue is purged
+            self._one_written = self._failed_delivery is None and len(self._producer) < self._queued
         self._call(Call.ABORT, "abort_transaction", timeout_s)
         self._begun_at, self._ended_at = None, _now()
 
@@ -258,7 +257,19 @@ class TransactionalClient:
             refusal = RecordRefusedError(f"record {unfit[0]} of {len(values)}: {unfit[1]}")
             self._refused_whole = naming(topic, refusal, values, keys, unfit[0])
             raise self._refused_whole
-        columns = _columns(values, keys, headers, timestamps_ms, partitions)
+        plain = headers is None and timestamps_ms is None and partitions is None
+        others: list[Sequence[Any] | None] = (
+            []
+            if plain
+            else [
+                partitions and [-1 if partition is None else partition for partition in partitions],
+                None,  # two names for a callback
+                None,
+                timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
+                headers and [of_record or None for of_record in headers],
+            ]
+        )
+        columns = [values, keys, *others]
         self._written.add(topic)
         self._stamped |= set() if timestamps_ms is None else {topic}
         defaults = (None, None, -1, None, None, 0, None)
@@ -344,6 +355,11 @@ class TransactionalClient:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
         return self._watch.reason or self._watch.implicit_ack or self._watch.deaf
 
+    @property
+    def left_open(self) -> bool:
+        """Whether the coordinator has the transaction open, if it has not expired: librdkafka asks for its end behind the last record."""
+        return bool(self._one_written) and not self.commit_called and len(self._producer) > 0
+
     def refused_whole(self, error: BaseException) -> bool:
         """Whether this error is the last refusal of :meth:`produce` that has queued nothing: the transaction is as before."""
         return error is self._refused_whole
@@ -359,7 +375,7 @@ class TransactionalClient:
         with self._serving:
             while (found := self._watch.identity) is None and not deadline.passed:
                 self._serve(0.02)
-        return None if found is None else ProducerIdentity(*found)
+        return found
 
     def serve_idle(self) -> None:
         """Serve what waits while no transaction is open; nothing if another thread uses the instance."""
@@ -396,7 +412,8 @@ class TransactionalClient:
         try:
             self._guarded(call, method, *arguments)
         finally:
-            self._watch.took(call, time.monotonic() - began)
+            # An abort throws away what is queued, which takes long where it is much, and asks the coordinator behind that.
+            self._watch.took(call, time.monotonic() - max(began, self._reported_at))
 
     def _guarded(self, call: Call, method: str, *arguments: object) -> Any:
         if os.getpid() != self._pid:
@@ -422,17 +439,19 @@ class TransactionalClient:
             last_look()
             self._looked_at = time.monotonic()
 
-    @property
-    def _has_just_looked(self) -> bool:
-        return self._looked_at is not None and time.monotonic() - self._looked_at < _LOOK_COUNTS_S
+    def _look_for_the_lost(self, last_look: Callable[[], None] | None) -> None:
+        """A record for a deleted topic is not reported before its time is up, or never: the look says so at once."""
+        if last_look is not None and self._watch.lost_a_topic():
+            last_look()
 
-    def _flush(self, deadline: Deadline) -> None:
+    def _flush(self, deadline: Deadline, last_look: Callable[[], None] | None) -> None:
         """Wait until all records are delivered, or the transaction has failed, which the commit says at once."""
         while unwritten := self._guarded(Call.COMMIT, "flush", min(_FLUSH_S, deadline.left_s)):
             # librdkafka purges its queue when a transaction fails. A batch under way that is then to be sent again never is.
             if self._watch.failed:
                 return
             self.check_deliveries()
+            self._look_for_the_lost(last_look)
             if deadline.passed:
                 raise RetriableError(
                     f"{Call.COMMIT}: {unwritten} records are not written yet, to {', '.join(sorted(self._written))}",
@@ -527,6 +546,7 @@ class TransactionalClient:
     def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
+        self._reported_at = time.monotonic()
         if (known := self._failed_delivery) is not None:
             if isinstance(known, RecordRefusedError) and known.code == error.name():
                 self._refused_batch = one_more(self._refused_batch, known, message)
@@ -548,24 +568,3 @@ class TransactionalClient:
 
 def _now() -> float:
     return time.clock_gettime(_CLOCK)
-
-
-def _columns(
-    values: Sequence[Any],
-    keys: Sequence[Any] | None,
-    headers: Sequence[Any] | None,
-    timestamps_ms: Sequence[int | None] | None,
-    partitions: Sequence[int | None] | None,
-) -> list[Sequence[Any] | None]:
-    """The arguments of the client's produce() behind the topic, by column."""
-    if headers is None and timestamps_ms is None and partitions is None:
-        return [values, keys]
-    return [
-        values,
-        keys,
-        partitions and [-1 if partition is None else partition for partition in partitions],
-        None,  # two names for a callback
-        None,
-        timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
-        headers and [of_record or None for of_record in headers],
-    ]

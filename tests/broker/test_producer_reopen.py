@@ -8,24 +8,35 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
 from eos import (
+    AbortTransaction,
     CommitOutcomeUnknownError,
     FencedError,
+    OutputBatch,
     RecordRefusedError,
     ReopenError,
+    TransactionalProducer,
     UnavailableError,
     UsageError,
 )
+from eos.base.calls import Call
+from eos.base.deadline import Deadline
 from eos.core.ledger import Outcome
 from eos.core.producer import ProducerState, ShardProducer
 from eos.core.transaction import TransactionState
 from eos.events import ProducerOpened, ProducerSuspect
+from eos.kafka.late_copies import ResendWatch
+from eos.kafka.producer import TransactionalClient
 from eos.shards import OrdinalShard, Shard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
+from eos.testing.proxy.hold_proxy import Outcome as Passed
 from tests.support.observer import create_topics, read_committed, unique
 from tests.support.one_shard import OneShard
+from tests.support.patience import PATIENCE_S
+from tests.support.sessions import wait_delivered
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -249,3 +260,72 @@ def test_loss_of_all_connections_between_transactions_is_survived(proxy: HoldPro
         time.sleep(0.1)
     assert world.visible == [b"0", b"1", b"2", b"3"]
     assert world.offset == 4
+
+
+@pytest.mark.parametrize("rival", [False, True], ids=["alone", "with another owner"])
+def test_abort_that_waits_for_a_record_without_an_answer_is_left_to_the_next_init(
+    bootstrap: str, proxy: HoldProxy, topic: NewTopic, rival: bool
+) -> None:
+    """No end of the transaction was asked for, so nothing of it happened; the epoch shows whether another owner has come.
+
+    The producer was closed for good, and the readers of its other outputs waited for the timeout of the transaction.
+    """
+    out, other, app = topic("out"), topic("other"), unique("reopen")
+    settings = settings_of(proxy.bootstrap_servers, transaction__timeout_ms=6_000)
+    with TransactionalProducer(settings, app=app) as producer:
+        with producer.transaction() as txn:
+            txn.produce(other, b"never")
+            wait_delivered(producer._producer._client)
+            proxy.swallow(ApiKey.PRODUCE, times=100)
+            txn.produce(out, b"never")
+            assert Deadline(PATIENCE_S).wait_for(
+                lambda: proxy.requests(ApiKey.PRODUCE)[-1].outcome is Passed.SWALLOWED
+            )
+            raise AbortTransaction
+        assert txn.state is TransactionState.UNRESOLVED
+        assert not proxy.requests(ApiKey.END_TXN)
+        proxy.clear_rules()
+        if rival:
+            with (
+                TransactionalProducer(settings_of(bootstrap), app=app) as another,
+                another.transaction() as theirs,
+            ):
+                theirs.produce(other, b"theirs")
+            with pytest.raises(FencedError):
+                producer.transaction()
+        else:
+            with producer.transaction() as again:
+                again.produce(out, b"next")
+                again.produce(other, b"next")
+    expected = {other: [b"theirs"], out: []} if rival else {other: [b"next"], out: [b"next"]}
+    for name, values in expected.items():
+        assert [record.value for record in read_committed(bootstrap, name)] == values
+
+
+def test_time_that_an_abort_takes_to_throw_records_away_is_no_sign_of_a_resend(
+    bootstrap: str, topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 of them took longer than the half second that makes a call suspect, and cost a rebuild each time."""
+    out, purge_s, told = topic("out"), 4.0, list[tuple[Call, float]]()
+    reported, took = TransactionalClient._on_failed_delivery, ResendWatch.took
+
+    def slowly(self: TransactionalClient, error: KafkaError | None, message: Message) -> None:
+        time.sleep(purge_s / 1_000)
+        reported(self, error, message)
+
+    def heard(self: ResendWatch, call: Call, seconds: float) -> None:
+        told.append((call, seconds))
+        took(self, call, seconds)
+
+    monkeypatch.setattr(TransactionalClient, "_on_failed_delivery", slowly)
+    monkeypatch.setattr(ResendWatch, "took", heard)
+    settings = settings_of(bootstrap, kafka__producer={"linger.ms": 30_000})
+    with TransactionalProducer(settings, app=unique("reopen")) as producer:
+        with producer.transaction() as txn:
+            txn.produce_batch(out, OutputBatch(out, [b"never"] * 1_000))
+            raise AbortTransaction
+        assert txn.state is TransactionState.ABORTED
+        assert 0 < sum(seconds for call, seconds in told if call is Call.ABORT) < purge_s / 2
+        with producer.transaction() as again:
+            again.produce(out, b"next")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"next"]

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from eos import AbortableError, ConfigError, Partition, Session, TransactionalProducer
-from eos.errors import ReopenError
 from eos.events import TransactionEnded
+from eos.exits import exit_code_of
 from eos.testing.proxy import ApiKey, HoldProxy
 from tests.faults.test_recreated_input import create_anew, delete
 from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
@@ -27,6 +27,7 @@ from tests.support.sessions import producer_of, wait_delivered
 pytestmark = pytest.mark.broker
 
 HALF = 100
+NOT_WAITED_FOR_S = 60.0  # the end of a transaction's time
 SOON_GIVEN_UP = {"topic.metadata.propagation.max.ms": 1_000, "topic.metadata.refresh.interval.ms": 1_000}
 
 
@@ -99,24 +100,16 @@ def test_output_that_is_deleted_for_good_ends_the_transaction_and_says_so(bootst
             wait_delivered(producer._producer._client)
             delete(bootstrap, out)
             txn.produce(out, b"never")
-        try:
-            with producer.transaction() as txn:
-                txn.produce(other, b"next")
-        except ReopenError as error:
-            # Now and then librdkafka never lets go of the last record, not for the abort either. The abort is not answered then, and
-            # nothing shows whether there was another owner.
-            assert "Failed to flush all outstanding messages" in str(error)  # noqa: PT017
-            with TransactionalProducer(settings, app=app) as another, another.transaction() as txn:
-                txn.produce(other, b"next")
+        with producer.transaction() as txn:
+            txn.produce(other, b"next")
     assert [record.value for record in read_committed(bootstrap, other)] == [b"next"]
 
 
-def test_output_deleted_for_good_is_named_where_a_transaction_is_shorter_than_librdkafkas_patience(
-    bootstrap: str,
-) -> None:
-    """librdkafka waits 30 s for a topic to appear. Only the end of the transaction's time was told, with "are the brokers up?"."""
+@pytest.mark.parametrize("timeout_ms", [3_000, 60_000])
+def test_job_whose_output_is_deleted_for_good_ends_and_names_it(bootstrap: str, timeout_ms: int) -> None:
+    """librdkafka waits 30 s for a topic to appear. Jobs ended later, with "are the brokers up?" where their transactions are shorter."""
     job = fault_job(bootstrap, partitions=1)
-    settings = settings_for(bootstrap, transaction__timeout_ms=3_000)
+    settings = settings_for(bootstrap, transaction__timeout_ms=timeout_ms)
     with in_thread(job, settings) as running:
         job.load(bootstrap, 10, "v", [0])
         running.wait_for_commits(10)
@@ -124,23 +117,34 @@ def test_output_deleted_for_good_is_named_where_a_transaction_is_shorter_than_li
         job.load(bootstrap, 10, "w", [0])
         with pytest.raises(
             ConfigError, match=rf"an output topic was deleted.*{job.audit} does not exist.*Fix: "
-        ):
-            running.wait(40)
+        ) as ended:
+            running.wait(NOT_WAITED_FOR_S / 2)
+    assert exit_code_of(ended.value) == 2
 
 
-def test_output_deleted_behind_its_last_record_ends_the_transaction_too(bootstrap: str) -> None:
+@pytest.mark.parametrize("written", [True, False], ids=["behind its last record", "before it is written"])
+def test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_next_one_is_written(
+    bootstrap: str, written: bool
+) -> None:
+    """Where it was not written yet, its time had to be up before the deletion was named, or it never was."""
     out, other = unique("out"), unique("other")
     create_topics(bootstrap, {out: 1, other: 1})
-    with (
-        TransactionalProducer(settings_for(bootstrap), app=unique("only")) as producer,
-        pytest.raises(ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "),
-        producer.transaction() as txn,
-    ):
-        txn.produce(other, b"never")
-        txn.produce(out, b"never")
-        wait_delivered(producer._producer._client)
-        delete(bootstrap, out)
-    assert read_committed(bootstrap, other) == []
+    settings = settings_for(bootstrap, transaction__timeout_ms=int(NOT_WAITED_FOR_S * 1000))
+    with TransactionalProducer(settings, app=unique("only")) as producer:
+        began = time.monotonic()
+        with (
+            pytest.raises(ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "),
+            producer.transaction() as txn,
+        ):
+            txn.produce(other, b"never")
+            txn.produce(out, b"never")
+            if written:
+                wait_delivered(producer._producer._client)
+            delete(bootstrap, out)
+        assert time.monotonic() - began < NOT_WAITED_FOR_S / 2
+        with producer.transaction() as txn:
+            txn.produce(other, b"next")
+    assert [record.value for record in read_committed(bootstrap, other)] == [b"next"]
 
 
 def test_job_whose_output_is_created_anew_goes_on_with_the_torn_transaction_made_again(

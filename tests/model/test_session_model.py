@@ -42,8 +42,7 @@ from eos.kafka.admin import Mark, TopicShape
 from eos.kafka.consumer import Fetched, RebalanceListener
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.groups import GroupShape, Member
-from eos.kafka.late_copies import FenceDoubt
-from eos.kafka.producer import ProducerIdentity
+from eos.kafka.late_copies import FenceDoubt, ProducerIdentity
 from eos.offsets import OffsetVector, Partition
 from eos.records import GivenMessage, OutputBatch
 from eos.shards import OrdinalShard

@@ -36,7 +36,7 @@ from eos.errors import (
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import TopicShape
 from eos.kafka.group_offsets import Committed, GroupMetadata
-from eos.kafka.producer import ProducerIdentity
+from eos.kafka.late_copies import ProducerIdentity
 from eos.offsets import OffsetVector, Partition
 from eos.shards import OrdinalShard
 from tests.model.patches import new_patch

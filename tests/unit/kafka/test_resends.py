@@ -121,3 +121,36 @@ def test_one_slow_call_does_not_make_slow_calls_normal() -> None:
     watch.forget()
     watch.took(Call.COMMIT, 0.6)
     assert watch.reason
+
+
+@pytest.mark.parametrize(
+    ("facility", "text", "lost"),
+    [
+        ("PARTCNT", "[thrd:main]: Topic out (id AAAA) partition count changed from 1 to 0", True),
+        ("PARTCNT", "[thrd:main]: Topic out partition count changed from 12 to 0", True),
+        ("PARTCNT", "[thrd:main]: Topic out partition count changed from 0 to 1", False),
+        ("PARTCNT", "[thrd:main]: Topic out partition count changed from 1 to 10", False),
+        (
+            "REQERR",
+            "[thrd:b/1]: b/1: ProduceRequest failed: Broker: Unknown topic or partition: explicit",
+            True,
+        ),
+        (
+            "REQERR",
+            "[thrd:b/1]: b/1: ProduceRequest failed: Broker: Not leader for partition: explicit",
+            False,
+        ),
+        ("REQERR", "[thrd:b/1]: b/1: MetadataRequest failed: Broker: Unknown topic or partition", False),
+        (
+            "ADDPARTS",
+            'AddPartitionsToTxn response: partition "out": [0]: Broker: Unknown topic or partition',
+            True,
+        ),
+        ("ADDPARTS", 'AddPartitionsToTxn response: partition "out": [0]: Broker: Not coordinator', False),
+    ],
+)
+def test_topic_that_is_not_there_is_heard_of_once(facility: str, text: str, lost: bool) -> None:
+    watch = ResendWatch()
+    logged(watch, facility, text)
+    assert (watch.lost_a_topic(), watch.lost_a_topic()) == (lost, False)
+    assert watch.reason == ""
