@@ -2,9 +2,10 @@
 
     python .ci/gate.py                                  all but the slow tests
     TESTS="tests/unit 'tests/a.py::test[x y]'" python .ci/gate.py      a part of them, in the words of a shell
+    python .ci/gate.py canaries                         the canaries, also the slow ones
 
 Tests that bound seconds (mark `timing`) run behind the others, alone from the start. Those of what other libraries do (mark
-`canary`) run where requirements.lock is another one than they were last green with: `make canaries` notes that.
+`canary`) run where requirements.lock is another one than they were last green with, which `make canaries` writes down.
 A test that passes only the second time is printed as FLAKY and does not fail the run. There is no second try after a
 violation of the guarantee, after a crash of a test's process, or where more tests fail than a busy machine explains.
 The last line says how many passed and failed.
@@ -13,6 +14,7 @@ The last line says how many passed and failed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -29,7 +31,11 @@ from typing import Any
 _MOST = 12  # failures of one run that a second try may forgive
 _SECOND_TRY_S = 900.0  # for all that failed; the longest test may take 300
 _IN_ORDER_S = 60.0  # for pytest to tear down
-_FAILED = 1  # pytest's exit code when tests failed; others are errors of another kind
+_FAILED, _NO_TESTS = (
+    1,
+    5,
+)  # pytest's exit codes when tests failed, and where none is to be run; others are errors of another kind
+_LOCK, _GREEN_WITH = Path("requirements.lock"), Path("tests/canaries/green_with")
 
 # Four processes, each with a broker of its own: the tests wait as much as they compute. The order and the examples of
 # property tests are always the same, so that a run is red for what has changed; `make test-slow` draws both anew.
@@ -41,8 +47,7 @@ _FIRST = [
     "--max-worker-restart=0",
     "--durations=15",
     "--durations-min=10",
-    "-m",
-    "not slow",
+    "--apart",
 ]
 _ALONE = ["-n", "0"]
 _BOTH = ["-p", "no:randomly", "-p", "tests.support.outcomes", "--hypothesis-profile=gate"]
@@ -50,21 +55,30 @@ _BOTH = ["-p", "no:randomly", "-p", "tests.support.outcomes", "--hypothesis-prof
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one run of pytest. ``failures`` by the test's id; ``seconds`` of the whole run."""
+    """What came of one run of pytest. ``failures`` by the test's id; ``seconds`` of the whole run; ``apart``: tests left for later."""
 
     code: int
     passed: frozenset[str]
     skipped: frozenset[str]
     failures: dict[str, dict[str, Any]]
     seconds: float
+    apart: Sequence[str] = ()
 
 
 def main() -> int:
     """Run the tests; returns the exit code, pytest's own."""
     # Ctrl-C goes to the whole group: pytest tears down, and this waits for it. A handler is not inherited, unlike SIG_IGN.
     signal.signal(signal.SIGINT, lambda *_: None)
-    first = _run([*_FIRST, *shlex.split(os.environ.get("TESTS", ""))])
+    asked = shlex.split(os.environ.get("TESTS", ""))
+    if sys.argv[1:] == ["canaries"]:
+        return _canaries()
+    first = _run([*_FIRST, "-m", "not slow" if _canaries_are_due() else "not slow and not canary", *asked])
+    if first.apart and first.code in (0, _FAILED, _NO_TESTS):
+        print(f"\nAlone, as they bound seconds: {len(first.apart)}.", flush=True)
+        first = _both(first, _run([*_ALONE, *first.apart]))
     if first.code != _FAILED:
+        if first.code == 0:
+            print(_closing(first, [], [], first.seconds))
         return first.code
     refusal = _refusal(first)
     if refusal:
@@ -88,6 +102,33 @@ def main() -> int:
     return second.code or (_FAILED if failed else 0)
 
 
+def _canaries() -> int:
+    code = _run(["-n", "2", "--dist", "loadgroup", "-m", "canary"]).code
+    if code == 0:
+        _GREEN_WITH.write_text(_digest(_LOCK))
+    return code
+
+
+def _canaries_are_due() -> bool:
+    return _LOCK.exists() and (not _GREEN_WITH.exists() or _GREEN_WITH.read_text() != _digest(_LOCK))
+
+
+def _digest(file: Path) -> str:
+    return f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()} {file}\n"
+
+
+def _both(first: Run, apart: Run) -> Run:
+    return Run(
+        apart.code
+        if first.code == _NO_TESTS
+        else max(first.code, apart.code),  # an error of another kind than a failed test
+        first.passed | apart.passed,
+        first.skipped | apart.skipped,
+        first.failures | apart.failures,
+        first.seconds + apart.seconds,
+    )
+
+
 def _run(arguments: Sequence[str], deadline_s: float | None = None) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "outcomes.json"
@@ -102,7 +143,11 @@ def _run(arguments: Sequence[str], deadline_s: float | None = None) -> Run:
         found = json.loads(told.read_text())
     sets = {kind: frozenset(found[kind]) for kind in ("passed", "skipped")}
     return Run(
-        code if code >= 0 else 128 - code, **sets, failures=found["failures"], seconds=found["seconds"]
+        code if code >= 0 else 128 - code,
+        **sets,
+        failures=found["failures"],
+        seconds=found["seconds"],
+        apart=found["apart"],
     )
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,13 +41,15 @@ def read_committed():
 def gate(tmp_path: Path) -> Gate:
     """A maker of runs of the gate over one file of tests, in a folder of its own."""
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    slow: not run\n    xdist_group: of xdist\n"
+        "[pytest]\nmarkers =\n    slow: not run\n    timing: alone\n    canary: now and then\n    xdist_group: of xdist\n"
     )
     (tmp_path / "conftest.py").write_text(
         "import hypothesis\nhypothesis.settings.register_profile('gate', derandomize=True)\n"
     )
 
-    def run(tests: str, *words: str, deadline_s: float = 900.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        tests: str, *words: str, deadline_s: float = 900.0, command: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_it.py").write_text(_HEAD + tests)
         script = (_REPOSITORY / ".ci" / "gate.py").read_text()
         assert "_SECOND_TRY_S = 900.0" in script
@@ -55,7 +57,7 @@ def gate(tmp_path: Path) -> Gate:
             script.replace("_SECOND_TRY_S = 900.0", f"_SECOND_TRY_S = {deadline_s}")
         )
         return subprocess.run(
-            [sys.executable, "gate.py"],
+            [sys.executable, "gate.py", *command],
             cwd=tmp_path,
             env={
                 **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
@@ -108,6 +110,51 @@ def test_slow(): assert False
         ("test_it.py::test_torn_down_late", "AssertionError: assert not True"),
     ]
     assert "4 passed, 3 flaky in" in closing_line(ran)
+
+
+def test_tests_that_bound_seconds_run_behind_the_others(gate: Gate, tmp_path: Path) -> None:
+    ran = gate(
+        """
+def note(name):
+    with open("order", "a") as order:
+        order.write(name)
+
+@pytest.mark.timing
+def test_bound():
+    note("t")
+    assert not once("bound")
+
+@pytest.mark.slow
+@pytest.mark.timing
+def test_slow_bound(): note("s")
+
+def test_a(): note("a")
+"""
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert (tmp_path / "order").read_text() == "att"
+    assert "FLAKY test_it.py::test_bound - " in ran.stdout
+    assert "2 passed, 1 flaky" in closing_line(ran)
+
+
+def test_canaries_run_where_the_lock_is_another_one_than_they_were_green_with(
+    gate: Gate, tmp_path: Path
+) -> None:
+    (tmp_path / "tests" / "canaries").mkdir(parents=True)
+    (tmp_path / "requirements.lock").write_text("one==1\n")
+    tests = """
+@pytest.mark.canary
+def test_bird(): assert pathlib.Path("alive").exists()
+
+def test_a(): ...
+"""
+    assert gate(tests, command=["canaries"]).returncode == 1
+    (tmp_path / "alive").touch()
+    assert "2 passed" in closing_line(gate(tests)), "they were never green"
+    assert gate(tests, command=["canaries"]).returncode == 0
+    assert "1 passed" in closing_line(gate(tests))
+    (tmp_path / "requirements.lock").write_text("one==2\n")
+    assert "2 passed" in closing_line(gate(tests))
 
 
 def test_test_that_fails_twice_is_red(gate: Gate) -> None:

@@ -1,4 +1,4 @@
-"""Plugin of pytest for `.ci/gate.py`: what came of each test, as JSON, and where the time went.
+"""Plugin of pytest for `.ci/gate.py`: what came of each test, as JSON, and where the time went; and which tests to run apart.
 
 A failure says whether a second try may forgive it. It may not where the guarantee itself was seen broken from outside, nor
 where the test's process crashed: either can be true of one run in a thousand, and passes when it is run again.
@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,17 +25,37 @@ _LOOKS_FROM_OUTSIDE = re.compile(
     r"\b(read_committed|committed_offsets|written|check|expect)\(|\.visible\b|\bexactly_once\b|\.differs\b"
 )
 Failure = dict[str, str | float | bool]
+_APART = pytest.StashKey[list[str]]()
 _FAILURE = "failure"  # the user property by which a worker of xdist tells the controller
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--outcomes", metavar="FILE", help="write what came of each test to this file, as JSON")
 
+    parser.addoption("--apart", action="store_true", help="leave out tests marked `timing`, and tell which")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     where = config.getoption("--outcomes")
     if where and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcomes(Path(where)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In each process, behind what -k and -m leave out."""
+    apart = (
+        [item for item in items if item.get_closest_marker("timing")] if config.getoption("--apart") else []
+    )
+    config.stash[_APART] = sorted(without_group(item.nodeid) for item in apart)
+    if apart:
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["apart"] = session.config.stash.get(_APART, [])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -103,6 +123,7 @@ class Outcomes:
         self._began = time.monotonic()
         self._passed = set[str]()
         self._skipped = set[str]()
+        self._apart: list[str] = []
         self._failures = dict[str, Failure]()
         self._seconds: dict[str, float] = defaultdict(float)
 
@@ -128,8 +149,14 @@ class Outcomes:
         if name not in self._failures or told.get("violation"):  # of several phases of one test
             self._failures[name] = told
 
-    def pytest_sessionfinish(self) -> None:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Of xdist: a worker has ended. All of them have collected the same."""
+        self._apart = getattr(node, "workeroutput", {}).get("apart", self._apart)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         told = {
+            "apart": session.config.stash.get(_APART, self._apart),
             "passed": sorted(self._passed - self._failures.keys()),
             "skipped": sorted(self._skipped - self._failures.keys()),
             "failures": self._failures,
