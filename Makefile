@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow canaries mutants release-check prove bench bench-peers check lint types arch prose wheel docs docs-serve images up down lock audit licences clean
+.PHONY: help venv demo test test-slow test-stress canaries mutants release-check prove bench bench-peers check lint types arch prose wheel docs docs-serve images up down lock audit licences clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,10 @@ export TESTS
 
 test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they start themselves (25 to 35 minutes on 2 cores; TESTS="tests/unit …")
 	@$(REAPED) $(BIN)/python .ci/gate.py
+
+# What fails on a busy machine now and then; TESTS as above.
+test-stress: $(INSTALLED) ## `make test` again and again with one core kept busy, and a table of what failed how often (TIMES=3)
+	@$(REAPED) $(BIN)/python .ci/stress.py $(or $(TIMES),3)
 
 # In random order, and property tests again with examples that `make test` does not have.
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out, new examples for the property tests, and the canaries

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from eos.testing import GuaranteeViolated
 from tests.support.outcomes import is_violation, without_group
 
 _REPOSITORY = Path(__file__).parents[2]
-_TIMEOUT_S = 100.0
+_TIMEOUT_S = 250.0
 
 Gate = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -53,11 +54,13 @@ def gate(tmp_path: Path) -> Gate:
         (tmp_path / "test_it.py").write_text(_HEAD + tests)
         script = (_REPOSITORY / ".ci" / "gate.py").read_text()
         assert "_SECOND_TRY_S = 900.0" in script
-        (tmp_path / "gate.py").write_text(
+        (tmp_path / ".ci").mkdir(exist_ok=True)
+        shutil.copy(_REPOSITORY / ".ci" / "stress.py", tmp_path / ".ci")
+        (tmp_path / ".ci" / "gate.py").write_text(
             script.replace("_SECOND_TRY_S = 900.0", f"_SECOND_TRY_S = {deadline_s}")
         )
         return subprocess.run(
-            [sys.executable, "gate.py", *command],
+            [sys.executable, *(command or [".ci/gate.py"])],
             cwd=tmp_path,
             env={
                 **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
@@ -148,10 +151,10 @@ def test_bird(): assert pathlib.Path("alive").exists()
 
 def test_a(): ...
 """
-    assert gate(tests, command=["canaries"]).returncode == 1
+    assert gate(tests, command=[".ci/gate.py", "canaries"]).returncode == 1
     (tmp_path / "alive").touch()
     assert "2 passed" in closing_line(gate(tests)), "they were never green"
-    assert gate(tests, command=["canaries"]).returncode == 0
+    assert gate(tests, command=[".ci/gate.py", "canaries"]).returncode == 0
     assert "1 passed" in closing_line(gate(tests))
     (tmp_path / "requirements.lock").write_text("one==2\n")
     assert "2 passed" in closing_line(gate(tests))
@@ -266,6 +269,28 @@ def test_second_try_in_which_pytest_fails_beside_the_tests_is_red(gate: Gate, tm
         conftest.write("def pytest_sessionfinish(session): session.exitstatus = 1\n")
     ran = gate("def test_a(): assert not once('a')\n")
     assert ran.returncode == 1, ran.stdout
+
+
+def test_stress_counts_the_runs_in_which_a_test_is_red_and_fails_where_one_is_twice(gate: Gate) -> None:
+    ran = gate(
+        """
+@pytest.mark.xdist_group("one")
+def test_a():
+    if once("a"): assert 1 == 2
+    pathlib.Path("a").unlink()
+
+def test_b(): assert not once("b")
+""",
+        command=[".ci/stress.py", "2"],
+    )
+    assert ran.returncode == 1, ran.stdout
+    first, second, *table = ran.stdout.splitlines()
+    assert first.startswith("run 1 of 2: exit 0, 2 passed, 2 flaky in ")
+    assert second.startswith("run 2 of 2: exit 0, 2 passed, 1 flaky in ")
+    assert [line.split()[:4] for line in table] == [
+        ["2", "of", "2", "test_it.py::test_a"],
+        ["1", "of", "2", "test_it.py::test_b"],
+    ]
 
 
 def test_group_of_xdist_is_taken_off_an_id_and_nothing_else_is() -> None:
