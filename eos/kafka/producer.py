@@ -428,8 +428,10 @@ class TransactionalClient:
         except KafkaException as error:
             self._drain()
             raise self._classified(call, error) from error
-        except BaseException as error:
+        except BaseException as error:  # a signal handler's, or of a line of the log that is no text
             self._watch.missed(error)
+            if isinstance(error, UnicodeDecodeError):
+                raise RetriableError(f"{call}: {error}") from error
             raise
         finally:
             self._drain()
@@ -501,13 +503,14 @@ class TransactionalClient:
         except KafkaException as error:
             self._on_error(error.args[0])
             return 1
-        except BaseException as error:  # a signal handler's
+        except BaseException as error:
             self._watch.missed(error)
+            if isinstance(error, UnicodeDecodeError):
+                return 1
             raise
 
     def _note_fatal(self, error: KafkaError) -> None:
-        if error.fatal() and self._fatal is None:
-            self._fatal = error
+        self._fatal = self._fatal or (error if error.fatal() else None)
         if error.code() == KafkaError._FATAL:
             # produce() says only that there is a fatal error; the event that holds it is on its way.
             deadline = Deadline(_FATAL_EVENT_WAIT_S)
@@ -540,8 +543,7 @@ class TransactionalClient:
 
     def _on_error(self, error: KafkaError) -> None:
         self._refused = self._refused or refused_connection(Call.INIT, error)
-        if error.fatal() and self._fatal is None:
-            self._fatal = error
+        self._fatal = self._fatal or (error if error.fatal() else None)
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -551,8 +553,7 @@ class TransactionalClient:
             if isinstance(known, RecordRefusedError) and known.code == error.name():
                 self._refused_batch = one_more(self._refused_batch, known, message)
             return
-        if error.fatal() and self._fatal is None:
-            self._fatal = error
+        self._fatal = self._fatal or (error if error.fatal() else None)
         topic = str(message.topic())
         failed = classify_delivery(error, topic=topic, expired=self.expired, doubt=self._doubt.reason)
         if isinstance(failed, RecordRefusedError):

@@ -1,0 +1,48 @@
+"""A line of librdkafka's log that is no text: the callback cannot be called, and the call that serves it raises in its place.
+
+Met once in some 17,000 tests, from Producer.poll(). What the line said may be that records were taken for delivered.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from eos import AbortableError
+from eos.core.transaction import TransactionState
+from eos.kafka.late_copies import ResendWatch
+from tests.support.mock_shard import MockShard
+
+
+class Lost:
+    """Takes the place of the first line of a kind, or of any."""
+
+    def __init__(self, facility: str | None) -> None:
+        self.facility, self.came = facility, False
+        self._log = ResendWatch.log
+
+    def __call__(self, watch: ResendWatch, level: int, template: str, *args: object) -> None:
+        if not self.came and self.facility in (None, args[0]):
+            self.came = True
+            b"\xff".decode()
+        self._log(watch, level, template, *args)
+
+
+# Served by poll, and by the flush or the commit.
+@pytest.mark.parametrize("facility", ["ADDPARTS", "TXNCOMMIT"])
+def test_transaction_in_which_a_line_of_the_log_is_lost_is_aborted_or_committed_as_it_says(
+    facility: str, shard: MockShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard.run(offset=1)
+    shard.store(1)
+    lost = Lost(facility)
+    monkeypatch.setattr(ResendWatch, "log", lambda watch, *args: lost(watch, *args))  # noqa: PLW0108 - a method
+    try:
+        state = shard.run(offset=2).state
+    except AbortableError as error:
+        assert "a line of its log may be lost by UnicodeDecodeError" in str(error)  # noqa: PT017 - or it has passed
+        state = TransactionState.ABORTED
+    else:
+        shard.store(2)
+    assert lost.came
+    assert (state is TransactionState.COMMITTED) is (facility == "TXNCOMMIT")
+    assert shard.run().state is TransactionState.COMMITTED
