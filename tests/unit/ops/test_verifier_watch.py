@@ -73,10 +73,14 @@ def test_interrupt_ends_a_statement_of_the_database(
     monkeypatch: pytest.MonkeyPatch, endless: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     endless(monkeypatch)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def interrupted() -> Compared:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return compare()
+
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        Watch(60, lambda *_: None).keep(compare)
+        Watch(60, lambda *_: None).keep(interrupted)
     assert time.monotonic() - began < 30, "it was ended by its deadline"
 
 

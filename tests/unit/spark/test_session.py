@@ -223,20 +223,19 @@ def test_signal_cancels_what_runs_and_is_not_held_up_by_it(monkeypatch: pytest.M
     monkeypatch.setattr("eos.spark.session.session._CANCELLED_S", 0.1)
     session = _Session()
     began = time.monotonic()
-    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
     ended = threading.Event()
 
     def work() -> None:
+        time.sleep(0.1)  # until the caller waits
+        signal.raise_signal(signal.SIGINT)
         ended.wait(60)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
-    timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             interruptible(cast("SparkSession", session), work)
     finally:
         ended.set()
-        timer.join()
         signal.signal(signal.SIGINT, before)
     assert session.cancelled
     assert time.monotonic() - began < 30
