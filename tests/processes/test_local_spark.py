@@ -310,7 +310,7 @@ def test_reused_process_id_is_not_attached_to_and_not_ended(tmp_path: Path) -> N
 
 def test_only_processes_that_carry_the_word_are_found(tmp_path: Path) -> None:
     """Also when they have left their parent, their directory and their process group."""
-    script = f"cd /; sleep 60 & echo $!; EOS_TEST={'b' * 32} sleep 60 & echo $!"
+    script = f"cd /; sleep 600 & echo $!; EOS_TEST={'b' * 32} sleep 600 & echo $!"
     with (tmp_path / "pids").open("w") as output:
         environment = {**os.environ, "EOS_TEST": "a" * 32}
         subprocess.run(
@@ -319,9 +319,9 @@ def test_only_processes_that_carry_the_word_are_found(tmp_path: Path) -> None:
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     try:
         # A process that was just forked still has the environment of the shell.
-        assert Deadline(5).wait_for(lambda: _carriers("a" * 32) == pids[:1])
-        assert Deadline(5).wait_for(lambda: _carriers("b" * 32) == pids[1:])
-        assert [process.command for process in tagged("EOS_TEST", "b" * 32)] == [["sleep", "60"]]
+        assert Deadline(PATIENCE_S).wait_for(lambda: _carriers("a" * 32) == pids[:1])
+        assert Deadline(PATIENCE_S).wait_for(lambda: _carriers("b" * 32) == pids[1:])
+        assert [process.command for process in tagged("EOS_TEST", "b" * 32)] == [["sleep", "600"]]
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -415,7 +415,7 @@ def test_settings_of_another_spark_do_not_reach_the_cluster(
 def test_master_that_never_answers_is_ended_at_the_deadline(
     tmp_path: Path, spark_that: Callable[[str], LocalSpark]
 ) -> None:
-    spark = spark_that("echo 'still thinking'; exec sleep 60")
+    spark = spark_that("echo 'still thinking'; exec sleep 600")
     with pytest.raises(Exception, match=r"(?s)was not ready in time.*still thinking"):
         spark.start(timeout_s=0.3)
     assert LocalSpark.attach(tmp_path) is None
