@@ -33,6 +33,7 @@ from tests.support.docker_cli import (
     wait_for,
 )
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 
 _REASON = missing(APP_IMAGE, KAFKA_IMAGE)
 pytestmark = [
@@ -57,7 +58,6 @@ _MOUNTED = ("--volume", f"{_REPOSITORY / 'conf'}:/etc/eos:ro")
 _LOCKED_DOWN = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 _AS_POD = (*_LOCKED_DOWN, *_MOUNTED, "--hostname", f"refunds-{_ORDINAL}", "--health-interval", "1s")
 _GRACE_S = 45
-_WAIT_S = 90.0
 # A whole key, not the mere words, which every TLS library holds.
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=\s]{100,}")
 
@@ -115,7 +115,7 @@ def test_pod_is_stopped_in_the_middle_and_its_replacement_ends_the_job_exactly_o
     pod = (*_AS_POD, "--network", bridge)
 
     with container(APP_IMAGE, *_RUN, "--start", "earliest", options=pod, environment=environment) as first:
-        wait_for(lambda: _processed(kafka_container) > 0, _WAIT_S, first.last_words)
+        wait_for(lambda: _processed(kafka_container) > 0, PATIENCE_S, first.last_words)
         code, seconds = first.stop(_GRACE_S)
         assert code == 0, first.last_words()
         assert seconds < _GRACE_S
@@ -127,13 +127,13 @@ def test_pod_is_stopped_in_the_middle_and_its_replacement_ends_the_job_exactly_o
     assert [shard.ordinal for shard in shards if isinstance(shard, OrdinalShard)] == [_ORDINAL]
 
     with container(APP_IMAGE, *_RUN, options=pod, environment=environment) as second:
-        second.wait_healthy(_WAIT_S)
+        second.wait_healthy(PATIENCE_S)
         assert second.run("id", "-u") != "0"
         assert second.inspect(".HostConfig.ReadonlyRootfs") is True
-        wait_for(lambda: _processed(kafka_container) >= loaded, _WAIT_S, second.last_words)
+        wait_for(lambda: _processed(kafka_container) >= loaded, PATIENCE_S, second.last_words)
         assert second.stop(_GRACE_S)[0] == 0, second.last_words()
 
-    report = verify(refunds.job, _settings(kafka_container), timeout_s=_WAIT_S)
+    report = verify(refunds.job, _settings(kafka_container), timeout_s=PATIENCE_S)
     assert report.exactly_once, report
     assert report.records == loaded
 
@@ -142,7 +142,7 @@ def test_sigterm_while_it_waits_for_its_brokers_ends_it_at_once() -> None:
     """As process 1 it would be deaf to SIGTERM until its workers run."""
     environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     with container(APP_IMAGE, *_RUN, options=_AS_POD, environment=environment) as waiting:
-        wait_for(lambda: _catches_sigterm(waiting), _WAIT_S, waiting.last_words)
+        wait_for(lambda: _catches_sigterm(waiting), PATIENCE_S, waiting.last_words)
         code, seconds = waiting.stop(_GRACE_S)
     assert code == 143
     assert seconds < _GRACE_S / 2
@@ -158,14 +158,14 @@ def test_container_under_a_random_name_is_refused_and_told_why() -> None:
     """Two of them would both be number 0, and fence each other until one is gone."""
     environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     with container(APP_IMAGE, *_RUN, options=(*_LOCKED_DOWN, *_MOUNTED), environment=environment) as refused:
-        assert refused.wait(_WAIT_S) == 2
+        assert refused.wait(PATIENCE_S) == 2
         assert "EOS_ORDINAL" in refused.logs()
 
 
 def test_health_check_fails_where_nothing_answers() -> None:
     entry = ("--entrypoint", "sleep")
     with container(APP_IMAGE, "60", options=(*_AS_POD, *entry)) as silent:
-        wait_for(lambda: bool(silent.inspect(".State.Health.Log")), _WAIT_S, silent.last_words)
+        wait_for(lambda: bool(silent.inspect(".State.Health.Log")), PATIENCE_S, silent.last_words)
         (first, *_) = silent.inspect(".State.Health.Log")
     assert first["ExitCode"] == 1
     assert "no answer on port 9464" in first["Output"]
@@ -173,7 +173,7 @@ def test_health_check_fails_where_nothing_answers() -> None:
 
 def test_without_a_command_it_prints_the_help() -> None:
     with container(APP_IMAGE, options=_LOCKED_DOWN) as helping:
-        assert helping.wait(_WAIT_S) == 0
+        assert helping.wait(PATIENCE_S) == 0
         assert "Usage: eos" in helping.logs()
 
 

@@ -20,6 +20,7 @@ from eos.testing.containers import LABEL
 from tests.support.docker_cli import docker
 from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
 pytestmark = [
@@ -31,7 +32,6 @@ pytestmark = [
 ]
 
 RECORDS = 12_000
-WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_onc
     bootstrap = cluster.bootstrap_servers
     job = fault_job(bootstrap, partitions=4, rf=3, batch=True, pause_ms=20)
     records = [PlainRecord(b"a%d" % i, partition=i % 4) for i in range(RECORDS)]
-    produce_plain(bootstrap, job.inputs[0], records, timeout_s=60)
+    produce_plain(bootstrap, job.inputs[0], records, timeout_s=PATIENCE_S)
     changes = {"transaction__interval_ms": 50, "input__fetch_records": 100, "transaction__timeout_ms": 60_000}
     with in_thread(job, settings_for(bootstrap, **changes)) as run:
         run.wait_for_commits(500)
@@ -82,10 +82,10 @@ def test_broker_lost_in_the_middle_of_transactions_leaves_the_output_exactly_onc
         run.wait_for_commits(run.committed_records + 500)
         cluster.heal()
         assert cluster.bootstrap_servers == bootstrap
-        produce_plain(bootstrap, job.inputs[0], [b"behind the accident"] * 100, timeout_s=60)
-        run.stop(WAIT_S)
-    run_to_end(job, settings_for(bootstrap, transaction__timeout_ms=60_000), timeout_s=WAIT_S)
-    assert job.check(bootstrap, timeout_s=WAIT_S).processed == RECORDS + 100
+        produce_plain(bootstrap, job.inputs[0], [b"behind the accident"] * 100, timeout_s=PATIENCE_S)
+        run.stop(PATIENCE_S)
+    run_to_end(job, settings_for(bootstrap, transaction__timeout_ms=60_000), timeout_s=PATIENCE_S)
+    assert job.check(bootstrap, timeout_s=PATIENCE_S).processed == RECORDS + 100
 
 
 STARTS = """
@@ -121,11 +121,11 @@ def test_nothing_is_left_when_the_process_that_started_them_ends(
 ) -> None:
     """Ctrl-C, and ends that no code of the process sees."""
     with running(STARTS, image, str(brokers)) as child:
-        label = child.wait_line("^label ", WAIT_S).split()[1]
+        label = child.wait_line("^label ", PATIENCE_S).split()[1]
         assert len(left_over(label)) == things
         child.signal(number)
-        child.wait(60)
-        deadline = time.monotonic() + 60
+        child.wait(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
         while left_over(label) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert left_over(label) == []

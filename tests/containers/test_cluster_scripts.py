@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.compose import CERTIFICATES
+from tests.support.patience import PATIENCE_S
 
 _UP = CERTIFICATES.with_name("up")
 _BASH = shutil.which("bash")
-_TIMEOUT_S = 60
 
 pytestmark = pytest.mark.skipif(_BASH is None, reason="there is no bash here")
 
@@ -26,7 +26,7 @@ def run(script: Path, *arguments: str, **variables: str) -> subprocess.Completed
         check=False,
         env={**os.environ, **variables},
         text=True,
-        timeout=_TIMEOUT_S,
+        timeout=PATIENCE_S,
     )
 
 
@@ -104,5 +104,5 @@ class TestCertificates:
         for certificate in tmp_path.glob("*/certificate.pem"):
             command = ["openssl", "verify", "-CAfile", str(tmp_path / "authority/ca.pem"), str(certificate)]
             assert (
-                subprocess.run(command, capture_output=True, check=False, timeout=_TIMEOUT_S).returncode == 0
+                subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0
             )

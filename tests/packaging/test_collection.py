@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[2]
 LATER = """
 import sys, time
@@ -45,7 +47,7 @@ def test_a_process_with_another_clock_and_other_hashes_collects_the_same_tests(
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
         env=os.environ | {"PYTHONHASHSEED": "1", "PYTEST_ADDOPTS": ""},  # elsewhere the seed is random
     )

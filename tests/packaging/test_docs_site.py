@@ -21,10 +21,10 @@ from eos.exits import ExitCode, exit_code_of
 from eos.pages import ENTRIES, page_of
 from eos.settings import Settings
 from tests.support.documents import REPOSITORY
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("documentation site")  # it is built once
 
-_BUILD_S = 100
 _ASKED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=\"?(https?:)?//", re.IGNORECASE)
 
 
@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         check=False,
         text=True,
-        timeout=_BUILD_S,
+        timeout=PATIENCE_S,
     )
     assert built.returncode == 0, built.stderr
     return place

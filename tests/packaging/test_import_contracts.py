@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[2]
 CONTRACTS = configparser.ConfigParser()
 CONTRACTS.read(REPOSITORY / ".importlinter")
@@ -68,7 +70,7 @@ def check(tree: Path) -> tuple[int, str]:
         check=False,
         cwd=tree,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     return done.returncode, re.sub(r"\s+", " ", done.stdout + done.stderr)  # long names are wrapped
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 SCRIPT = Path(__file__).parents[2] / ".ci/install_locked"
 LOCK = "one==1 \\\n    --hash=sha256:1\nuv==2 \\\n    --hash=sha256:2\nzoo==3 \\\n    --hash=sha256:3\n"
 
@@ -33,7 +35,13 @@ def installed(project: Path, **environment: str) -> list[str]:
     """What was asked for, call by call: the program, then the distributions of the file it was given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     done = subprocess.run(
-        [SCRIPT], cwd=project, env=kept | environment, capture_output=True, text=True, check=False, timeout=30
+        [SCRIPT],
+        cwd=project,
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     calls: list[str] = []

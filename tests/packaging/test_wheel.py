@@ -10,6 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -21,7 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, REPOSITORY],
         check=True,
         capture_output=True,
-        timeout=100,
+        timeout=PATIENCE_S,
     )
     return ZipFile(next(target.glob("*.whl")))
 

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from bench.contenders import Contender
 from bench.plot import plot
 from bench.process import running, wait
 from tests.support.bench_outcomes import outcome
+from tests.support.patience import PATIENCE_S
 
 ARGUMENTS = Arguments("here:9092", "in", "out", "group", 100, until_caught_up=True)
 REPORT = Report(seconds=1.0, startup_cpu_seconds=0.0, peak_rss_bytes=0, commits=1, commit_seconds=None)
@@ -26,7 +26,7 @@ def test_the_cpu_of_a_contender_is_seen_from_outside() -> None:
     contender = Contender("burner", "", "", launch=(sys.executable, "-c", burn))
     subprocess.run([sys.executable, "-c", "pass"], check=True)  # of another child
     with running(contender, ARGUMENTS) as process:
-        process.wait(60)
+        process.wait(PATIENCE_S)
     assert process.report == REPORT
     assert 0.5 <= process.cpu_seconds < 5
 
@@ -35,9 +35,9 @@ def test_a_contender_that_fails_says_its_last_words() -> None:
     contender = Contender("failing", "", "", launch=(sys.executable, "-c", "raise SystemExit('no broker')"))
     with (
         pytest.raises(RuntimeError, match="failing ended with 1:\nno broker"),
-        running(contender, ARGUMENTS),
+        running(contender, ARGUMENTS) as process,
     ):
-        time.sleep(1)
+        process.wait(PATIENCE_S)
 
 
 def test_a_process_that_does_not_end_in_time_is_ended_and_one_that_does_gives_its_code() -> None:
@@ -48,7 +48,7 @@ def test_a_process_that_does_not_end_in_time_is_ended_and_one_that_does_gives_it
         wait(slow, 0.5)
     assert slow.returncode == -signal.SIGKILL
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], text=True) as quick:
-        assert wait(quick, 60) == 3
+        assert wait(quick, PATIENCE_S) == 3
 
 
 def test_the_plot_is_drawn_beside_the_figures(tmp_path: Path) -> None:

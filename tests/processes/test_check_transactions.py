@@ -11,10 +11,10 @@ import pytest
 
 from eos.base.deadline import Deadline
 from eos.errors import ConfigError, UnavailableError
-from eos.local.ports import free_port
 from eos.ops.check.kafka_python import client_options
 from eos.ops.check.transactions import TransactionsView
 from eos.settings import Settings
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 
@@ -102,12 +102,12 @@ def test_oauthbearer_hands_over_who_gets_the_tokens_with_their_extensions() -> N
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_that_is_away_is_unavailable_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    server = f"127.0.0.1:{free_port()}"
+    server = "127.0.0.1:1"
     with pytest.raises(UnavailableError, match=server):
         TransactionsView(settings(bootstrap_servers=server), timeout_s=0.5)
     # The thread that serves idle clients is the process's, and may be of another test's client. One that makes a call beside waits
     # for the next one, not for long.
-    assert Deadline(5).wait_for(
+    assert Deadline(PATIENCE_S).wait_for(
         lambda: {one.name for one in set(threading.enumerate()) - before} <= {"eos-idle"}
     )
     gc.collect()  # here and now, where the warning is expected

@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from eos.base.deadline import Deadline
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux gives the orphans of a process to it"
 )
 
 _REPOSITORY = Path(__file__).parents[2]
-_WAIT_S = 20.0
 _STEPS = "venv lint types arch audit docs wheel images"
 
 # What stands for pytest: it has a worker, which has started a broker in a session of its own; the worker's own end is
@@ -97,12 +97,12 @@ def running(*command: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
             if (cwd / noted).exists() and psutil.pid_exists(pid := int((cwd / noted).read_text())):
                 os.kill(pid, signal.SIGKILL)
         process.kill()
-        process.wait(_WAIT_S)
+        process.wait(PATIENCE_S)
 
 
 def started(where: Path, name: str) -> psutil.Process:
     noted = where / name
-    assert Deadline(_WAIT_S).wait_for(lambda: noted.exists() and noted.read_text() != ""), (
+    assert Deadline(PATIENCE_S).wait_for(lambda: noted.exists() and noted.read_text() != ""), (
         where / "out"
     ).read_text()
     return psutil.Process(int(noted.read_text()))
@@ -120,7 +120,7 @@ def test_signal_ends_tests_in_order_and_then_all_that_they_have_started(
         # make does not pass Ctrl-C on: a terminal sends it to the whole group.
         if command[0] == "make" and number == signal.SIGINT:
             os.killpg(process.pid, number)
-        code = process.wait(_WAIT_S)
+        code = process.wait(PATIENCE_S)
         assert code in (128 + number, -number, 2), (where / "out").read_text()
         assert not [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
     assert (where / "torn-down").exists()
@@ -137,7 +137,7 @@ def test_second_signal_ends_what_does_not_end_in_order(tree: Tree) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_WAIT_S) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
         assert not [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -145,6 +145,6 @@ def test_process_that_tests_leave_behind_ends_with_them_and_the_exit_code_is_the
     where = tree("detached")
     command = [sys.executable, ".ci/reap.py", sys.executable, "tests.py", str(where), "detached"]
     with running(*command, cwd=where) as process:
-        assert process.wait(_WAIT_S) == 7
+        assert process.wait(PATIENCE_S) == 7
         broker = int((where / "broker").read_text())
         assert not psutil.pid_exists(broker) or psutil.Process(broker).status() == psutil.STATUS_ZOMBIE

@@ -17,6 +17,7 @@ from eos.runner.messages import Plan
 from eos.runner.supervisor import run_workers
 from eos.settings import Settings
 from tests.proof.trials import trial
+from tests.support.patience import PATIENCE_S
 
 _REPOSITORY = Path(__file__).parents[2]
 
@@ -33,7 +34,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
-        process.wait(60)
+        process.wait(PATIENCE_S)
 
 
 _INTERRUPTS = """
@@ -62,7 +63,7 @@ def test_ctrl_c_while_a_command_is_at_its_imports_ends_it_at_once(tmp_path: Path
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{_REPOSITORY}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

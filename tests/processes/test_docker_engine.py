@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 _REPOSITORY = Path(__file__).parents[2]
-_RUN_S = 60.0
 
 
 @pytest.fixture
@@ -91,6 +92,6 @@ def run(script: Path, verb: str, **environment: str) -> subprocess.CompletedProc
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=_RUN_S,
+        timeout=PATIENCE_S,
         check=False,
     )

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 _REPOSITORY = Path(__file__).parents[2]
-IMPORT_LIMIT_S = 1.0
+MOST_MODULES = 600  # there are 500; each of the heavy packages brings hundreds
 HEAVY = {"pyspark", "pandas", "pyarrow", "kafka", "typer", "prometheus_client", "py4j"}
 _START_UP = """
 import sys
@@ -30,7 +32,12 @@ print(*{"confluent_kafka", "pydantic", "tenacity", "eos.settings", "eos.runner.w
 def printed_by(code: str) -> str:
     """What a new process prints, which has loaded nothing else."""
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=_REPOSITORY, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        cwd=_REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     return ended.stdout
 
@@ -49,12 +56,14 @@ def test_a_worker_whose_job_does_not_trace_loads_nothing_of_opentelemetry() -> N
         "Telemetry(WorkerState().registry, 0)(SessionOpened('a.b.i.0', 0.1)); "
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=PATIENCE_S).returncode == 0
 
 
 def test_start_up_loads_no_more_than_it_needs() -> None:
     command = [sys.executable, "-c", _START_UP]
-    done = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=_REPOSITORY, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert done.stdout == "\n\n"
 
 
@@ -63,23 +72,16 @@ def test_a_workers_process_is_started_before_anything_heavy_is_loaded() -> None:
 
 
 def test_import_needs_neither_java_nor_optional_nor_heavy_packages_and_is_quick() -> None:
-    """Seconds of processor time, the best of three: a busy machine must not fail it."""
-    code = (
-        "import sys, time; from eos import *; "
-        "print(time.process_time(), *{name.partition('.')[0] for name in sys.modules})"
-    )
+    code = "import sys; from eos import *; print(*sys.modules)"
     without_java = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | {"PATH": ""}
-    took_s: list[float] = []
-    while not took_s or (len(took_s) < 3 and min(took_s) >= IMPORT_LIMIT_S):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", code],
-            capture_output=True,
-            check=True,
-            env=without_java,
-            text=True,
-            timeout=60,
-        )
-        took, *modules = done.stdout.split()
-        took_s.append(float(took))
-        assert not HEAVY & set(modules)
-    assert min(took_s) < IMPORT_LIMIT_S
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        check=True,
+        env=without_java,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    modules = done.stdout.split()
+    assert not HEAVY & {name.partition(".")[0] for name in modules}
+    assert len(modules) < MOST_MODULES

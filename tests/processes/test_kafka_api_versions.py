@@ -10,14 +10,13 @@ from eos.kafka.api_versions import ApiVersions
 from eos.ops.check.preflight import check_broker_version
 from eos.testing.proxy.frames import ApiKey
 from tests.support.mock_cluster import MockCluster
-
-ASK_S = 5.0
+from tests.support.patience import PATIENCE_S
 
 
 def understood(cluster: MockCluster) -> dict[str, int]:
     versions = ApiVersions()
     admin = Admin({"bootstrap.servers": cluster.bootstrap_servers, **versions.options})
-    assert admin.brokers(ASK_S)
+    assert admin.brokers(PATIENCE_S)
     admin.serve_log()
     return versions.newest
 

@@ -17,6 +17,7 @@ from eos.local.lock import locked
 from eos.local.ports import HOST, NodePorts, choose_ports, free_port, is_free
 from eos.local.process import Identity, identity_of
 from eos.local.state import ClusterState, NodeState
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -260,19 +261,19 @@ def test_lock_held_by_another_is_waited_for_until_the_deadline(tmp_path: Path) -
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with locked(tmp_path / "lock", timeout_s=5, purpose="testing"):
+        with locked(tmp_path / "lock", timeout_s=PATIENCE_S, purpose="testing"):
             held.set()
-            release.wait(5)
+            release.wait(PATIENCE_S)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(5)
+    assert held.wait(PATIENCE_S)
     with (
         pytest.raises(RetriableError, match="another process has held"),
         locked(tmp_path / "lock", timeout_s=0.1, purpose="testing"),
     ):
         pass
     release.set()
-    holder.join(5)
-    with locked(tmp_path / "lock", timeout_s=1, purpose="testing"):
+    holder.join(PATIENCE_S)
+    with locked(tmp_path / "lock", timeout_s=PATIENCE_S, purpose="testing"):
         pass

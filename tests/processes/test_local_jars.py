@@ -20,6 +20,7 @@ from eos.local.kafka_jars import provide_kafka
 from eos.local.pins import Jar, JarSet, parse_pins
 from eos.local.pyspark_home import find_pyspark, pyspark_version, require_pyspark
 from eos.local.versions import KAFKA_JARS, KAFKA_VERSION, ROOTS, SPARK_VERSIONS, connector_jars
+from tests.support.patience import PATIENCE_S
 
 
 def _jar(artifact: str, content: bytes) -> Jar:
@@ -208,7 +209,7 @@ def test_two_processes_download_once(path: Path, tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert (path / "runs").read_text() == "x\n"
 
 
@@ -321,6 +322,6 @@ def test_importing_the_room_does_not_import_pyspark() -> None:
     """That takes seconds; its Ivy is found as a file."""
     code = "import sys, eos.local, eos.local.connector; print('pyspark' in sys.modules)"
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert shown.stdout.strip() == "False"

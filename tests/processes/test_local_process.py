@@ -16,8 +16,9 @@ import pytest
 
 from eos.base.deadline import Deadline
 from eos.local.process import Guard, Identity, end, identity_of, pause, send, spawn
+from tests.support.patience import PATIENCE_S
 
-_SLEEP = ["sleep", "60"]
+_SLEEP = ["sleep", "600"]
 _BUSY = """
 import hashlib, threading
 def work():
@@ -35,7 +36,7 @@ def _spawn(tmp_path: Path, command: list[str], *, owned: bool = True) -> tuple[I
 
 
 def _gone(identity: Identity) -> bool:
-    return Deadline(5).wait_for(lambda: not identity.alive)
+    return Deadline(PATIENCE_S).wait_for(lambda: not identity.alive)
 
 
 def _finish(identity: Identity, guard: Guard) -> None:
@@ -76,7 +77,7 @@ def test_process_is_known_after_the_clock_was_set(monkeypatch: pytest.MonkeyPatc
 
 def test_zombie_counts_as_ended() -> None:
     with subprocess.Popen(["true"]) as child:
-        assert Deadline(5).wait_for(lambda: identity_of(child.pid) is None)
+        assert Deadline(PATIENCE_S).wait_for(lambda: identity_of(child.pid) is None)
 
 
 @pytest.mark.parametrize("owned", [True, False])
@@ -84,8 +85,8 @@ def test_end_is_graceful_first(tmp_path: Path, owned: bool) -> None:
     waits = ["sh", "-c", "trap 'echo ended by TERM; exit' TERM; echo trapped; while :; do sleep 0.05; done"]
     identity, guard = _spawn(tmp_path, waits, owned=owned)
     out = tmp_path / "out"
-    assert Deadline(5).wait_for(lambda: out.exists() and "trapped" in out.read_text())
-    assert end([identity], grace_s=5) == []
+    assert Deadline(PATIENCE_S).wait_for(lambda: out.exists() and "trapped" in out.read_text())
+    assert end([identity], grace_s=PATIENCE_S) == []
     _finish(identity, guard)
     assert "ended by TERM" in (tmp_path / "out").read_text()
 
@@ -101,7 +102,7 @@ def test_paused_process_is_alive_and_ends_gracefully(tmp_path: Path) -> None:
     identity, guard = _spawn(tmp_path, _SLEEP)
     assert send(identity, signal.SIGSTOP)
     assert identity.alive
-    assert end([identity], grace_s=5) == []
+    assert end([identity], grace_s=PATIENCE_S) == []
     _finish(identity, guard)
 
 
@@ -111,7 +112,7 @@ def test_no_thread_of_a_paused_process_runs_on(tmp_path: Path) -> None:
     identity, guard = _spawn(tmp_path, [sys.executable, "-c", _BUSY])
     out = tmp_path / "out"
     try:
-        assert Deadline(30).wait_for(lambda: out.exists() and out.read_text() == "busy\n")
+        assert Deadline(PATIENCE_S).wait_for(lambda: out.exists() and out.read_text() == "busy\n")
         assert pause(identity)
         states = [task.read_text().rpartition(")")[2].split()[0] for task in _tasks(identity)]
     finally:
@@ -129,7 +130,7 @@ def test_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     started: list[tuple[Identity, Guard]] = []
     thread = threading.Thread(target=lambda: started.append(_spawn(tmp_path, _SLEEP)))
     thread.start()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     identity, guard = started[0]
     Deadline(0.1).wait_for(lambda: not identity.alive)
     assert identity.alive
@@ -163,31 +164,33 @@ def _run_owner(tmp_path: Path, *, owned: bool, then: str) -> tuple[subprocess.Po
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_owner_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    owner, identity = _run_owner(tmp_path, owned=True, then="time.sleep(60)")
+    owner, identity = _run_owner(tmp_path, owned=True, then="time.sleep(600)")
     owner.send_signal(number)
-    owner.wait(10)
+    owner.wait(PATIENCE_S)
     assert _gone(identity)
 
 
 def test_owner_that_ends_normally_leaves_no_process(tmp_path: Path) -> None:
     owner, identity = _run_owner(tmp_path, owned=True, then="pass")
-    owner.wait(10)
+    owner.wait(PATIENCE_S)
     assert _gone(identity)
 
 
 def test_killed_owner_leaves_no_paused_process(tmp_path: Path) -> None:
     owner, identity = _run_owner(
-        tmp_path, owned=True, then="os.kill(held[0].pid, signal.SIGSTOP); time.sleep(60)"
+        tmp_path, owned=True, then="os.kill(held[0].pid, signal.SIGSTOP); time.sleep(600)"
     )
-    assert Deadline(5).wait_for(lambda: psutil.Process(identity.pid).status() == psutil.STATUS_STOPPED)
+    assert Deadline(PATIENCE_S).wait_for(
+        lambda: psutil.Process(identity.pid).status() == psutil.STATUS_STOPPED
+    )
     owner.kill()
-    owner.wait(10)
+    owner.wait(PATIENCE_S)
     assert _gone(identity)
 
 
 def test_process_in_the_background_outlives_its_starter(tmp_path: Path) -> None:
     owner, identity = _run_owner(tmp_path, owned=False, then="pass")
-    owner.wait(10)
+    owner.wait(PATIENCE_S)
     Deadline(0.1).wait_for(lambda: not identity.alive)
     assert identity.alive
     end([identity], grace_s=0)

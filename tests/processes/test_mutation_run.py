@@ -140,7 +140,7 @@ def test_mutation_under_which_the_tests_never_end_is_given_up(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "limits"),
     [
-        (("-p", "pytest_timeout", "--timeout", "1"), ""),
+        (("-p", "pytest_timeout", "--timeout", "5"), ""),
         (
             (),
             "from hypothesis import given, settings, strategies\n\n@settings(deadline=20)\n@given(strategies.just(2))\n",

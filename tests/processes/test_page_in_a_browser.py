@@ -27,13 +27,13 @@ from eos.offsets import OffsetVector, Partition
 from eos.ops.observe import Aggregator, Reporter, Server, serve
 from eos.ops.observe.worker_report import packed
 from eos.settings.tables import ObserveSettings
+from tests.support.patience import PATIENCE_S
 
 SHARD = "refunds.refunds.i.0"
 IN = Partition("settlements", 3)
 MARKUP = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
 _BROWSER = next(filter(None, map(shutil.which, _BROWSERS)), None)
-_DEADLINE_S = 120
 
 pytestmark = pytest.mark.skipif(
     _BROWSER is None, reason=f"no browser here: none of {', '.join(_BROWSERS)} is on the PATH"
@@ -91,7 +91,7 @@ class Shown:
             ],
             capture_output=True,
             text=True,
-            timeout=_DEADLINE_S,
+            timeout=PATIENCE_S,
             check=True,
         )
         self.markup = re.sub(r"<script>.*?</script>", "", ended.stdout, flags=re.DOTALL)

@@ -15,8 +15,7 @@ from eos.base.deadline import Deadline
 from eos.local.tagged import tagged
 from eos.prove.fleet import DIRECTORY, Fleet
 from eos.prove.runtime import PROGRAM
-
-WAIT_S = 30
+from tests.support.patience import PATIENCE_S
 
 
 def test_what_an_earlier_instance_of_the_ordinal_wrote_is_not_read_as_the_next_ones(tmp_path: Path) -> None:
@@ -26,14 +25,14 @@ def test_what_an_earlier_instance_of_the_ordinal_wrote_is_not_read_as_the_next_o
     says = "import json; print(json.dumps({'event': 'started'}), flush=True)"
     fleet = Fleet([sys.executable, "-c", says], tmp_path)
     instance = fleet.start(1)
-    assert instance.wait(30) == 0
+    assert instance.wait(PATIENCE_S) == 0
     assert [entry["event"] for entry in instance.read()] == ["started"]
     fleet.forget(instance)
 
 
 def test_who_is_behind_a_connection_is_found_by_its_port_also_below_a_shell(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as accepted:
-        server.settimeout(WAIT_S)
+        server.settimeout(PATIENCE_S)
         port = server.getsockname()[1]
         connects = f"import socket; one = socket.create_connection(('127.0.0.1', {port})); one.recv(1)"
         fleet = Fleet(["sh", "-c", f'{sys.executable} -c "{connects}"; true'], tmp_path, runtime=PROGRAM)
@@ -56,7 +55,7 @@ def test_who_is_behind_a_connection_is_found_by_its_port_also_below_a_shell(tmp_
 def test_who_is_behind_a_connection_by_a_socket_of_ipv6_is_found_too(tmp_path: Path) -> None:
     """As Java has them, which connects to 127.0.0.1 by its address in IPv6."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(WAIT_S)
+        server.settimeout(PATIENCE_S)
         there = f"('::ffff:127.0.0.1', {server.getsockname()[1]})"
         connects = f"import socket; one = socket.socket(socket.AF_INET6); one.connect({there}); one.recv(1)"
         fleet = Fleet([sys.executable, "-c", connects], tmp_path, runtime=PROGRAM)
@@ -75,7 +74,7 @@ def test_any_other_program_is_started_again_however_it_ended_but_with_0(tmp_path
     command = 'echo >> starts; [ "$(wc -l < starts)" -lt 3 ] && kill -9 $$; echo "$EOS_ORDINAL" > ended'
     fleet = Fleet(["sh", "-c", f"cd {tmp_path}; {command}"], tmp_path, runtime=PROGRAM)
     fleet.start(4)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while fleet.instances and time.monotonic() < deadline:
         fleet.keep_up()
         time.sleep(0.05)
@@ -85,13 +84,13 @@ def test_any_other_program_is_started_again_however_it_ended_but_with_0(tmp_path
 
 
 def test_a_program_that_leaves_while_it_stands_still_is_gone_in_the_end(tmp_path: Path) -> None:
-    fleet = Fleet(["sleep", "60"], tmp_path, runtime=PROGRAM)
+    fleet = Fleet(["sleep", "600"], tmp_path, runtime=PROGRAM)
     zombie = fleet.start(0)
     assert zombie.whole.pause()
     fleet.leave(zombie)
     successor = fleet.start(0)
     assert zombie.log != successor.log, "each is read for itself"
-    fleet.end(WAIT_S)
+    fleet.end(PATIENCE_S)
     assert (zombie.code, successor.code) == (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -100,11 +99,11 @@ def test_what_a_killed_proof_has_started_ends_with_it(tmp_path: Path) -> None:
     program = (
         "import time; from pathlib import Path; from eos.base.deadline import Deadline; from eos.prove.fleet import DIRECTORY, Fleet\n"
         "from eos.prove.runtime import PROGRAM; from eos.local.tagged import tagged\n"
-        f"fleet = Fleet(['sh', '-c', 'sleep 60; true'], Path({str(tmp_path)!r}), runtime=PROGRAM)\n"
+        f"fleet = Fleet(['sh', '-c', 'sleep 600; true'], Path({str(tmp_path)!r}), runtime=PROGRAM)\n"
         "fleet.start(0); one = fleet.start(1)\n"
         # Their shells have begun what stands below them.
-        f"Deadline({WAIT_S / 3}).wait_for(lambda: len(tagged(DIRECTORY, {str(tmp_path)!r})) >= 4)\n"
-        "one.whole.pause(); print('started', flush=True); time.sleep(60)"
+        f"Deadline({PATIENCE_S}).wait_for(lambda: len(tagged(DIRECTORY, {str(tmp_path)!r})) >= 4)\n"
+        "one.whole.pause(); print('started', flush=True); time.sleep(600)"
     )
     proof = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     try:
@@ -114,4 +113,4 @@ def test_what_a_killed_proof_has_started_ends_with_it(tmp_path: Path) -> None:
     finally:
         proof.kill()
         proof.communicate()
-    assert Deadline(WAIT_S / 6).wait_for(lambda: not tagged(DIRECTORY, str(tmp_path)))
+    assert Deadline(PATIENCE_S).wait_for(lambda: not tagged(DIRECTORY, str(tmp_path)))

@@ -14,14 +14,14 @@ import pytest
 from eos.prove.fleet import Fleet
 from eos.prove.runtime import SPARK
 from eos.prove.spark_instance import SparkInstance
+from tests.support.patience import PATIENCE_S
 
-WAIT_S = 30
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 JAVA = "org.apache.spark.deploy.SparkSubmit"
 # A driver with its Java machine, below which are two executors, each with a daemon that has forked a task.
-SLEEPS = "import time; time.sleep(60)"
-FORKS = "import os, time; os.fork(); time.sleep(60)"
-STARTS = "import subprocess, sys, time; [subprocess.Popen([sys.executable, '-c', *one]) for one in {}]; time.sleep(60)"
+SLEEPS = "import time; time.sleep(600)"
+FORKS = "import os, time; os.fork(); time.sleep(600)"
+STARTS = "import subprocess, sys, time; [subprocess.Popen([sys.executable, '-c', *one]) for one in {}]; time.sleep(600)"
 EXECUTES = [STARTS.format([[FORKS, "-m", "pyspark.daemon"]]), EXECUTOR]
 DRIVES = STARTS.format([[STARTS.format([EXECUTES, EXECUTES]), JAVA]])
 
@@ -34,7 +34,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def roles(instance: SparkInstance) -> list[str]:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while len(found := [one.role for one in instance.workers]) < 6 and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
@@ -67,9 +67,9 @@ def test_what_a_killed_driver_leaves_behind_belongs_to_the_instance_and_ends_wit
     left = [one.identity for one in instance.workers[:-1]]
     assert instance.whole.identity.pid not in {one.pid for one in left}
     assert instance.workers[-1].send(signal.SIGKILL)
-    assert instance.wait(WAIT_S) == -signal.SIGKILL
+    assert instance.wait(PATIENCE_S) == -signal.SIGKILL
     assert [one.identity for one in instance.workers] == left
-    fleet.wait(WAIT_S, lambda: len(instance.workers) == 11)
+    fleet.wait(PATIENCE_S, lambda: len(instance.workers) == 11)
     assert fleet.ends == {-signal.SIGKILL: 1}
     fleet.kill()
     assert not any(one.alive for one in left)
@@ -80,7 +80,7 @@ def test_a_driver_that_says_that_a_restart_does_not_help_is_not_started_again(tm
     for code, again in ((1, True), (2, False), (3, True), (5, True), (6, False), (0, False)):
         fleet = Fleet(["sh", "-c", f"exit {code}"], tmp_path, runtime=SPARK)
         instance = fleet.start(code)
-        instance.wait(WAIT_S)
+        instance.wait(PATIENCE_S)
         fleet.keep_up()
         assert bool(fleet.ended_for_good) is not again
         fleet.kill()

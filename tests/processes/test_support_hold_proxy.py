@@ -16,8 +16,8 @@ import pytest
 
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, Outcome, ends_with
+from tests.support.patience import PATIENCE_S
 
-WAIT_S = 5.0
 SHORT_S = 0.2
 
 
@@ -43,7 +43,7 @@ class FakeBroker(socketserver.ThreadingTCPServer):
 
     def wait_got(self, correlation_ids: list[int]) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: self.got == correlation_ids, WAIT_S), self.got
+            assert self.changed.wait_for(lambda: self.got == correlation_ids, PATIENCE_S), self.got
 
 
 class _Answer(socketserver.BaseRequestHandler):
@@ -84,7 +84,7 @@ class Client:
     """A raw client with one connection."""
 
     def __init__(self, proxy: HoldProxy, client_id: str = "client") -> None:
-        self._socket = socket.create_connection(("127.0.0.1", proxy.port), WAIT_S)
+        self._socket = socket.create_connection(("127.0.0.1", proxy.port), PATIENCE_S)
         self._id = client_id.encode()
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class Client:
         head = struct.pack(">hhih", api_key, 1, correlation_id, len(self._id)) + self._id
         send(self._socket, head + body)
 
-    def answer(self, timeout_s: float = WAIT_S) -> int | None:
+    def answer(self, timeout_s: float = PATIENCE_S) -> int | None:
         """The correlation id of the next answer; None if the connection was reset. Raises TimeoutError."""
         self._socket.settimeout(timeout_s)
         payload = receive(self._socket)
@@ -121,7 +121,7 @@ def broker() -> Iterator[FakeBroker]:
         thread.start()
         yield running
         running.shutdown()
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_held_request_arrives_late_though_the_client_has_gone_and_sent_it_again(
     hold = proxy.hold(ApiKey.END_TXN)
     with Client(proxy) as client:
         client.end(1)
-        assert hold.wait_held(WAIT_S).correlation_id == 1
+        assert hold.wait_held(PATIENCE_S).correlation_id == 1
         with pytest.raises(TimeoutError):
             client.answer(SHORT_S)
     with Client(proxy) as again:
@@ -156,7 +156,7 @@ def test_held_request_arrives_late_though_the_client_has_gone_and_sent_it_again(
         with pytest.raises(TimeoutError):
             hold.wait_answer(SHORT_S)
         hold.release()
-        assert hold.wait_answer(WAIT_S) == struct.pack(">i", 1) + b"done"
+        assert hold.wait_answer(PATIENCE_S) == struct.pack(">i", 1) + b"done"
     assert broker.got == [2, 1]
     assert [seen.outcome for seen in proxy.requests(ApiKey.END_TXN)] == [Outcome.HELD, Outcome.FORWARDED]
 
@@ -165,7 +165,7 @@ def test_request_held_while_the_client_waits_is_answered_to_it(proxy: HoldProxy)
     hold = proxy.hold(ApiKey.END_TXN)
     with Client(proxy) as client:
         client.end(1)
-        hold.wait_held(WAIT_S)
+        hold.wait_held(PATIENCE_S)
         hold.release()
         assert client.answer() == 1
 
@@ -175,7 +175,7 @@ def test_requests_behind_a_held_one_wait_behind_it(proxy: HoldProxy, broker: Fak
     with Client(proxy) as client:
         client.end(1)
         client.heartbeat(2)
-        hold.wait_held(WAIT_S)
+        hold.wait_held(PATIENCE_S)
         time.sleep(SHORT_S)
         assert broker.got == []
         hold.release()
@@ -189,7 +189,7 @@ def test_hold_can_reset_the_client_at_once(proxy: HoldProxy, broker: FakeBroker)
         assert client.answer() is None
     assert broker.got == []
     hold.release()
-    hold.wait_answer(WAIT_S)
+    hold.wait_answer(PATIENCE_S)
     assert broker.got == [1]
 
 
@@ -201,7 +201,7 @@ def test_several_holds_are_released_in_any_order(proxy: HoldProxy, broker: FakeB
             assert client.answer() is None
     for hold in reversed(holds):
         hold.release()
-        hold.wait_answer(WAIT_S)
+        hold.wait_answer(PATIENCE_S)
     assert broker.got == [2, 1]
 
 
@@ -214,7 +214,7 @@ def test_rule_takes_the_nth_request_that_matches(proxy: HoldProxy, broker: FakeB
             mine.end(number, committed=committed)
             assert mine.answer() == number
         mine.end(4, committed=True)
-        assert hold.wait_held(WAIT_S).correlation_id == 4
+        assert hold.wait_held(PATIENCE_S).correlation_id == 4
 
 
 def test_nothing_to_hold_is_a_timeout(proxy: HoldProxy) -> None:
@@ -241,9 +241,9 @@ def test_copy_reaches_the_broker_when_it_is_released_and_the_client_knows_nothin
         assert client.answer() == 1
         client.end(2)
         assert client.answer() == 2
-        copy.wait_held(WAIT_S)
+        copy.wait_held(PATIENCE_S)
         copy.release()
-        assert struct.unpack_from(">i", copy.wait_answer(WAIT_S)) == (1,)
+        assert struct.unpack_from(">i", copy.wait_answer(PATIENCE_S)) == (1,)
         client.end(3)
         assert client.answer() == 3
     assert broker.got == [1, 2, 1, 3]
@@ -260,7 +260,7 @@ def test_copy_with_a_reset_lets_the_client_know_that_it_has_to_send_again(
         client.end(2)
         assert client.answer() == 2
     copy.release()
-    copy.wait_answer(WAIT_S)
+    copy.wait_answer(PATIENCE_S)
     assert broker.got == [1, 2, 1]
 
 
@@ -269,7 +269,7 @@ def test_stop_ends_copies_that_were_never_released(broker: FakeBroker) -> None:
         copy = proxy.copy(ApiKey.END_TXN)
         client.end(1)
         assert client.answer() == 1
-        copy.wait_held(WAIT_S)
+        copy.wait_held(PATIENCE_S)
     assert broker.got == [1]
 
 
@@ -376,7 +376,7 @@ def test_stop_ends_connections_with_held_requests_and_frees_the_port(broker: Fak
     hold = proxy.hold(ApiKey.END_TXN)
     with Client(proxy) as client:
         client.end(1)
-        hold.wait_held(WAIT_S)
+        hold.wait_held(PATIENCE_S)
         proxy.stop()
         assert client.answer() is None
     assert broker.got == []
@@ -387,11 +387,12 @@ def test_stop_ends_connections_with_held_requests_and_frees_the_port(broker: Fak
 
 def test_stop_ends_connections_that_are_accepted_at_that_very_moment(broker: FakeBroker) -> None:
     """One that is left to the garbage collector warns in whatever runs then."""
+    gc.collect()  # of other tests
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(50):
             with HoldProxy(0, broker.address) as proxy:
-                clients = [socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(5)]
+                clients = [socket.create_connection(("127.0.0.1", proxy.port), PATIENCE_S) for _ in range(5)]
             for client in clients:
                 client.close()
         gc.collect()

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos.testing.proxy.frames import ApiKey
 from tests.support.mock_cluster import MockCluster, MockError
+from tests.support.patience import PATIENCE_S
 
 TXN_ID = "mock-test"
 
@@ -33,8 +34,8 @@ def producer(cluster: MockCluster) -> Iterator[Producer]:
             "log_level": 0,
         }
     )
-    client.list_topics(timeout=5)  # connected first: init asks again only after 500 ms
-    client.init_transactions(10)
+    client.list_topics(timeout=PATIENCE_S)  # connected first: init asks again only after 500 ms
+    client.init_transactions(PATIENCE_S)
     yield client
     client.purge()
 
@@ -42,7 +43,7 @@ def producer(cluster: MockCluster) -> Iterator[Producer]:
 def begin_and_produce(producer: Producer) -> None:
     producer.begin_transaction()
     producer.produce("t", b"v")
-    producer.flush(5)
+    producer.flush(PATIENCE_S)
 
 
 def error_of(raised: pytest.ExceptionInfo[KafkaException]) -> KafkaError:
@@ -53,7 +54,7 @@ def error_of(raised: pytest.ExceptionInfo[KafkaException]) -> KafkaError:
 
 def test_without_injection_a_transaction_commits(cluster: MockCluster, producer: Producer) -> None:
     begin_and_produce(producer)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
     assert [request.broker_id for request in cluster.requests(ApiKey.END_TXN)] == [2]
 
 
@@ -61,7 +62,7 @@ def test_pushed_fence_is_fatal(cluster: MockCluster, producer: Producer) -> None
     begin_and_produce(producer)
     cluster.push_errors(ApiKey.END_TXN, 47)
     with pytest.raises(KafkaException) as raised:
-        producer.commit_transaction(5)
+        producer.commit_transaction(PATIENCE_S)
     assert error_of(raised).code() == KafkaError._FENCED
     assert error_of(raised).fatal()
 
@@ -71,7 +72,7 @@ def test_pushed_retriable_error_is_used_up_by_a_hidden_retry(
 ) -> None:
     begin_and_produce(producer)
     cluster.push_errors(ApiKey.END_TXN, 51)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
     assert len(cluster.requests(ApiKey.END_TXN)) == 2
 
 
@@ -79,13 +80,13 @@ def test_cleared_errors_are_not_returned(cluster: MockCluster, producer: Produce
     begin_and_produce(producer)
     cluster.push_errors(ApiKey.END_TXN, 47)
     cluster.clear_errors(ApiKey.END_TXN)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
 
 
 def test_disconnect_makes_the_client_send_again(cluster: MockCluster, producer: Producer) -> None:
     begin_and_produce(producer)
     cluster.push_errors(ApiKey.END_TXN, KafkaError._TRANSPORT)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
     assert len(cluster.requests(ApiKey.END_TXN)) == 2
 
 
@@ -95,7 +96,7 @@ def test_variadic_rtts_reach_the_named_broker_only(cluster: MockCluster, produce
     cluster.push_error_rtts(1, ApiKey.END_TXN, (47, 0))
     assert cluster.errors_left(2, ApiKey.END_TXN) == 2
     before = time.monotonic()
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
     assert time.monotonic() - before >= 0.3
     assert cluster.errors_left(2, ApiKey.END_TXN) == 0
     assert cluster.errors_left(1, ApiKey.END_TXN) == 1
@@ -111,14 +112,14 @@ def test_slow_coordinator_times_out_the_commit_which_can_be_resumed(
     assert error_of(raised).code() == KafkaError._TIMED_OUT
     assert error_of(raised).retriable()
     cluster.set_rtt(2, 0)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
 
 
 def test_coordinator_that_moved_is_followed(cluster: MockCluster, producer: Producer) -> None:
     begin_and_produce(producer)
     cluster.coordinator_set("transaction", TXN_ID, 3)
     cluster.push_errors(ApiKey.END_TXN, 16)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
     assert [request.broker_id for request in cluster.requests(ApiKey.END_TXN)] == [2, 3]
 
 
@@ -129,23 +130,23 @@ def test_coordinator_that_is_down_is_awaited(cluster: MockCluster, producer: Pro
         producer.commit_transaction(0.2)
     assert error_of(raised).retriable()
     cluster.broker_up(2)
-    producer.commit_transaction(10)
+    producer.commit_transaction(PATIENCE_S)
 
 
 def test_leader_that_moved_is_followed(cluster: MockCluster, producer: Producer) -> None:
     cluster.partition_set_leader("t", 0, 3)
     begin_and_produce(producer)
-    producer.commit_transaction(5)
+    producer.commit_transaction(PATIENCE_S)
     assert cluster.requests(ApiKey.PRODUCE)[-1].broker_id == 3  # the first may have gone to the old leader
 
 
 def test_topic_error_is_in_the_metadata(cluster: MockCluster, producer: Producer) -> None:
     cluster.topic_set_error("t", KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    error = producer.list_topics("t", timeout=5).topics["t"].error
+    error = producer.list_topics("t", timeout=PATIENCE_S).topics["t"].error
     assert error is not None
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     cluster.topic_set_error("t", 0)
-    assert producer.list_topics("t", timeout=5).topics["t"].error is None
+    assert producer.list_topics("t", timeout=PATIENCE_S).topics["t"].error is None
 
 
 def test_requests_can_be_forgotten(cluster: MockCluster, producer: Producer) -> None:
@@ -165,7 +166,7 @@ def test_api_version_range_is_offered(cluster: MockCluster) -> None:
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x", "log_level": 0}
     )
     with pytest.raises(KafkaException) as raised:
-        client.init_transactions(2)
+        client.init_transactions(PATIENCE_S)
     assert error_of(raised).code() == KafkaError._UNSUPPORTED_FEATURE
 
 

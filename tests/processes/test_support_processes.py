@@ -10,15 +10,15 @@ import pytest
 
 from eos.base.deadline import Deadline
 from eos.local.process import identity_of
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running, running_module
 
 FOREVER = "import time; print('ready'); time.sleep(600)"
-WAIT_S = 20.0
 
 
 def test_child_ends_with_its_block() -> None:
     with running(FOREVER) as child:
-        child.wait_line("^ready$", WAIT_S)
+        child.wait_line("^ready$", PATIENCE_S)
         assert child.alive
     assert identity_of(child.pid) is None
 
@@ -31,49 +31,51 @@ def test_stopped_child_and_its_own_children_end_with_its_block() -> None:
         "inner.wait()\n"
     )
     with running(code) as child:
-        inner = int(child.wait_line("inner", WAIT_S).split()[1])
+        inner = int(child.wait_line("inner", PATIENCE_S).split()[1])
         child.pause()
-    assert Deadline(WAIT_S).wait_for(lambda: identity_of(inner) is None)
+    assert Deadline(PATIENCE_S).wait_for(lambda: identity_of(inner) is None)
 
 
 def test_exit_code_and_output_are_seen() -> None:
     code = "import os, sys; print(os.environ['WORD'], sys.argv[1]); sys.exit(3)"
     with running(code, "argument", env={"WORD": "hello"}) as child:
-        assert child.wait_line("hello", WAIT_S) == "hello argument"
-        assert child.wait(WAIT_S) == 3
+        assert child.wait_line("hello", PATIENCE_S) == "hello argument"
+        assert child.wait(PATIENCE_S) == 3
 
 
 def test_repository_is_importable_and_a_path_can_be_run(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import eos.errors; print(eos.errors.FencedError.__name__)")
     with running(script) as child:
-        child.wait_line("FencedError", WAIT_S)
+        child.wait_line("FencedError", PATIENCE_S)
 
 
 def test_module_can_be_run() -> None:
     with running_module("platform") as child:
-        assert child.wait(WAIT_S) == 0
+        assert child.wait(PATIENCE_S) == 0
         assert child.lines
 
 
 def test_kill_waits_for_the_end() -> None:
     with running(FOREVER) as child:
-        child.wait_line("ready", WAIT_S)
+        child.wait_line("ready", PATIENCE_S)
         child.kill()
         assert not child.alive
-        assert child.wait(1) == -signal.SIGKILL
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def test_paused_child_prints_nothing_until_resumed() -> None:
-    with running("import time\nfor i in range(6000): print(i); time.sleep(0.01)") as child:
-        child.wait_line("^3$", WAIT_S)
+    with running("import time\nfor i in range(10**6): print(i); time.sleep(0.01)") as child:
+        child.wait_line("^3$", PATIENCE_S)
         child.pause()
-        time.sleep(0.1)  # what it had printed before arrives
-        before = len(child.lines)
+        before = -1
+        while before != len(child.lines):  # what it had printed before arrives
+            before = len(child.lines)
+            time.sleep(0.2)
         with pytest.raises(TimeoutError):
             child.wait_line(".", 0.2, after=before)
         child.resume()
-        child.wait_line(".", WAIT_S, after=before)
+        child.wait_line(".", PATIENCE_S, after=before)
 
 
 def test_terminate_lets_it_say_goodbye() -> None:
@@ -83,10 +85,10 @@ def test_terminate_lets_it_say_goodbye() -> None:
         "print('ready'); time.sleep(600)"
     )
     with running(code) as child:
-        child.wait_line("ready", WAIT_S)
+        child.wait_line("ready", PATIENCE_S)
         child.terminate()
-        child.wait_line("bye", WAIT_S)
-        assert child.wait(WAIT_S) == 0
+        child.wait_line("bye", PATIENCE_S)
+        assert child.wait(PATIENCE_S) == 0
 
 
 def test_line_that_never_comes_is_a_timeout() -> None:

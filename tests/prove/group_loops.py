@@ -50,7 +50,7 @@ class Loop:
     def run(self) -> None:
         began = time.monotonic()
         while True:
-            if self.mistake == STUCK and time.monotonic() - began > STUCK_S:
+            if self.mistake == STUCK and self.ended and time.monotonic() - began > STUCK_S:
                 signal.pause()
             if self.mistake == "no-revoke":
                 self.produce_while_it_reads()

@@ -13,9 +13,8 @@ from eos.kafka.producer import TransactionalClient
 from eos.prove.coordinators import Coordinators, LoggedState, LoggedTransaction, state_of
 from tests.conftest import NewTopic
 from tests.support.observer import unique
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def value(version: int) -> bytes:
@@ -58,30 +57,30 @@ def test_only_what_the_coordinator_has_ended_after_its_time_has_expired(
         name = unique("coordinators")
         config = {**client_config(settings), "transactional.id": name, "transaction.timeout.ms": timeout_ms}
         client = TransactionalClient(config, transaction_timeout_s=timeout_ms / 1000)
-        client.init(30)
+        client.init(PATIENCE_S)
         client.begin()
-        client.produce(out, [b"x"], [None], headers=[[]], deadline=Deadline(30))
-        assert Deadline(30).wait_for(lambda: bool(log.looked([name])))
+        client.produce(out, [b"x"], [None], headers=[[]], deadline=Deadline(PATIENCE_S))
+        assert Deadline(PATIENCE_S).wait_for(lambda: bool(log.looked([name])))
         return name, client
 
     def ended(name: str) -> LoggedTransaction:
         def is_decided() -> bool:
             return log.looked([name])[0].decided_ms is not None
 
-        assert Deadline(30).wait_for(is_decided)
+        assert Deadline(PATIENCE_S).wait_for(is_decided)
         return log.of([name])[0]
 
     committed, first = begun(30_000)
     assert log.inside([committed], time.time() * 1000) is not None
-    first.commit(30)
+    first.commit(PATIENCE_S)
     aborted, second = begun(30_000)
-    second.abort(30)
-    expired, third = begun(1_500)
+    second.abort(PATIENCE_S)
+    expired, third = begun(6_000)
     fenced, fourth = begun(30_000)
     successor = TransactionalClient(
         {**client_config(settings), "transactional.id": fenced}, transaction_timeout_s=30
     )
-    successor.init(30)
+    successor.init(PATIENCE_S)
     found = {
         what: ended(name)
         for what, name in (

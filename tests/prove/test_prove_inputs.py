@@ -22,6 +22,7 @@ from eos.prove import topic_sample
 from eos.prove.topic_sample import sampled_records
 from tests.support import observer
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ def real(bootstrap: str, topic: NewTopic) -> str:
         {**client_config(settings), "transactional.id": name, "transaction.timeout.ms": 30_000},
         transaction_timeout_s=30,
     )
-    client.init(30)
+    client.init(PATIENCE_S)
     client.begin()
-    client.produce(name, [b"aborted"], [b"k"], headers=[[("h", b"x")]], deadline=Deadline(30))
-    client.abort(30)
+    client.produce(name, [b"aborted"], [b"k"], headers=[[("h", b"x")]], deadline=Deadline(PATIENCE_S))
+    client.abort(PATIENCE_S)
     client.close()
     return name
 
@@ -93,7 +94,9 @@ def test_a_topic_that_is_not_there_or_empty_is_refused(bootstrap: str, topic: Ne
     missing = observer.unique("missing")
     with pytest.raises(ConfigError, match=missing):
         sampled_records(settings, "nobody", {missing: "in"}, limit=10, partitions=1)
-    assert missing not in (AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics or {})
+    assert missing not in (
+        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).topics or {}
+    )
     empty = topic("empty", 2)
     with pytest.raises(ConfigError, match=f"{empty}: it has no committed record. Fix: "):
         sampled_records(settings, "nobody", {empty: "in"}, limit=10, partitions=1)
@@ -117,7 +120,7 @@ def test_a_job_is_tried_with_the_records_of_a_cluster_that_is_only_read(
     assert _groups(bootstrap) <= groups  # those of other tests may go meanwhile
     assert observer.watermarks(bootstrap, real) == ends
     assert "proved-copies" not in (
-        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics or {}
+        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).topics or {}
     )
 
 
@@ -148,5 +151,5 @@ def _prove(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 def _groups(bootstrap: str) -> set[str]:
     # Held until its answer is there: a client that is destroyed meanwhile may leave the future open for ever.
     client = AdminClient({"bootstrap.servers": bootstrap})
-    found = client.list_consumer_groups(request_timeout=30).result(60)
+    found = client.list_consumer_groups(request_timeout=PATIENCE_S).result(PATIENCE_S)
     return {one.group_id for one in found.valid}

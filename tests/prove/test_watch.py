@@ -11,9 +11,9 @@ from eos.prove.instance import Instance, Worker
 from eos.prove.request_watch import RequestWatch
 from eos.prove.runtime import PROGRAM
 from eos.testing.proxy import ApiKey, Edge, Frame
+from tests.support.patience import PATIENCE_S
 
 AT_ONCE = 3
-WAIT_S = 10.0
 
 
 class SlowFleet(Fleet):
@@ -26,7 +26,7 @@ class SlowFleet(Fleet):
 
 
 def test_requests_to_several_brokers_at_once_have_one_process_acted_on(tmp_path: Path) -> None:
-    fleet = SlowFleet(["sleep", "60"], tmp_path, runtime=PROGRAM)
+    fleet = SlowFleet(["sleep", "600"], tmp_path, runtime=PROGRAM)
     fleet.start(0)
     watch = RequestWatch([], fleet)
     acted: list[Worker] = []
@@ -36,7 +36,7 @@ def test_requests_to_several_brokers_at_once_have_one_process_acted_on(tmp_path:
         return True
 
     def send_when_watched() -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while (observer := watch.observer) is None and time.monotonic() < deadline:
             time.sleep(0.001)
         assert observer is not None
@@ -49,7 +49,7 @@ def test_requests_to_several_brokers_at_once_have_one_process_acted_on(tmp_path:
             proxy.start()
         met = watch.met_at(ApiKey.END_TXN, Edge.REQUEST, act)
         for proxy in proxies:
-            proxy.join(WAIT_S)
+            proxy.join(PATIENCE_S)
     finally:
         fleet.kill()
     assert met is not None

@@ -43,8 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             else:
                 group = "spark-stream" if "stream" in item.path.name else "spark-batch"
             item.add_marker(pytest.mark.xdist_group(group))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from eos.spark.batch.batch import ExactlyOnceBatch
 from eos.spark.source import read_snapshot
 from tests.support.batch_input import BatchRuns, values
 from tests.support.observer import unique
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +95,7 @@ def test_input_that_is_deleted_after_the_plan_is_a_gap_and_never_skipped(runs: B
     plan = batch.plan()
     admin = AdminClient({"bootstrap.servers": runs.bootstrap})
     for done in admin.delete_records([TopicPartition(runs.input, 0, 5)]).values():
-        done.result(10)
+        done.result(PATIENCE_S)
     with pytest.raises(OffsetGapError, match="the committed offset is 0, and the log begins at 5"):
         batch.run(copied, plan=plan)
     assert (runs.records(), runs.committed()) == ([], [0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 
+from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
 from eos.errors import FencedError, TransactionExpiredError, UsageError
 from eos.offsets import Partition
@@ -24,7 +24,9 @@ from eos.spark.batch.range_record import RangeRecord
 from eos.spark.plan import InputPlan, OffsetRange
 from eos.spark.write.output import OutputColumns
 from eos.spark.write.writer import ShardState, ShardWriter
+from tests.support import observer
 from tests.support.batch_input import BatchRuns, values
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +79,7 @@ def test_two_drivers_at_once_write_every_shard_once(runs: BatchRuns) -> None:
     together = threading.Barrier(2)
 
     def run(number: int) -> Any:
-        together.wait(10)
+        together.wait(PATIENCE_S)
         return batches[number].run(copied, plan=plans[number])
 
     with ThreadPoolExecutor(2) as threads:
@@ -140,11 +142,12 @@ def test_a_shard_that_was_split_over_two_tasks_of_a_run_fails_loudly(alone: Batc
 def test_a_transaction_that_takes_too_long_says_by_how_much_to_split(alone: BatchRuns) -> None:
     def slow() -> Iterator[pa.RecordBatch]:
         yield from rows(b"early")
-        time.sleep(3.5)  # the coordinator of the tests looks every second
+        # A marker of its abort is behind the record.
+        assert Deadline(PATIENCE_S).wait_for(lambda: observer.lso(alone.bootstrap, alone.output)[0] > 0)
         yield from rows(b"late")
 
-    with pytest.raises(TransactionExpiredError, match=r"may live 1 s .*max_records_per_partition = 1 or"):
-        writer(alone, transaction__timeout_ms=1_000).write(slow())
+    with pytest.raises(TransactionExpiredError, match=r"may live 6 s .*max_records_per_partition = [1-5] or"):
+        writer(alone, transaction__timeout_ms=6_000).write(slow())
     assert alone.records() == []
     assert writer(alone).write(rows(b"in time")).state is ShardState.COMMITTED
     assert (values(alone.records()), alone.committed()) == ([b"in time"], [10])

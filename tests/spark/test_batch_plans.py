@@ -19,6 +19,7 @@ from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, Usage
 from eos.spark.batch.batch import ExactlyOnceBatch
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-MEET_S = 10.0
+MEET_S = 10.0  # where the other driver is refused, its tasks never come
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_two_first_runs_one_per_commit_unit_never_both_write(
         batch = batch_of(runs)
         try:
             plan = None if at_once else batch.plan(commit)
-            together.wait(30)
+            together.wait(PATIENCE_S)
             batch.run(meeting(tmp_path, commit), commit=commit, plan=plan)
         except EosError as error:
             together.abort()
@@ -193,13 +194,13 @@ def test_a_group_that_was_deleted_after_the_plan_is_refused_with_the_offsets_to_
     plan = batch.plan(commit)
     admin = AdminClient({"bootstrap.servers": runs.bootstrap, "log_level": 0})
     for deleted in admin.delete_consumer_groups([runs.name]).values():
-        deleted.result(10)
+        deleted.result(PATIENCE_S)
     with pytest.raises(FencedError, match=rf"--to {runs.input}:0@20\).*earliest all output"):
         batch.run(copied, commit=commit, plan=plan)
     before = [TopicPartition(runs.input, one.number, offset) for one, offset in plan.starts.items()]
     offsets = [ConsumerGroupTopicPartitions(runs.name, before)]
     for altered in admin.alter_consumer_group_offsets(offsets).values():
-        altered.result(10)
+        altered.result(PATIENCE_S)
     batch.run(copied, commit=commit)
     expect_once(runs, 80)
 
@@ -215,7 +216,7 @@ def test_a_topic_that_was_created_anew_between_plan_and_run_is_refused_at_once(
     began = time.monotonic()
     with pytest.raises(OffsetGapError, match="the topic was deleted and created anew"):
         batch.run(copied, plan=plan)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert runs.records() == []
 
 

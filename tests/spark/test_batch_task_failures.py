@@ -21,6 +21,7 @@ from eos.errors import EosError
 from eos.spark.write.writer import ShardState
 from tests.support.batch_faults import DyingWriting, late_first_try, raises_after, stalls_after
 from tests.support.batch_input import BatchRuns
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,7 +81,7 @@ def test_canary_a_failed_operator_looks_like_the_end_of_the_input(
     frame = spark.range(0, 400_000, 1, 1).mapInArrow(_raising_in_the_end, "id LONG")
     with pytest.raises(Exception, match="too late"):
         frame.mapInArrow(last, "id LONG").collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not seen.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert 0 < int(seen.read_text()) < 400_000
@@ -123,17 +124,18 @@ def test_a_killed_task_does_not_commit_what_it_has(
     def run() -> None:
         runs.spark.sparkContext.setJobGroup("doomed", "to be cancelled", interrupt)
         try:
-            runs.run(through(stalls_after(15, flag, seconds=2.0)))
+            runs.run(through(stalls_after(15, flag)))
         except EosError as error:
             failed.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not flag.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     runs.spark.sparkContext.cancelJobGroup("doomed")
-    thread.join(60)
+    thread.join(PATIENCE_S)
+    flag.with_name("stalled.go").touch()
     assert len(failed) == 1
     time.sleep(3.0)  # the function below the writer wakes, and whoever would commit has the time
     assert_invariant_with_nothing_torn(runs)

@@ -13,7 +13,7 @@ import pytest
 from eos.testing import KafkaCluster
 from tests.support.documents import REPOSITORY, blocks
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 RUN_S = 240
 BATCH = blocks("docs/guides/spark-batch.md")

@@ -17,7 +17,6 @@ from pyspark.errors import StreamingQueryException
 
 from eos.errors import ConfigError, UnavailableError
 from eos.exits import ExitCode, exit_code_of
-from eos.local.ports import free_port
 from eos.local.process import connects_from, identity_of
 from eos.spark.write import executor_check
 from eos.testing.proxy import ApiKey, Frame
@@ -158,7 +157,7 @@ def test_an_executor_that_does_not_reach_the_brokers_is_refused_if_the_driver_do
 @pytest.mark.slow
 def test_a_cluster_that_nobody_reaches_is_out_of_reach_and_no_difference(runs: BatchRuns) -> None:
     runs.overrides |= {
-        "kafka.bootstrap_servers": f"127.0.0.1:{free_port()}",
+        "kafka.bootstrap_servers": "127.0.0.1:1",
         "transaction.timeout_ms": 1_000,
     }
     with pytest.raises(UnavailableError):

@@ -22,6 +22,7 @@ from eos.local import LocalSpark, spark_launch
 from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child
 from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, copied
 
@@ -32,7 +33,6 @@ _RECORDS = 300  # of each partition
 _AFTER = 200  # of them, a task stalls
 _BODY = b"." * 1000  # so that buffers on the way pass on what comes before the stall
 _WAIT_S = 240.0  # most of it is the start of JVMs on a loaded machine
-_END_S = 120.0
 # One core each: an executor that is late, or gone, would leave the others' tasks behind one that stalls. Behind the last one is none.
 _LAST = _PARTITIONS - 1
 
@@ -77,7 +77,7 @@ class Run:
             for i in range(records)
             for p in range(partitions)
         )
-        observer.produce_plain(self.bootstrap, self.source, rows, timeout_s=120)
+        observer.produce_plain(self.bootstrap, self.source, rows, timeout_s=PATIENCE_S)
 
     def driver(
         self, conf: dict[str, str] | None = None, settings: dict[str, Any] | None = None, **arguments: Any
@@ -148,8 +148,8 @@ def test_executor_killed_with_its_transaction_open_is_replaced_and_the_run_is_ex
     with run.driver(stalls=[(_LAST, ["go"])], after=_AFTER) as child:
         task = run.wait_for_the_others(child, stalled=_LAST)
         run.cluster.kill_executor(run.executor_of(task))
-        shown = child.wait_line("^(done|failed)", _END_S)
-        assert child.wait(_END_S) == 0
+        shown = child.wait_line("^(done|failed)", PATIENCE_S)
+        assert child.wait(PATIENCE_S) == 0
     assert shown == "done committed=4"
     assert not run.is_open()
     run.expect_exactly_once(_PARTITIONS * _RECORDS)
@@ -164,7 +164,7 @@ def test_driver_killed_between_partition_commits_and_the_next_run_does_only_the_
     before = observer.read_committed(run.bootstrap, run.output, settled=False)
     assert run.committed() == [_RECORDS] * 3 + [0]
     with run.driver() as child:
-        assert child.wait(_END_S) == 0
+        assert child.wait(PATIENCE_S) == 0
         assert [line for line in child.lines if line.startswith(("ranges", "done"))] == [
             "ranges 1",
             "done committed=1",
@@ -182,8 +182,8 @@ def test_worker_killed_with_its_executor_and_the_other_worker_ends_the_run(run: 
         executor = run.executor_of(run.wait_for_the_others(child, stalled=_LAST))
         (worker,) = {parent.pid for parent in psutil.Process(executor).parents()} & set(run.cluster.workers)
         run.cluster.kill_worker(worker)
-        shown = child.wait_line("^(done|failed)", _END_S)
-        assert child.wait(_END_S) == 0
+        shown = child.wait_line("^(done|failed)", PATIENCE_S)
+        assert child.wait(PATIENCE_S) == 0
     assert shown == "done committed=4"
     assert len(run.cluster.workers) == 1
     run.expect_exactly_once(_PARTITIONS * _RECORDS)
@@ -204,8 +204,8 @@ def test_slow_task_is_fenced_by_its_speculative_copy_and_waits_for_it(run: Run) 
         "spark.speculation.minTaskRuntime": "1s",
     }
     with run.driver(speculation, stalls=[(1, ["1.1", 4.0])], after=_AFTER) as child:
-        shown = child.wait_line("^(done|failed)", _END_S)
-        assert child.wait(_END_S) == 0
+        shown = child.wait_line("^(done|failed)", PATIENCE_S)
+        assert child.wait(PATIENCE_S) == 0
     tries = sorted(path.name for path in run.flag.parent.glob("flag.1.*"))
     assert tries == ["flag.1.0", "flag.1.1"]  # one copy, and no third try
     # Whichever of the two Spark hears of first: the copy has committed, or the slow one has seen that.
@@ -238,7 +238,7 @@ def test_million_records_with_executors_killed_at_random_are_exact(run: Run) -> 
             if kills < 8 and (alive := run.cluster.executors()):
                 run.cluster.kill_executor(chance.choice(alive))
                 kills += 1
-        assert child.wait(_END_S) == 0, child.lines
+        assert child.wait(PATIENCE_S) == 0, child.lines
         runs = len([line for line in child.lines if line.startswith("done")])
     print(f"{kills} kills, {runs} runs")  # noqa: T201
     assert kills >= 2

@@ -30,15 +30,15 @@ from tests.support import observer
 from tests.support.batch_driver import kill_driver, submitted
 from tests.support.batch_input import BatchRuns
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.spark_faults import LONG_TRANSACTIONS, SMALL_BATCHES, Copy, copied, make_sleepy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.usefixtures("small_batches")]
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("small_batches")]
 
 MASTER = "local[2,4]"
-WAIT_S = 90.0  # most of it is the start of a JVM on a loaded machine
 ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 RECORDS = 200  # of each partition, where it does not matter
 
@@ -119,7 +119,7 @@ def test_task_that_stood_still_while_another_run_committed_is_fenced_and_skips(
     finally:
         flag.with_name("flag.go").touch()
         resume(flag)
-        first.join(WAIT_S)
+        first.join(PATIENCE_S)
     assert not first.is_alive()
     assert [one.state for one in results[0].shards] == [ShardState.SKIPPED, ShardState.COMMITTED]
     expect_exactly_once(runs, 2 * RECORDS)
@@ -153,7 +153,7 @@ def test_zombie_of_a_killed_run_that_wakes_up_with_all_its_rows_cannot_commit(
         expect_exactly_once(runs, 2 * RECORDS)
         flag.with_name("flag.go").touch()
         until(flag.with_name("flag.outcome").exists)
-        zombie.wait(WAIT_S)
+        zombie.wait(PATIENCE_S)
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             zombie.kill()
@@ -187,11 +187,11 @@ def test_range_ends_before_a_foreign_open_transaction_and_the_next_run_reads_the
     foreign = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": observer.unique("foreign"), "log_level": 0}
     )
-    foreign.init_transactions(WAIT_S)
+    foreign.init_transactions(PATIENCE_S)
     foreign.begin_transaction()
     for i in range(5):
         foreign.produce(runs.input, b"foreign%d" % i, b"f", 0)
-    assert foreign.flush(WAIT_S) == 0
+    assert foreign.flush(PATIENCE_S) == 0
     behind = [PlainRecord(b"behind%d" % i, b"b", 0) for i in range(5)]
     observer.produce_plain(bootstrap, runs.input, behind)
     assert observer.watermarks(bootstrap, runs.input)[0] == (0, RECORDS + 10)
@@ -202,7 +202,7 @@ def test_range_ends_before_a_foreign_open_transaction_and_the_next_run_reads_the
     assert len(runs.records()) == 2 * RECORDS
     assert runs.run(Copy()).shards == ()  # as long as it is open
 
-    (foreign.commit_transaction if commits else foreign.abort_transaction)(WAIT_S)
+    (foreign.commit_transaction if commits else foreign.abort_transaction)(PATIENCE_S)
     until(lambda: observer.lso(bootstrap, runs.input)[0] == RECORDS + 11)  # with its marker
     rest = runs.run(Copy())
     assert [(one.start, one.end) for one in rest.plan] == [(RECORDS, RECORDS + 11)]
@@ -220,7 +220,7 @@ def test_input_deleted_before_it_is_read_is_a_gap_and_nothing_of_it_is_committed
     def too_late(df: DataFrame) -> DataFrame:
         """Called when the run has seen that its input is there."""
         for deleted in admin.delete_records([TopicPartition(runs.input, 0, 50)]).values():
-            deleted.result(WAIT_S)
+            deleted.result(PATIENCE_S)
         return Copy()(df)
 
     with pytest.raises(OffsetGapError, match=r"the committed offset is 0, and the log begins at 50"):
@@ -239,7 +239,7 @@ def test_input_deleted_before_it_is_read_is_a_gap_and_nothing_of_it_is_committed
             return False  # it committed within the look, which reads outputs before offsets
         return outcome.processed == outcome.produced == committed[1]
 
-    assert Deadline(WAIT_S).wait_for(seen_at_rest)
+    assert Deadline(PATIENCE_S).wait_for(seen_at_rest)
     with pytest.raises(OffsetGapError, match=r"the committed offset is 0, and the log begins at 50"):
         runs.run(Copy())
 
@@ -252,7 +252,7 @@ def test_input_deleted_before_it_is_read_is_a_gap_and_nothing_of_it_is_committed
 def test_five_hundred_partitions_of_two_hundred_records_each_come_to_an_end(
     spark: SparkSession, bootstrap: str
 ) -> None:
-    """60 s on two idle cores; the bound is one for a machine with other work."""
+    """60 s on two idle cores."""
     partitions = 500
     runs = BatchRuns(spark, bootstrap, partitions, outputs=0)
     runs.topics.append(observer.unique("out"))
@@ -266,13 +266,12 @@ def test_five_hundred_partitions_of_two_hundred_records_each_come_to_an_end(
     print(f"opening {1000 * opened:.0f} ms, writing {1000 * written:.0f} ms per partition")  # noqa: T201
     print(f"{partitions} partitions of {RECORDS} records in {result.seconds:.1f} s")  # noqa: T201
     assert result.count(ShardState.COMMITTED) == partitions
-    assert result.seconds < 400
     expect_exactly_once(runs, partitions * RECORDS)
 
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for it, with a deadline."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

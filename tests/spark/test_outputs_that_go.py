@@ -30,6 +30,7 @@ from eos.spark.write.writer import ShardWriter
 from tests.spark.conftest import Settled
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
+from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 from tests.support.spark_faults import LONG_TRANSACTIONS, Copy, copied, make_sleepy
 from tests.support.stream_copy import PER_BATCH, SHARDS
@@ -43,14 +44,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 RECORDS = 200
-WAIT_S = 60.0
 
 
 def delete(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.delete_topics([topic])[topic].result(10)
-    deadline = time.monotonic() + WAIT_S
-    while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while topic in admin.list_topics(timeout=PATIENCE_S).topics and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
@@ -65,7 +65,7 @@ def suppressed(call: Callable[[], None]) -> None:
 
 
 def wait_for(*flags: Path) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not all(flag.exists() for flag in flags):
         assert time.monotonic() < deadline, flags
         time.sleep(0.05)
@@ -152,7 +152,7 @@ def test_output_that_is_created_anew_within_a_batchs_write_gets_all_of_it(
         wait_for(tmp_path / "flag.asleep")
     recreate(bootstrap, runs.output, 1)
     (tmp_path / "flag.go").touch()
-    run.join(WAIT_S)
+    run.join(PATIENCE_S)
     assert len(ended) == 1
     outcome = runs.assert_exactly_once(lambda record: copied(runs.output, record))
     assert (outcome.processed, outcome.produced) == (RECORDS, RECORDS)
@@ -168,10 +168,10 @@ def test_output_that_is_created_anew_within_a_streams_write_is_never_written_in_
     thread = threading.Thread(target=lambda: suppressed(lambda: copy.run(sink)), daemon=True)
     thread.start()
     # Whichever task comes first: in place, Spark chooses.
-    assert Deadline(WAIT_S).wait_for(lambda: any(tmp_path.glob("flag.*")))
+    assert Deadline(PATIENCE_S).wait_for(lambda: any(tmp_path.glob("flag.*")))
     recreate(bootstrap, copy.output, 2)
     (tmp_path / "flag.go").touch()
-    thread.join(WAIT_S)
+    thread.join(PATIENCE_S)
     assert isinstance(sink.failure, LedgerError), sink.failure
     assert f"{copy.output} was deleted" in str(sink.failure)
     assert observer.read_committed(bootstrap, copy.output) == []

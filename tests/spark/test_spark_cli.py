@@ -23,18 +23,18 @@ from tests.conftest import NewTopic
 from tests.spark.conftest import Settled
 from tests.support import observer
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 _REPOSITORY = Path(__file__).parents[2]
 _JOBS = "tests.support.jobs_for_spark_cli"
 _SCRIPT = "import sys\nfrom eos.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 _SMALL = ("--master", "local[2,4]", "--conf", "spark.driver.memory=1g")
-_END_S = 120.0  # most of it is the start of a JVM on a loaded machine
 _PARTITIONS = 3
 
 Eos = Callable[..., AbstractContextManager[Child]]
@@ -76,7 +76,7 @@ def produce(bootstrap: str, topic: str, count: int, *, first: int = 0) -> None:
 
 def ended(child: Child, code: int) -> str:
     """Everything it has printed, after it has ended with this code."""
-    assert child.wait(_END_S) == code, "\n".join(child.lines)
+    assert child.wait(PATIENCE_S) == code, "\n".join(child.lines)
     return "\n".join(child.lines)
 
 
@@ -171,10 +171,10 @@ def test_tasks_find_the_functions_of_a_module_that_is_in_app_dir(
 def test_batch_runs_again_in_its_session_until_it_is_stopped(eos: Eos, bootstrap: str, source: str) -> None:
     produce(bootstrap, source, 30)
     with eos("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest", "--every", "0.5") as child:
-        child.wait_line("input planned.*nothing new", _END_S)  # behind the run that took all
+        child.wait_line("input planned.*nothing new", PATIENCE_S)  # behind the run that took all
         produce(bootstrap, source, 60, first=30)
-        child.wait_line(r"input planned.*\[10, 30\)", _END_S)
-        child.wait_line("input planned.*nothing new", _END_S, after=len(child.lines))
+        child.wait_line(r"input planned.*\[10, 30\)", PATIENCE_S)
+        child.wait_line("input planned.*nothing new", PATIENCE_S, after=len(child.lines))
         child.signal(signal.SIGTERM)
         ended(child, ExitCode.DONE)
     assert_exact(bootstrap, source, 90)
@@ -186,8 +186,8 @@ def test_run_at_work_ends_before_a_batch_that_runs_again_is_stopped(
 ) -> None:
     produce(bootstrap, source, 30)
     command = ("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest", "--every", "0")
-    with eos(*command, TEST_SECONDS_PER_TASK="3") as child:
-        child.wait_line("input planned", _END_S)
+    with eos(*command, TEST_SECONDS_PER_TASK="6") as child:
+        child.wait_line("input planned", PATIENCE_S)
         child.signal(signal.SIGTERM)
         shown = ended(child, ExitCode.DONE)
     assert shown.count("input planned") == 1
@@ -204,7 +204,7 @@ def test_run_whose_java_machine_is_killed_says_so_and_the_next_one_is_exact(
     command = ["spark", "run", f"{_JOBS}:{job}", *_SMALL, "--start", "earliest"]
     command += ["--checkpoint", str(tmp_path / "checkpoint")] if job == "streaming" else []
     with eos(*command, *(["--every", "0.5"] if job == "copying" else [])) as child:
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + PATIENCE_S
         while _processed(bootstrap, source, job) < 30:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -243,13 +243,13 @@ def test_run_that_is_stopped_leaves_no_process_and_the_next_one_is_exact(
 
     produce(bootstrap, source, 30)
     command = ("spark", "run", f"{_JOBS}:copying", *_SMALL, "--start", "earliest")
-    with eos(*command, TEST_SECONDS_PER_TASK="60") as child:
-        child.wait_line("input planned", _END_S)
+    with eos(*command, TEST_SECONDS_PER_TASK="600") as child:
+        child.wait_line("input planned", PATIENCE_S)
         children = psutil.Process(child.pid).children(recursive=True)
         assert any("java" in process.name() for process in children)
         child.signal(stop)
         ended(child, 130 if stop == signal.SIGINT else 143)
-        assert psutil.wait_procs(children, timeout=20)[1] == []
+        assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []
 
     job = SparkJob(
         name="copying",
@@ -303,10 +303,10 @@ def test_submitted_batches_that_are_stopped_by_their_java_machine_are_exact(
     """The process that gets the signal is not Python's."""
     produce(bootstrap, source, 30)
     with submitted("--start", "earliest", "--every", "0.5") as child:
-        child.wait_line("run done: 3 committed; 30 records written; in place, 3 tasks", _END_S)
-        child.wait_line("run done: nothing new", _END_S)
+        child.wait_line("run done: 3 committed; 30 records written; in place, 3 tasks", PATIENCE_S)
+        child.wait_line("run done: nothing new", PATIENCE_S)
         child.signal(signal.SIGTERM)
-        assert child.wait(_END_S) != ExitCode.CONFIGURATION, "\n".join(child.lines)
+        assert child.wait(PATIENCE_S) != ExitCode.CONFIGURATION, "\n".join(child.lines)
     assert_exact(bootstrap, source, 30)
 
 
@@ -393,7 +393,7 @@ def test_a_query_goes_on_with_what_its_refusals_say_to_pass_once(
     token = shown.rpartition("adopt='")[2].partition("'")[0]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_records([TopicPartition(source, 0, 5)]).values():
-        deleted.result(10)
+        deleted.result(PATIENCE_S)
     with eos(*another, "--adopt", token, "--skip-deleted") as child:
         ended(child, ExitCode.DONE)
     deleted_once = {b"v%d" % i for i in range(0, 15, 3)}

@@ -24,6 +24,7 @@ from pyspark.errors import StreamingQueryException
 from eos.errors import EosError
 from eos.spark.stream import micro_batch
 from eos.spark.stream.log_rules import LedgerChangedError, LedgerError
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child
 from tests.support.sink_faults import Accident
 from tests.support.stream_child import PLANNED
@@ -34,11 +35,7 @@ if TYPE_CHECKING:
 
     from eos.settings import Settings
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]  # a driver of its own starts in each
+pytestmark = [pytest.mark.broker, pytest.mark.slow]  # a driver of its own starts in each
 
 LAST = SHARDS - 1
 MOMENTS = {
@@ -76,7 +73,7 @@ class PlannedAlready:
 
         def later(log: Any, plan: Any, *others: Any, **more: Any) -> Any:
             self._planned.set()
-            assert self._go.wait(120)
+            assert self._go.wait(2 * PATIENCE_S)
             return write(log, plan, *others, **more)
 
         monkeypatch.setattr("eos.spark.stream.sink.write_batch", later)
@@ -84,11 +81,11 @@ class PlannedAlready:
         self._copy, self._checkpoint = copy, directory / "copied"
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert self._planned.wait(60)
+        assert self._planned.wait(PATIENCE_S)
 
     def go_on(self) -> None:
         self._go.set()
-        self._thread.join(120)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self.failure = self.sink.failure
 
@@ -107,7 +104,7 @@ def test_two_drivers_that_have_planned_a_batch_differently_do_not_share_its_shar
         late.go_on()
         assert copy.next_batches() == [2, 2, 1], f"nothing more of it is written: {late.failure}"
         Path(f"{flag}.go").touch()
-        child.wait(60)
+        child.wait(PATIENCE_S)
     assert isinstance(late.failure, LedgerChangedError)
     monkeypatch.undo()
     copy.run()
@@ -143,7 +140,7 @@ def test_driver_that_goes_away_in_a_batch_and_comes_back_writes_nothing_that_ano
             for process in tree if accident == "stopped" else ():
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGCONT)
-        child.wait(90)
+        child.wait(PATIENCE_S)
         said = [line for line in child.lines if re.match(r"\w+Error: ", line)]
     assert all(line.startswith(("LedgerError", "LedgerChangedError")) for line in said), said
     if refused:  # a part of the batch is written, as the other driver has planned it
@@ -169,7 +166,7 @@ def _is_at(copy: Copy, flag: Path, moment: str) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         with contextlib.suppress(TimeoutError):
             if condition():

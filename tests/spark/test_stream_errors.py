@@ -24,6 +24,7 @@ from eos.spark.source import read_stream
 from eos.spark.stream.query import StreamRun
 from tests.spark.conftest import Settled
 from tests.support.observer import PlainRecord, produce_plain, read_committed
+from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 from tests.support.stream_copy import SHARDS, Copy
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 QUOTED = "card-4711"
-WAIT_S = 60.0
 # No cluster answers Java's client in a millisecond.
 AWAY = {"default.api.timeout.ms": 1, "request.timeout.ms": 1}
 
@@ -121,13 +121,13 @@ def test_a_query_that_is_stopped_inside_of_its_sink_ends_in_order_and_in_short(
     query = (
         records.writeStream.foreachBatch(writing).option("checkpointLocation", str(copy.checkpoint)).start()
     )
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not list(tmp_path.glob("flag.*")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     stopping = threading.Thread(target=query.stop, daemon=True)
     stopping.start()
-    stopping.join(WAIT_S)
+    stopping.join(PATIENCE_S)
     Path(f"{flag}.go").touch()
     assert not stopping.is_alive()
     assert query.exception() is None

@@ -32,6 +32,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 from tests.support.spark_faults import SMALL_BATCHES
 
@@ -70,7 +71,7 @@ class Query:
     def add_partitions(self, count: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for done in admin.create_partitions([NewPartitions(self.topics[0], count)]).values():
-            done.result(20)
+            done.result(PATIENCE_S)
 
     def load(self, *partitions: int, topic: int = 0, count: int = 20) -> None:
         """So many new records in each of these partitions."""
@@ -361,7 +362,7 @@ def test_rows_that_take_longer_to_compute_than_a_transaction_may_live_are_gather
     query: Query, settled: Callable[..., Settings]
 ) -> None:
     """In place a transaction is open while its rows are computed."""
-    query.settings = settled(transaction__timeout_ms=2_000)
+    query.settings = settled(transaction__timeout_ms=6_000)
     query.load(0, 1, count=20)
     for name, value in _SINGLY.items():
         query.spark.conf.set(name, value)  # the first row begins the transaction

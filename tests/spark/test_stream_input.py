@@ -33,6 +33,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.stream_copy import SHARDS, Copy, by_key
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class OnePartition(Copy):
     def delete(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         for deleted in admin.delete_topics([self.source]).values():
-            deleted.result(10)
+            deleted.result(PATIENCE_S)
 
     def written(self) -> list[bytes]:
         return sorted(r.value or b"" for r in read_committed(self.bootstrap, self.output))
@@ -108,13 +109,13 @@ def copy(
 def delete_head(copy: OnePartition, partition: int, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": copy.bootstrap, "log_level": 0})
     for deleted in admin.delete_records([TopicPartition(copy.source, partition, offset)]).values():
-        deleted.result(10)
+        deleted.result(PATIENCE_S)
 
 
 def add_partition(copy: OnePartition) -> None:
     admin = AdminClient({"bootstrap.servers": copy.bootstrap, "log_level": 0})
     for added in admin.create_partitions([NewPartitions(copy.source, 2)]).values():
-        added.result(10)
+        added.result(PATIENCE_S)
 
 
 def expect_gap_and_go_on_behind_it(copy: OnePartition, reason: str) -> None:
@@ -352,7 +353,7 @@ def test_partition_that_was_added_to_the_input_is_read_on(copy: OnePartition) ->
     copy.run()
     admin = AdminClient({"bootstrap.servers": copy.bootstrap})
     for done in admin.create_partitions([NewPartitions(copy.source, 2)]).values():
-        done.result(20)
+        done.result(PATIENCE_S)
     copy.give(FORMER, "b")
     copy.run()
     assert sum(mark or 0 for mark in copy.marks(0, 1)) == 2 * FORMER

@@ -32,6 +32,7 @@ from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import LedgerChangedError, LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Stream:
         """As if the offsets had expired."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for done in admin.delete_consumer_groups([f"{self.name}.ledger.{k}" for k in shards]).values():
-            done.result(20)
+            done.result(PATIENCE_S)
 
     def seen(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -353,7 +354,7 @@ def test_two_drivers_with_one_checkpoint_write_each_batch_once(stream: Stream) -
 
     with ThreadPoolExecutor(2) as pool:
         drivers = [pool.submit(run) for _ in range(2)]
-        outcomes = [driver.result(100) for driver in drivers]
+        outcomes = [driver.result(PATIENCE_S) for driver in drivers]
     assert all("goes back" in text or "stop one" in text for text in outcomes if text), outcomes
     if "" not in outcomes:  # each has stopped the other one
         again = run()
@@ -382,7 +383,7 @@ def test_zombie_that_wakes_up_after_its_twin_has_written_skips(stream: Stream, t
         assert stream.next_batches() == [2, 2, 2]
     finally:
         Path(f"{flag}.go").touch()
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert not failed
     stream.expect(0, 1)
     written = Counter(r.value for r in read_uncommitted(stream.bootstrap, stream.topic))
@@ -411,7 +412,7 @@ def test_zombie_of_a_driver_that_knew_another_number_of_shards_is_refused(
         assert stream.sink(5)._log.plan(1, stream.query, str(uuid.uuid4()), Division(5)).shards == 5
     finally:
         Path(f"{flag}.go").touch()
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert [type(error) for error in failed] == [LedgerChangedError]
     stream.expect(0)
     stream.write(stream.sink(5), 1)
@@ -456,7 +457,7 @@ def test_output_topic_that_does_not_exist_is_named(stream: Stream) -> None:
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -22,6 +22,7 @@ from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def delete_ledger(query: Query, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": query.bootstrap})
     groups = [f"{query.settings.group}.{name}.ledger.{shard}" for shard in range(SHARDS)]
     for done in admin.delete_consumer_groups(groups).values():
-        done.result(20)
+        done.result(PATIENCE_S)
 
 
 def test_a_fan_out_by_two_sinks_in_one_group_keeps_two_ledgers(query: Query) -> None:
@@ -245,16 +246,16 @@ def test_a_name_is_not_given_up_in_part_where_its_driver_commits_a_shard_meanwhi
         if log.app == "before" and shard == 1 and not Path(f"{flag}.go").exists():
             Path(f"{flag}.go").touch()
             group = f"{query.settings.group}.before.ledger.1"
-            Deadline(30).wait_for(lambda: query.next_batch(group, query.first) == 2)
+            Deadline(PATIENCE_S).wait_for(lambda: query.next_batch(group, query.first) == 2)
         return replace(log, shard, *others, **more)
 
     with ThreadPoolExecutor(1) as pool:
         former = pool.submit(query.write, running, 1, query.first)
-        assert Deadline(60).wait_for(lambda: all(Path(f"{flag}.{k}").exists() for k in range(SHARDS)))
+        assert Deadline(PATIENCE_S).wait_for(lambda: all(Path(f"{flag}.{k}").exists() for k in range(SHARDS)))
         monkeypatch.setattr(CommitLog, "replace", beside)
         with pytest.raises(FencedError):
             query.write(query.sink("after", query.first, adopt=query.token(1)), 1, query.first)
-        former.exception(60)
+        former.exception(PATIENCE_S)
     query.write(query.sink("before", query.first), 1, query.first)
     query.write(query.sink("after", query.first, adopt=query.token(2)), 2, query.first)
     query.expect(query.first, 0, 1, 2)

@@ -177,7 +177,6 @@ WAYS: list[Callable[[DataFrame], DataFrame]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # a batch for each way
 def test_frame_that_is_made_of_the_batch_is_written_whatever_the_way(copy: Copy) -> None:
     copy.load(len(WAYS) * PER_BATCH)
     sink, used = copy.sink(), set[int]()

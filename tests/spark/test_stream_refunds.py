@@ -22,6 +22,7 @@ from eos.spark.running import start_stream
 from jobs import refunds, refunds_stream
 from jobs.settlements import settlements
 from tests.support.observer import PlainRecord, SeenRecord, lso, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +95,7 @@ def test_stream_writes_the_loops_records(
 
 def _ends(bootstrap: str, topic: str) -> dict[int, int]:
     """Where the topic's partitions end; a new one's leader may not know of it yet."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             return lso(bootstrap, topic)

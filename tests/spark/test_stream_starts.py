@@ -16,6 +16,7 @@ from eos.spark.running import start_stream
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.stream_copy import PER_BATCH, SHARDS, Copy
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def forget_ledger(copy: Copy) -> None:
     admin = AdminClient({"bootstrap.servers": copy.bootstrap})
     groups = [f"{copy.name}.ledger.{shard}" for shard in range(SHARDS)]
     for done in admin.delete_consumer_groups(groups).values():
-        done.result(20)
+        done.result(PATIENCE_S)
 
 
 def test_first_batch_that_was_written_is_refused_when_its_ledger_is_gone(copy: Copy) -> None:

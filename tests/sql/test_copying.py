@@ -149,7 +149,6 @@ def test_what_is_copied_is_stored_or_refused_as_if_it_were_inserted(postgres: Da
     )
 
 
-@pytest.mark.timeout(120)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.text() | st.none(), min_size=ROWS, max_size=30))
 def test_any_text_is_copied_as_it_is_inserted(

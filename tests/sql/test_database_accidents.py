@@ -22,9 +22,10 @@ from tests.support.cutting_proxy import CuttingProxy
 from tests.support.database_runs import DatabaseRun, ended
 from tests.support.databases import Database, open_directory
 from tests.support.observer import PlainRecord, create_topics, produce_plain
+from tests.support.patience import PATIENCE_S
 from tests.support.pgbouncer import pgbouncer
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 FIRST, ALL = range(40), range(80)
 LATER = ALL[len(FIRST) :]
@@ -68,7 +69,7 @@ def test_sigterm_ends_a_job_whose_database_stands_still(
             run.feed(*LATER)
         time.sleep(1.0)  # a statement is on its way
         process.terminate()
-        ended(process, timeout_s=20.0)
+        ended(process)
     finally:
         postgres_server.resume()
     if run.which == "relay":
@@ -114,7 +115,7 @@ def test_a_lock_that_is_held_for_ever_ends_the_job_with_5_and_says_how_to_find_w
 
 def test_a_server_without_a_free_connection_is_waited_for(run: DatabaseRun) -> None:
     """The job's own connections are lost, and others take their places."""
-    process = run.at_work(*FIRST)
+    process = run.at_work(*FIRST, input__offline_timeout_ms=300_000)
     with contextlib.ExitStack() as others:
         take_every_connection(run, others)
         run.feed(*LATER)
@@ -198,10 +199,10 @@ def test_a_full_disk_inside_a_transaction_is_waited_for_and_the_position_stays(
     sink_on_disk: DatabaseRun, disk: Path
 ) -> None:
     run = sink_on_disk
-    process = run.at_work(*FIRST, pad=2_000)
+    process = run.at_work(*FIRST, pad=2_000, input__offline_timeout_ms=300_000)
     filler = fill(disk)
     run.feed(*LATER)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while "DiskFull (53100)" not in run.said():
         assert time.monotonic() < deadline, run.said()
         time.sleep(0.2)
@@ -260,8 +261,8 @@ def relay(bootstrap: str, postgres: Database, tmp_path: Path) -> Iterator[Databa
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Until it is gone."""
     client = AdminClient({"bootstrap.servers": bootstrap})
-    client.delete_topics([topic])[topic].result(20)
-    assert Deadline(20).wait_for(lambda: topic not in client.list_topics(timeout=20).topics)
+    client.delete_topics([topic])[topic].result(PATIENCE_S)
+    assert Deadline(PATIENCE_S).wait_for(lambda: topic not in client.list_topics(timeout=PATIENCE_S).topics)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_a_relay_whose_topic_is_deleted_while_it_runs_says_that_its_offset_is_go
 def test_a_topic_that_gets_more_partitions_while_the_job_runs_costs_nothing(run: DatabaseRun) -> None:
     process = run.at_work(*FIRST)
     client = AdminClient({"bootstrap.servers": run.bootstrap})
-    client.create_partitions([NewPartitions(run.topic, 5)])[run.topic].result(20)
+    client.create_partitions([NewPartitions(run.topic, 5)])[run.topic].result(PATIENCE_S)
     run.feed(*LATER)
     run.wait_for(len(ALL))
     process.terminate()

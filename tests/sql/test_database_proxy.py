@@ -13,8 +13,7 @@ from eos.local import LocalPostgres
 from eos.prove.database_proxy import DatabaseProxy, Deed, Statement
 from eos.testing.proxy import Edge
 from tests.support.databases import Database
-
-WAIT_S = 20.0
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -59,13 +58,13 @@ def test_a_client_whose_connection_is_cut_at_its_commit_is_not_told_what_became_
 ) -> None:
     connection.execute("INSERT INTO numbers VALUES (1)")
     ports: list[int] = []
-    after_s = 0.5 if cut is Edge.REQUEST and reaches else 0.0
+    after_s = 3.0 if cut is Edge.REQUEST and reaches else 0.0
     deed = Deed(Statement.COMMIT, anyone, cut, ports.append, reaches=reaches, after_s=after_s)
     with proxy.doing(deed), pytest.raises(psycopg.OperationalError):
         connection.commit()
     if after_s:
         assert not is_there(postgres), "it has not arrived yet"
-    assert Deadline(WAIT_S).wait_for(deed.done.is_set)
+    assert Deadline(PATIENCE_S).wait_for(deed.done.is_set)
     assert deed.answer == ("COMMIT" if reaches else "")
     assert len(ports) == 1
     assert is_there(postgres) is there

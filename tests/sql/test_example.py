@@ -19,9 +19,10 @@ from tests.support.databases import Database
 from tests.support.documents import blocks
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 
 def books_of(tmp_path: Path) -> str:
@@ -45,7 +46,7 @@ def done_one_by_one(lines: list[str], directory: Path, bootstrap: str, url: str)
             env=environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
@@ -77,7 +78,9 @@ def test_loop_of_the_document_writes_each_record_once(bootstrap: str, tmp_path: 
     shutil.copy(REPOSITORY / "docs/examples/payments_table.py", tmp_path)
     books = Database(books_of(tmp_path)).with_tables()
     try:
-        subprocess.run([sys.executable, "payments_table.py", books.url], cwd=tmp_path, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "payments_table.py", books.url], cwd=tmp_path, check=True, timeout=PATIENCE_S
+        )
         (tmp_path / "books.toml").write_text(
             f'group = "{unique("g")}"\n[kafka]\nbootstrap_servers = "{bootstrap}"\n[input]\nstart = "earliest"\n'
             f'[sql]\nurl = "{books.url}"\n'
@@ -91,7 +94,7 @@ def test_loop_of_the_document_writes_each_record_once(bootstrap: str, tmp_path: 
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=90,
+                timeout=PATIENCE_S,
                 check=False,
             )
             assert done.returncode == 0, done.stderr

@@ -14,9 +14,10 @@ from eos.local import LocalPostgres
 from eos.prove.database_proxy import DatabaseProxy
 from tests.support.database_runs import DatabaseRun, Which, ended
 from tests.support.databases import Database, open_directory
+from tests.support.patience import PATIENCE_S
 from tests.support.replicas import Replica
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 CONSUMER_GROUPS = (
     "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"  # what kafka-consumer-groups.sh runs
@@ -92,7 +93,7 @@ def test_a_sink_on_a_replica_without_the_last_commits_is_refused_and_goes_on_whe
     places = ",".join(f"{run.topic}:{partition}@{len(FIRST) // 2}" for partition in range(2))
     job = "tests.support.jobs_for_databases:sink"
     assert f"eos offsets set {job} --to {places}" in run.said()
-    assert Deadline(30).wait_for(  # until its members have left the group
+    assert Deadline(PATIENCE_S).wait_for(  # until its members have left the group
         lambda: ended(run.eos("offsets", "set", job, "--to", places, "--yes")) == ExitCode.DONE
     ), run.said()
     assert run.catch_up() == ExitCode.DONE, run.said()

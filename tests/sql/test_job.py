@@ -29,6 +29,7 @@ from tests.support import by_hand
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker]
 
@@ -162,7 +163,9 @@ def test_run_that_has_ended_leaves_no_connection_open(
         runs.run(runs.job(rows))
     connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = :name"
     # A backend leaves a moment after its connection.
-    assert Deadline(10).wait_for(lambda: postgres.seen(connections, name=f"eos {runs.name}") == [(0,)])
+    assert Deadline(PATIENCE_S).wait_for(
+        lambda: postgres.seen(connections, name=f"eos {runs.name}") == [(0,)]
+    )
 
 
 @only_postgres
@@ -250,7 +253,6 @@ def test_constraint_that_is_checked_at_commit_is_found(runs: Runs) -> None:
 
 
 @only_postgres
-@pytest.mark.timeout(60)
 def test_rows_that_the_database_refuses_only_in_the_order_of_the_tables_are_written_record_by_record(
     runs: Runs,
 ) -> None:
@@ -355,7 +357,7 @@ class TestVerification:
 
     def verified(self, runs: Runs, policy: str = "stop", **others: Any) -> TablesReport:
         job = runs.job(**(others or {"transform": rows}))
-        return verify_tables(job, runs.settings(poison__policy=policy), timeout_s=60)
+        return verify_tables(job, runs.settings(poison__policy=policy), timeout_s=PATIENCE_S)
 
     def test_exact_tables(self, runs: Runs) -> None:
         runs.run(runs.job(rows))
@@ -493,7 +495,7 @@ class TestVerification:
         assert report.rows()[-2][0] == "held back"
         assert report.rows()[-1][1].startswith("for what is committed, yes"), report.rows()
         producer.abort_transaction()
-        assert Deadline(20).wait_for(lambda: self.verified(runs).complete)  # once its marker is there
+        assert Deadline(PATIENCE_S).wait_for(lambda: self.verified(runs).complete)  # once its marker is there
 
     def test_input_that_was_deleted_before_it_was_processed_is_not_complete_and_no_reason_to_refuse(
         self, runs: Runs
@@ -506,7 +508,7 @@ class TestVerification:
         )
         client = AdminClient({"bootstrap.servers": runs.bootstrap})
         for deleted in client.delete_records([TopicPartition(runs.source, 1, 30)]).values():
-            deleted.result(20)
+            deleted.result(PATIENCE_S)
         report = self.verified(runs)
         assert report.exactly_once, report.rows()
         assert not report.complete
@@ -518,7 +520,7 @@ class TestVerification:
         runs.run(runs.job(rows))
         begins = {Partition(runs.source, partition): offset}
         with pytest.raises(UsageError, match="input_from"):
-            verify_tables(runs.job(rows), runs.settings(), timeout_s=60, input_from=begins)
+            verify_tables(runs.job(rows), runs.settings(), timeout_s=PATIENCE_S, input_from=begins)
 
     def test_own_sql_cannot_be_judged_and_says_so(self, runs: Runs) -> None:
         runs.run(runs.job(apply=own_sql))
@@ -536,7 +538,7 @@ class TestVerification:
 
         job = SqlJob(name=runs.name, inputs=[runs.source], tables=[kept], transform=keep)
         runs.run(job)
-        assert verify_tables(job, runs.settings(), timeout_s=60).exactly_once
+        assert verify_tables(job, runs.settings(), timeout_s=PATIENCE_S).exactly_once
 
     @pytest.mark.parametrize(
         "made",
@@ -582,10 +584,10 @@ class TestVerification:
 
         job = SqlJob(name=runs.name, inputs=[runs.source], tables=[kept], transform=keep)
         runs.run(job)
-        report = verify_tables(job, runs.settings(), timeout_s=60)
+        report = verify_tables(job, runs.settings(), timeout_s=PATIENCE_S)
         assert report.exactly_once, (report.rows(), report.examples)
         runs.books.run("UPDATE filled SET b = 'y' WHERE number = 7")
-        report = verify_tables(job, runs.settings(), timeout_s=60)
+        report = verify_tables(job, runs.settings(), timeout_s=PATIENCE_S)
         assert ("table filled", "60 rows expected: 1 changed") in report.rows()
 
     @only_postgres
@@ -609,10 +611,10 @@ class TestVerification:
 
         job = SqlJob(name=runs.name, inputs=[runs.source], tables=[kept, log], transform=keep)
         runs.run(job)
-        report = verify_tables(job, runs.settings(), timeout_s=60)
+        report = verify_tables(job, runs.settings(), timeout_s=PATIENCE_S)
         assert report.exactly_once, (report.rows(), report.examples)
         runs.books.run("UPDATE other.log SET n = 1.02 WHERE number = 7")
-        assert not verify_tables(job, runs.settings(), timeout_s=60).exactly_once
+        assert not verify_tables(job, runs.settings(), timeout_s=PATIENCE_S).exactly_once
 
     def test_key_that_is_left_to_the_database_is_not_compared_and_says_so(self, runs: Runs) -> None:
         keyed = Table("keyed", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
@@ -624,7 +626,7 @@ class TestVerification:
 
         job = SqlJob(name=runs.name, inputs=[runs.source], tables=[keyed], transform=keep)
         runs.run(job)
-        report = verify_tables(job, runs.settings(), timeout_s=60)
+        report = verify_tables(job, runs.settings(), timeout_s=PATIENCE_S)
         assert not report.exactly_once
         assert any("leaves the primary key to the database" in text for text in report.problems)
 

@@ -23,6 +23,7 @@ from eos.local.postgres_home import require_postgres
 from eos.local.process import identity_of
 from tests.support.command_line import Eos
 from tests.support.databases import open_directory
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +106,10 @@ def test_a_server_that_is_owned_ends_with_its_owner(home: Path) -> None:
         f"server = LocalPostgres({str(home)!r}); server.start(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert (
-        subprocess.run([sys.executable, "-c", owner], check=False, timeout=90).returncode == -signal.SIGKILL
+        subprocess.run([sys.executable, "-c", owner], check=False, timeout=PATIENCE_S).returncode
+        == -signal.SIGKILL
     )
-    assert Deadline(20).wait_for(lambda: LocalPostgres.attach(home) is None)
+    assert Deadline(PATIENCE_S).wait_for(lambda: LocalPostgres.attach(home) is None)
 
 
 def test_a_server_of_another_process_is_not_taken_over(home: Path) -> None:

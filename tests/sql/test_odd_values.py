@@ -33,6 +33,7 @@ from eos.sql.verify import verify_tables
 from tests.support.databases import Database, database_of
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.relays import Books
 
 pytestmark = [pytest.mark.broker]
@@ -150,7 +151,7 @@ def test_each_value_that_does_not_fit_is_one_dead_letter_and_the_others_are_rows
     assert sorted(int(value) for (value,) in letters) == [
         n for n in range(len(values)) if n not in fits and n not in fits_too
     ]
-    report = verify_tables(job, settings, timeout_s=60)
+    report = verify_tables(job, settings, timeout_s=PATIENCE_S)
     assert report.exactly_once, report.rows()
 
 

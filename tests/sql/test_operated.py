@@ -22,14 +22,14 @@ from tests.support.cutting_proxy import CuttingProxy
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import committed_offsets, create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 # Dynamic members: one that was stopped has left the group.
 GROUP = {"ownership__mode": "group", "ownership__static_membership": False}
 PARTITION = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
 MODES = {"group": GROUP, "partition": PARTITION}
-WAIT_S = 30.0
 
 _MODULE = """\
 from sqlalchemy import Column, Integer, MetaData, Table
@@ -133,7 +133,7 @@ class Operated:
 
     def is_mirrored(self, *offsets: int) -> bool:
         """Whether Kafka has these; an owner sends them and waits for nothing."""
-        return Deadline(WAIT_S).wait_for(lambda: self.mirrored() == [*offsets])
+        return Deadline(PATIENCE_S).wait_for(lambda: self.mirrored() == [*offsets])
 
     def numbers(self, table: str = "paid") -> list[int]:
         return [row[0] for row in self.books.seen(f"SELECT number FROM {table} ORDER BY 1")]  # noqa: S608
@@ -258,7 +258,7 @@ def at_work(one: Operated) -> Iterator[Any]:
     settings = settings_for(one.bootstrap, sql__url=one.books.url, **one.changes)
     running = Running(one.declared("job"), settings, until_caught_up=False)
     try:
-        assert Deadline(WAIT_S).wait_for(lambda: one.positions() == [10, 10])
+        assert Deadline(PATIENCE_S).wait_for(lambda: one.positions() == [10, 10])
         yield running
     finally:
         running.ask_to_stop()
@@ -285,7 +285,7 @@ def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(operated
         assert ended.code == ExitCode.DONE, ended.err
         load(one.bootstrap, one.source, 2, "9", partitions=range(2))
         with pytest.raises(FencedError, match="another owner has taken it over"):
-            owner.wait(WAIT_S)
+            owner.wait(PATIENCE_S)
         assert one.positions()[0] == 7
 
 
@@ -302,7 +302,7 @@ def test_member_that_joins_behind_the_look_is_fenced_or_nothing_is_set(
         assert (one.positions(), one.mirrored()) == ([10, 10], [10, 10])
         load(one.bootstrap, one.source, 10, "9", partitions=range(2))
         with pytest.raises(FencedError, match="another owner has taken it over"):
-            owner.wait(WAIT_S)
+            owner.wait(PATIENCE_S)
     load(one.bootstrap, one.source, 4, "8", partitions=range(2))
     one.run()
     assert one.positions() == [17, 17]

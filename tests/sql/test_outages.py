@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +10,10 @@ import psycopg
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table
 
+from eos.base.deadline import Deadline
 from eos.core.transaction import TransactionState
 from eos.core.tries import Tries
 from eos.errors import AbortableError
-from eos.local.ports import free_port
 from eos.offsets import OffsetVector, Partition
 from eos.sql.changes import Insert, grouped
 from eos.sql.limits import Limits
@@ -24,9 +23,10 @@ from eos.sql.relay_mark import RelayMark
 from eos.sql.relay_source import RelaySource
 from eos.sql.transaction import SqlTransaction
 from tests.support.databases import Database, backend_of
+from tests.support.patience import PATIENCE_S
 
 numbers = Table("numbers", MetaData(), Column("n", Integer, primary_key=True))
-LIMITS = Limits(5.0, 5.0)
+LIMITS = Limits(30.0, 30.0)
 
 
 class Owner:
@@ -72,7 +72,7 @@ def waits_for(error: AbortableError) -> bool:
 def down(postgres: Database) -> Any:
     """An engine to a server that is down."""
     host, _, database = postgres.url.rpartition("/")
-    return postgres.engine(f"{host.rpartition(':')[0]}:{free_port()}/{database}")
+    return postgres.engine(f"{host.rpartition(':')[0]}:1/{database}")
 
 
 def test_a_transaction_that_cannot_begin_waits_for_the_database(postgres: Database) -> None:
@@ -107,7 +107,11 @@ def test_a_transaction_that_the_database_has_ended_by_its_timeout_is_aborted(pos
     owner.limits = Limits(5.0, 0.3)
     transaction = SqlTransaction(owner)
     transaction.begin()
-    time.sleep(1.0)
+    alive, backend = (
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = :pid",
+        backend_of(transaction.connection),
+    )
+    assert Deadline(PATIENCE_S).wait_for(lambda: postgres.seen(alive, pid=backend) == [(0,)])
     with pytest.raises(AbortableError):
         transaction.commit()
     assert transaction.state is TransactionState.ABORTED

@@ -24,6 +24,7 @@ from eos.sql.outbox_prune import prune
 from eos.sql.outbox_read import OutboxRow, first_position, read, require_same_database
 from eos.sql.tables import check, create
 from tests.support.databases import Database
+from tests.support.patience import PATIENCE_S
 
 HEADERS: Headers = (("a", b"\xff"), ("a", None), ("b", "é\0".encode()))
 HOUR = timedelta(hours=1)
@@ -252,11 +253,11 @@ def test_what_depends_on_a_record_comes_behind_it(pg: Database, outbox: Outbox) 
     with pg.engine().connect() as connection, connection.begin() as transaction:
         balance = connection.execute(change).scalar_one()
         beside = pg.beside(lambda: second(began))
-        assert began.wait(10)
+        assert began.wait(PATIENCE_S)
         pg.wait_until_blocked()
         put(connection, outbox, f"balance {balance}")
         transaction.commit()
-    beside.result(20)
+    beside.result(PATIENCE_S)
     assert relay.drain() == ["balance 1", "balance 2"]
 
 
@@ -420,7 +421,7 @@ def test_pruning_beside_a_relay_and_writers_takes_no_row_from_the_relay(pg: Data
         one.result()
     relay.drain()
     stop.set()
-    pruned = cleaning.result(20)
+    pruned = cleaning.result(PATIENCE_S)
     expected = [f"{seed}.{number}{half}" for seed in range(4) for number in range(60) for half in "ab"]
     assert sorted(value(row) for row in relay.rows) == sorted(expected)
     assert 0 < pruned == len(expected) - len(left(pg))

@@ -14,6 +14,7 @@ from eos.sql.outbox import Outbox
 from eos.sql.outbox_position import OutboxPosition
 from eos.sql.outbox_read import first_position, read, require_same_database
 from tests.support.databases import Database, open_directory
+from tests.support.patience import PATIENCE_S
 
 _EPOCH = 5
 
@@ -40,7 +41,7 @@ def test_rows_before_and_after_2_32_transactions_are_relayed_once_and_in_order(s
         [*server._unprivileged(programs), programs / "pg_resetwal", "-e", str(_EPOCH), "-D", server.data],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     server.start()
 

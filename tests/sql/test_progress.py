@@ -23,6 +23,7 @@ from eos.sql.position import Move, Outcome, Owner
 from eos.sql.progress import begin_at, claim, move, positions, settle
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.databases import Database, backend_of, left_open
+from tests.support.patience import PATIENCE_S
 
 P0, P1 = Partition("in", 0), Partition("in", 1)
 LIMITS = Limits(lock_s=5.0, transaction_s=10.0)
@@ -220,7 +221,7 @@ def test_a_claim_waits_for_a_transaction_in_flight_and_begins_behind_it(pg: Data
         claimed = pg.beside(partial(take, claimant, OTHER, P0))
         pg.wait_until_blocked()
         transaction.commit()
-    assert claimed.result(20) == {P0: 8}
+    assert claimed.result(PATIENCE_S) == {P0: 8}
     assert state(pg) == ({0: (8, "other"), 1: (5, "me")}, [1])
 
 
@@ -305,20 +306,20 @@ def test_a_deadlock_with_another_application_ends_one_of_them_and_the_transactio
         with pg.engine().begin() as connection:
             connection.execute(change, {"id": 2, "by": "o"})
             has_second.set()
-            assert has_first.wait(10)
+            assert has_first.wait(PATIENCE_S)
             connection.execute(change, {"id": 1, "by": "o"})
 
     def mine() -> None:
         with pg.engine().begin() as connection:
             connection.execute(change, {"id": 1, "by": "m"})
             has_first.set()
-            assert has_second.wait(10)
+            assert has_second.wait(PATIENCE_S)
             connection.execute(change, {"id": 2, "by": "m"})
             move(connection, ME, {P0: to(5, 8)})
 
     victims = []
     for call in [pg.beside(other), pg.beside(mine)]:
-        if (error := call.exception(20)) is not None:
+        if (error := call.exception(PATIENCE_S)) is not None:
             verdict = classify(error)
             assert verdict is not None
             assert (verdict.kind, verdict.code) == (Kind.TRANSIENT, "40P01")
@@ -399,10 +400,10 @@ def crash_server(database: Database, pid: int) -> None:
     with left_open(database.engine()) as before:
         before.execute(text("SELECT 1"))
         os.kill(pid, signal.SIGKILL)
-        assert Deadline(30).wait_for(lambda: fails(lambda: before.execute(text("SELECT 1")))), (
+        assert Deadline(PATIENCE_S).wait_for(lambda: fails(lambda: before.execute(text("SELECT 1")))), (
             "the server did not crash"
         )
-    assert Deadline(30).wait_for(lambda: not fails(lambda: database.seen("SELECT 1"))), (
+    assert Deadline(PATIENCE_S).wait_for(lambda: not fails(lambda: database.seen("SELECT 1"))), (
         "the server did not recover"
     )
 
@@ -470,7 +471,7 @@ def test_settling_waits_for_a_commit_that_is_still_on_its_way(pg: Database) -> N
         pg.wait_until_blocked()
         assert not outcome.done()
         transaction.commit()
-    assert outcome.result(20) is Outcome.COMMITTED
+    assert outcome.result(PATIENCE_S) is Outcome.COMMITTED
 
 
 def test_settling_takes_nothing_from_an_owner_that_has_come_meanwhile(pg: Database) -> None:

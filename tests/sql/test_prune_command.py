@@ -11,6 +11,7 @@ import pytest
 
 from eos.exits import ExitCode
 from tests.support.databases import Database
+from tests.support.patience import PATIENCE_S
 from tests.support.relays import Books
 
 pytestmark = [pytest.mark.broker]
@@ -39,7 +40,7 @@ class Command:
             env=os.environ | environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 

@@ -33,8 +33,9 @@ from eos.testing.proxy import ApiKey, HoldProxy, Outcome
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import create_topics, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.relay_child import POINTS
-from tests.support.relays import WAIT_S, Books, in_order
+from tests.support.relays import Books, in_order
 
 pytestmark = [pytest.mark.broker]
 
@@ -77,7 +78,9 @@ def test_run_that_has_ended_leaves_no_connection_open(pg: Books) -> None:
     pg.put(0)
     pg.run()
     connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = :name"
-    assert Deadline(10).wait_for(lambda: pg.database.seen(connections, name=f"eos {pg.name}") == [(0,)])
+    assert Deadline(PATIENCE_S).wait_for(
+        lambda: pg.database.seen(connections, name=f"eos {pg.name}") == [(0,)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_relay_killed_with_a_page_read_ahead_repeats_no_row_and_skips_none(
 def assert_exact_when_killed(pg: Books, point: str, nth: int, *, rows: int) -> None:
     pg.put(*range(rows))
     child = pg.child(point, nth)
-    child.communicate(timeout=WAIT_S)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == -signal.SIGKILL
     pg.run()
     pg.assert_exact(range(rows))
@@ -133,11 +136,11 @@ def test_relay_that_stands_still_and_was_replaced_is_fenced_when_it_wakes_up(pg:
     pg.put(*range(20))
     zombie = pg.child(point, 2, "SIGSTOP")
     try:
-        assert Deadline(WAIT_S).wait_for(lambda: stands_still(zombie.pid))
+        assert Deadline(PATIENCE_S).wait_for(lambda: stands_still(zombie.pid))
         pg.run()
         pg.assert_exact(range(20))
         zombie.send_signal(signal.SIGCONT)
-        said = zombie.communicate(timeout=WAIT_S)[1]
+        said = zombie.communicate(timeout=PATIENCE_S)[1]
     finally:
         zombie.kill()
         zombie.communicate()  # else its pipe and its end are left to whichever test the garbage collector comes in
@@ -181,7 +184,7 @@ def test_relays_killed_at_random_beside_writers_lose_and_repeat_nothing(pg: Book
     finally:
         stop.set()
     for writer in writers:
-        writer.result(20)
+        writer.result(PATIENCE_S)
     pg.run()
     assert pg.numbers() == sorted(written)
     assert in_order(pg.records())
@@ -213,12 +216,12 @@ def test_one_process_has_a_connection_for_each_of_many_shards(pg: Books) -> None
         lambda: eos.run(pg.job(shards=20), pg.settings(), stop=stop, listener=pg.told.append)
     )
     try:
-        opened = Deadline(25).wait_for(
+        opened = Deadline(PATIENCE_S).wait_for(
             lambda: running.done() or sum(isinstance(one, SessionOpened) for one in pg.told) == 20
         )
     finally:
         stop.set()
-    running.result(WAIT_S)
+    running.result(PATIENCE_S)
     assert opened
 
 
@@ -322,7 +325,7 @@ def test_a_run_until_it_has_caught_up_waits_for_rows_that_too_many_open_transact
         assert not running.done()
         for connection in opened[:2]:
             connection.rollback()
-        running.result(WAIT_S)
+        running.result(PATIENCE_S)
         pg.assert_exact(range(3))
 
 
@@ -339,10 +342,10 @@ def test_a_run_until_it_has_caught_up_ends_beside_a_writer_that_does_not(books: 
 
     writer = books.database.beside(write)
     try:
-        books.database.beside(books.run).result(30)
+        books.database.beside(books.run).result(PATIENCE_S)
     finally:
         stop.set()
-        writer.result(10)
+        writer.result(PATIENCE_S)
     assert books.relayed() >= written
 
 
@@ -390,10 +393,10 @@ def test_an_idle_relay_commits_where_it_stands_and_no_position_without_a_mark(pg
     try:
         for _ in range(20):
             pg.database.seen("SELECT pg_current_xact_id()")
-        assert Deadline(WAIT_S).wait_for(lambda: len(committed) >= 3)
+        assert Deadline(PATIENCE_S).wait_for(lambda: len(committed) >= 3)
     finally:
         stop.set()
-    running.result(20)
+    running.result(PATIENCE_S)
     assert (
         committed_entries(settings, pg.job().identity(settings), pg.job().relayed)[0].position
         == before.position
@@ -488,10 +491,10 @@ def test_a_relay_that_waits_relays_what_comes_and_stops_when_asked(books: Books)
     try:
         for n in range(5):
             books.put(n)
-            assert Deadline(WAIT_S).wait_for(lambda n=n: books.relayed() == n + 1)  # type: ignore[misc]
+            assert Deadline(PATIENCE_S).wait_for(lambda n=n: books.relayed() == n + 1)  # type: ignore[misc]
     finally:
         stop.set()
-    running.result(20)
+    running.result(PATIENCE_S)
     books.assert_exact(range(5))
 
 
@@ -519,10 +522,10 @@ def test_status_and_check_say_how_far_each_shard_is_and_whether_it_could_run(pg:
     assert sum(int(match[2]) for match in told if match) == 40
     kept = job.identity(pg.settings()).positions
     assert kept is not None
-    kept(pg.settings()).check(timeout_s=20)
+    kept(pg.settings()).check(timeout_s=PATIENCE_S)
     pg.database.run("DROP TABLE eos_relays")
     with pytest.raises(ConfigError, match="lacks eos_relays"):
-        kept(pg.settings()).check(timeout_s=20)
+        kept(pg.settings()).check(timeout_s=PATIENCE_S)
 
 
 def test_rows_whose_offset_the_coordinator_has_forgotten_are_not_relayed_again(
@@ -566,12 +569,14 @@ def test_a_relay_that_is_stopped_while_a_commit_gets_no_answer_ends_in_order(
         proxy.swallow(ApiKey.END_TXN, times=10**6)
     running = pg.database.beside(lambda: eos.run(pg.job(), settings, stop=stop, listener=pg.told.append))
     if not opening:
-        assert Deadline(WAIT_S).wait_for(lambda: any(isinstance(one, SessionOpened) for one in pg.told))
+        assert Deadline(PATIENCE_S).wait_for(lambda: any(isinstance(one, SessionOpened) for one in pg.told))
         proxy.swallow(ApiKey.END_TXN, times=10**6)
         pg.put(*range(10, 20))
-    assert Deadline(WAIT_S).wait_for(lambda: any(seen.outcome is Outcome.SWALLOWED for seen in proxy.frames))
+    assert Deadline(PATIENCE_S).wait_for(
+        lambda: any(seen.outcome is Outcome.SWALLOWED for seen in proxy.frames)
+    )
     stop.set()
-    running.result(20)
+    running.result(PATIENCE_S)
     proxy.clear_rules()
     pg.run()
     pg.assert_exact(range(10 if opening else 20))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -28,6 +27,7 @@ from eos.sql.session import SqlSession
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker]
 
@@ -193,7 +193,9 @@ def test_positions_are_mirrored_for_tools_and_a_database_that_went_back_is_refus
     tables.run()
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": tables.group})
     try:
-        found = reader.committed([TopicPartition(tables.source, n) for n in range(PARTITIONS)], timeout=10)
+        found = reader.committed(
+            [TopicPartition(tables.source, n) for n in range(PARTITIONS)], timeout=PATIENCE_S
+        )
         assert sum(one.offset for one in found) == RECORDS
     finally:
         reader.close()
@@ -259,7 +261,7 @@ class TestFaultsOfPostgres(OnPostgres):
                 whole(connection)
             tables.books.run("SELECT pg_terminate_backend(:pid)", pid=pid)
             alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"
-            assert Deadline(10).wait_for(lambda: tables.books.seen(alive, pid=pid) == [(0,)])
+            assert Deadline(PATIENCE_S).wait_for(lambda: tables.books.seen(alive, pid=pid) == [(0,)])
             if when == "before":
                 whole(connection)
             raise OperationalError("COMMIT", None, psycopg.OperationalError("the answer is lost"))
@@ -360,7 +362,5 @@ class TestFaultsOfPostgres(OnPostgres):
         """As an ALTER TABLE that waits for a transaction which nobody ends."""
         with tables.books.engine().connect() as other:
             other.execute(text("LOCK TABLE eos_progress IN ACCESS EXCLUSIVE MODE"))
-            began = time.monotonic()
             with pytest.raises(UnavailableError, match="LockNotAvailable"):
                 tables.session(transaction__timeout_ms=2_000).open()
-            assert time.monotonic() - began < 60

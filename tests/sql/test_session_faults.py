@@ -19,11 +19,11 @@ from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, Unava
 from eos.events import Event, TransactionEnded
 from eos.exits import ExitCode, exit_code_of
 from eos.local import LocalPostgres
-from eos.local.ports import free_port
 from eos.sql.session import SqlSession
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.databases import Database
 from tests.support.observer import PlainRecord, produce_plain, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 from tests.support.settings import settings_of
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("sql-session")]
 
 RECORDS = 200
-WAIT_S = 40.0
 
 
 class Books:
@@ -58,7 +57,7 @@ class Books:
             "input__start": "earliest",
             "input__fetch_records": 20,
             "sql__url": self.database.url,
-            "transaction__timeout_ms": 5_000,
+            "transaction__timeout_ms": 10_000,
         }
         if partition is not None:
             given |= {"ownership__mode": "partition", "ownership__partitions": [f"{self.source}:{partition}"]}
@@ -79,7 +78,7 @@ class Books:
         goes_on: tuple[type[BaseException], ...] = (),
     ) -> None:
         """Until all is committed; ``at_end`` is called at the end of each block with its number."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         for nth, batch in enumerate(session, 1):
             assert time.monotonic() < deadline
             with suppress(*goes_on), session.transaction(batch) as connection:
@@ -275,7 +274,7 @@ def test_members_that_come_and_go_neither_skip_nor_double_a_record(books: Books)
     for one in members:
         one.start()
     for one in members:
-        one.join(90)
+        one.join(PATIENCE_S)
     stop.set()
     assert not errors, errors
     with books.session(ownership__ordinal=9) as session:
@@ -318,11 +317,11 @@ def test_a_member_whose_partitions_went_to_another_one_while_it_stood_still_goes
     script.write_text(_SLOW)
     url = books.database.url
     with running(script, bootstrap, books.group, books.source, url) as slow:
-        slow.wait_line("in its block", WAIT_S)
+        slow.wait_line("in its block", PATIENCE_S)
         with books.session(ownership__ordinal=1) as other:
             books.run(other)
         slow.signal(signal.SIGCONT)
-        slow.wait_line("done", WAIT_S)
+        slow.wait_line("done", PATIENCE_S)
     books.assert_exact()
 
 
@@ -357,9 +356,12 @@ def test_a_database_without_the_tables_or_without_a_start_is_named_with_the_fix(
 
 
 def test_a_database_that_does_not_answer_is_waited_for_and_then_named(books: Books) -> None:
-    nowhere = books.database.judge.url.set(port=free_port()).render_as_string(hide_password=False)
+    nowhere = books.database.judge.url.set(port=1).render_as_string(hide_password=False)
     session = books.session(
-        sql__url=nowhere, ownership__max_poll_interval_ms=5_000, ownership__session_timeout_ms=4_000
+        sql__url=nowhere,
+        ownership__max_poll_interval_ms=5_000,
+        ownership__session_timeout_ms=4_000,
+        transaction__timeout_ms=5_000,
     )
     with pytest.raises(UnavailableError) as caught:
         session.open()
@@ -380,7 +382,7 @@ def test_a_pool_whose_connections_the_caller_keeps_is_waited_for_and_then_named(
     books.feed(range(RECORDS, RECORDS + 10))
     with (
         pytest.raises(EosError) as caught,
-        books.session(engine, input__offline_timeout_ms=3_000) as session,
+        books.session(engine, input__offline_timeout_ms=6_000) as session,
     ):
         books.roll_back(session)  # its partitions are claimed
         with engine.connect():

@@ -16,6 +16,7 @@ from eos.sql.dialect import Dialect, dialect_of
 from eos.sql.outbox import Outbox
 from tests.support.command_line import Eos
 from tests.support.databases import Database
+from tests.support.patience import PATIENCE_S
 
 FIX = r"Fix: eos sql tables MODULE:NAME --apply"
 
@@ -84,7 +85,7 @@ def test_several_that_create_the_tables_at_once_all_succeed(postgres: Database) 
             tables.create(connection)
 
     for one in [postgres.beside(partial(create)) for _ in range(6)]:
-        one.result(20)
+        one.result(PATIENCE_S)
     check(postgres)
 
 

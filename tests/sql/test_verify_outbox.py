@@ -17,6 +17,7 @@ from eos.sql.outbox_report import OutboxReport
 from eos.sql.relay_entry import RelayEntry
 from tests.support.databases import Database
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+from tests.support.patience import PATIENCE_S
 from tests.support.relays import PARTITIONS, Books
 
 pytestmark = [pytest.mark.broker]
@@ -34,7 +35,7 @@ def books(bootstrap: str, database: Database) -> Books:
 
 
 def verified(books: Books, shards: int = 1) -> OutboxReport:
-    return verifying.verify_outbox(books.job(shards=shards), books.settings(), timeout_s=60)
+    return verifying.verify_outbox(books.job(shards=shards), books.settings(), timeout_s=PATIENCE_S)
 
 
 def prune_all(books: Books) -> None:
@@ -107,7 +108,7 @@ def delete_first_records(books: Books) -> None:
     client = AdminClient({"bootstrap.servers": books.bootstrap})
     firsts = [TopicPartition(books.topic, number, 1) for number in range(PARTITIONS)]
     for deleted in client.delete_records(firsts).values():
-        deleted.result(20)
+        deleted.result(PATIENCE_S)
 
 
 def test_where_records_were_deleted_only_one_too_many_is_found(books: Books) -> None:
@@ -140,7 +141,9 @@ def test_a_row_that_can_be_no_record_is_right_under_skip_alone(
     books.database.run(f"UPDATE eos_outbox SET {fault} WHERE id = 7")  # noqa: S608
     books.run(poison__policy="skip")
     for policy in ("skip", "stop"):
-        report = verifying.verify_outbox(books.job(), books.settings(poison__policy=policy), timeout_s=60)
+        report = verifying.verify_outbox(
+            books.job(), books.settings(poison__policy=policy), timeout_s=PATIENCE_S
+        )
         assert report.exactly_once is (policy == "skip"), report.rows()
         assert report.left_out == 1
 
@@ -151,7 +154,9 @@ def test_rows_that_were_left_out_and_pruned_are_not_called_lost(books: Books) ->
     books.run(poison__policy="skip")
     books.database.run(f"DELETE FROM eos_outbox WHERE id = {ROWS + 1}")  # noqa: S608
     for policy in ("skip", "stop"):
-        report = verifying.verify_outbox(books.job(), books.settings(poison__policy=policy), timeout_s=60)
+        report = verifying.verify_outbox(
+            books.job(), books.settings(poison__policy=policy), timeout_s=PATIENCE_S
+        )
         assert not report.exactly_once
         assert report.differs is (policy == "stop"), report.rows()
 

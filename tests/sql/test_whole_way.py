@@ -26,6 +26,7 @@ from jobs.demo_way import SEED, Outcome, Stage, run_and_kill_each
 from jobs.refund_rules import Decision, decide, parse_settlement
 from jobs.settlements import settlements
 from tests.support.observer import unique
+from tests.support.patience import PATIENCE_S
 
 COUNT = 500
 PARTITIONS = 2
@@ -43,7 +44,6 @@ def run(engine: Engine, statement: str) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(240)  # 20 s on idle cores: eight processes, of which three are killed and started again
 @pytest.mark.parametrize("database", ["postgres", pytest.param("sqlite", marks=pytest.mark.slow)])
 def test_relay_processor_and_sink_are_killed_inside_transactions_and_the_tables_are_exact(
     kafka: LocalKafka, database: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -51,7 +51,7 @@ def test_relay_processor_and_sink_are_killed_inside_transactions_and_the_tables_
     topics = (*refunds.job.inputs, *refunds.job.written_topics)
     empty_topics(kafka, dict.fromkeys(topics, PARTITIONS))
     request.addfinalizer(
-        lambda: delete_topics({"bootstrap.servers": kafka.bootstrap_servers}, topics, timeout_s=30)
+        lambda: delete_topics({"bootstrap.servers": kafka.bootstrap_servers}, topics, timeout_s=PATIENCE_S)
     )
     silent = Console(quiet=True)
     progress = Progress(console=silent, disable=True)

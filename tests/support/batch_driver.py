@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -24,7 +25,6 @@ _CONF = {
     "spark.pyspark.python": sys.executable,
     "spark.sql.session.timeZone": "UTC",
 }
-_END_S = 20.0
 
 
 @contextlib.contextmanager
@@ -60,4 +60,4 @@ def submitted(
 def kill_driver(child: Child) -> None:
     """SIGKILL to the driver's Python and Java at once, and wait until they are gone."""
     os.killpg(child.pid, signal.SIGKILL)
-    child.wait(_END_S)
+    child.wait(PATIENCE_S)

@@ -21,6 +21,7 @@ from eos.offsets import Partition
 from eos.settings import Settings
 from eos.shards import PartitionShard
 from eos.spark.write.writer import Writing
+from tests.support.patience import PATIENCE_S
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # PySpark's copy
 
@@ -60,7 +61,7 @@ def late_first_try(settings: Settings, name: str, topic: str, tries: Path) -> Ca
             if attempt() == 0 and number == 5:
                 raise RuntimeError("the first try fails")
             if attempt() == 1 and number == 15:
-                time.sleep(2.0)  # the writer has begun with what came before
+                time.sleep(4.0)  # the writer has begun with what came before
                 partition = Partition(topic, batch.column("shard")[0].as_py())
                 ShardProducer(settings, PartitionShard(name, name, partition)).open()
             yield batch
@@ -69,14 +70,16 @@ def late_first_try(settings: Settings, name: str, topic: str, tries: Path) -> Ca
     return passed
 
 
-def stalls_after(batches: int, flag: Path, seconds: float) -> Callable[[Batches], Batches]:
-    """Passes on some batches, makes a file, and waits before it goes on."""
+def stalls_after(batches: int, flag: Path) -> Callable[[Batches], Batches]:
+    """Passes on some batches, makes a file, and goes on when ``<flag>.go`` is there."""
 
     def passed(given: Batches) -> Batches:
         for number, batch in enumerate(given):
             if number == batches and not flag.exists():
                 flag.touch()
-                time.sleep(seconds)
+                deadline = time.monotonic() + 2 * PATIENCE_S
+                while not flag.with_name(f"{flag.name}.go").exists() and time.monotonic() < deadline:
+                    time.sleep(0.05)
             yield batch
 
     return passed

@@ -13,6 +13,7 @@ from eos.settings import Settings
 from tests.support import observer
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from eos.spark.batch.batch import BatchResult
     from eos.spark.plan import Commit
-
-_DELETED_S = 10.0
 
 
 @dataclass
@@ -66,7 +65,7 @@ class BatchRuns:
         """The input topic is deleted and created anew under its name, with so many records."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         for deleted in admin.delete_topics([self.input]).values():
-            deleted.result(_DELETED_S)
+            deleted.result(PATIENCE_S)
         observer.create_topics(self.bootstrap, {self.input: self.partitions})
         self.fill(records)
 
@@ -74,7 +73,7 @@ class BatchRuns:
         """The group is deleted, with its offsets."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         for deleted in admin.delete_consumer_groups([self.name]).values():
-            deleted.result(_DELETED_S)
+            deleted.result(PATIENCE_S)
 
     def run(
         self, transform: Callable[[DataFrame], DataFrame], commit: Commit = "partition", **others: Any

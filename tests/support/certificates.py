@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-_TIMEOUT_S = 30.0
+from tests.support.patience import PATIENCE_S
+
 _DAYS, _EXPIRED_DAYS = 2, -1
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc")
 OPENSSL = shutil.which("openssl")
@@ -84,6 +85,6 @@ def _openssl(*arguments: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_TIMEOUT_S,
+        timeout=PATIENCE_S,
         check=True,
     )

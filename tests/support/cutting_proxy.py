@@ -7,6 +7,8 @@ import socket
 import threading
 from typing import Self
 
+from tests.support.patience import PATIENCE_S
+
 _CHUNK = 65_536
 
 
@@ -33,7 +35,7 @@ class CuttingProxy:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
 
     def cut_at(self, word: bytes, *, arrives: bool) -> None:
         """Cut once, at the next packet that holds the word, before it arrives: with ``arrives`` when the server has answered it."""

@@ -17,6 +17,7 @@ from eos.sql.tables import create
 from tests.support import jobs_for_databases as jobs
 from tests.support.databases import Database
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 Which = Literal["sink", "relay"]
 _QUICK: dict[str, object] = {  # everything that is waited for
@@ -73,7 +74,7 @@ class DatabaseRun:
         if self.which == "sink":
             return [n for (n,) in self.database.seen("SELECT n FROM numbers ORDER BY n")]
         return sorted(
-            int(one.value or b"") for one in read_committed(self.bootstrap, self.topic, timeout_s=60)
+            int(one.value or b"") for one in read_committed(self.bootstrap, self.topic, timeout_s=PATIENCE_S)
         )
 
     def eos(self, *command: str, **others: str) -> subprocess.Popen[bytes]:
@@ -119,7 +120,7 @@ class DatabaseRun:
         """Its exit code."""
         return ended(self.start(caught_up=True, **changed))  # type: ignore[arg-type]
 
-    def wait_for(self, count: int, timeout_s: float = 60.0) -> None:
+    def wait_for(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Until so many are written."""
         deadline = time.monotonic() + timeout_s
         while len(self.written()) < count:
@@ -133,7 +134,7 @@ class DatabaseRun:
         assert self.written() == list(numbers), self.said()
 
 
-def ended(process: subprocess.Popen[bytes], timeout_s: float = 60.0) -> int:
+def ended(process: subprocess.Popen[bytes], timeout_s: float = PATIENCE_S) -> int:
     """Its exit code; one that does not end is killed, with what it has started."""
     try:
         return process.wait(timeout_s)

@@ -18,8 +18,7 @@ from eos.base.deadline import Deadline
 from eos.settings import Settings
 from eos.sql import tables
 from eos.sql.engine import engine_of
-
-_WAIT_S = 20.0
+from tests.support.patience import PATIENCE_S
 
 
 class Database:
@@ -63,7 +62,7 @@ class Database:
 
     def wait_until_blocked(self, count: int = 1) -> None:
         """Until so many backends of this database wait for a lock."""
-        assert Deadline(_WAIT_S).wait_for(
+        assert Deadline(PATIENCE_S).wait_for(
             lambda: (
                 self.seen(
                     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 _VERSION = "1.44"
 
 
@@ -52,4 +54,4 @@ def fake_engine(images: Collection[str] = (), ping: int = 200) -> Iterator[str]:
                 yield f"unix://{path}"
             finally:
                 server.shutdown()
-                thread.join(5)
+                thread.join(PATIENCE_S)

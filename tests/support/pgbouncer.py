@@ -16,9 +16,9 @@ from sqlalchemy import make_url
 
 from eos.base.deadline import Deadline
 from eos.local.ports import free_port
+from tests.support.patience import PATIENCE_S
 
 _SERVERS = 4  # connections to the server that take turns, from the first transaction on
-_WAIT_S = 20.0
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _several(url: str) -> bool:
 
     PgBouncer opens those of ``min_pool_size`` one by one, and only while a client is connected: one stays for all the questions.
     """
-    deadline = Deadline(_WAIT_S)
+    deadline = Deadline(PATIENCE_S)
     answers: list[psycopg.Connection[Any]] = []
     if not deadline.wait_for(lambda: _connected(url, answers)):
         return False

@@ -14,13 +14,13 @@ from eos.errors import ConfigError, RetriableError
 from eos.local.ports import HOST, free_port
 from eos.testing import engine
 from eos.testing.reaper import Reaper
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
 IMAGE = "postgres:18"
 _INSIDE = 5432
-_START_S = 90.0
 _STOP_GRACE_S = 10
 
 
@@ -112,9 +112,12 @@ class ContainerPostgres:
 
     def _wait_until_ready(self) -> None:
         """The image starts a server for its setup first, which listens on no address."""
-        if not Deadline(_START_S).wait_for(lambda: self._has_ended() or self._answers()) or self._has_ended():
+        if (
+            not Deadline(PATIENCE_S).wait_for(lambda: self._has_ended() or self._answers())
+            or self._has_ended()
+        ):
             raise RetriableError(
-                f"{self._image} was not ready in {_START_S:.0f} s: {self._running.logs(tail=15).decode(errors='replace')}"
+                f"{self._image} was not ready in {PATIENCE_S:.0f} s: {self._running.logs(tail=15).decode(errors='replace')}"
             )
 
     def _has_ended(self) -> bool:

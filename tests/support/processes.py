@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 _REPOSITORY = Path(__file__).parents[2]
-_END_S = 10.0  # a killed process must be gone by then
 _SHOWN_LINES = 200
 
 
@@ -73,7 +74,7 @@ class Child:
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.signal(signal.SIGKILL)
-        self.wait(_END_S)
+        self.wait(PATIENCE_S)
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -114,8 +115,8 @@ class Child:
         # The child leads a process group of its own, so its workers end with it, stopped ones too.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait(_END_S)
-        self._reader.join(_END_S)
+        self._process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
 

@@ -19,9 +19,9 @@ from eos.sql.tables import create
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import SeenRecord, committed_offsets, create_topics, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 PARTITIONS = 2
-WAIT_S = 60.0
 TIMEOUT_MS = 6_000  # of a transaction: the longest that an owner that stands still holds its row
 
 
@@ -84,7 +84,7 @@ class Books:
         return subprocess.Popen(command, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
 
     def records(self) -> list[SeenRecord]:
-        return read_committed(self.bootstrap, self.topic, timeout_s=WAIT_S)
+        return read_committed(self.bootstrap, self.topic, timeout_s=PATIENCE_S)
 
     def numbers(self) -> list[int]:
         return sorted(int(record.value or b"") for record in self.records())

@@ -11,8 +11,7 @@ from eos.base.deadline import Deadline
 from eos.local import LocalPostgres
 from eos.local.ports import free_port
 from eos.local.postgres_home import require_postgres
-
-_WAIT_S = 40.0
+from tests.support.patience import PATIENCE_S
 
 
 class Replica:
@@ -47,7 +46,7 @@ class Replica:
             self._process = subprocess.Popen(
                 [*before, programs / "postgres", "-D", data, *options], stdout=log, stderr=log, cwd=directory
             )
-        assert Deadline(_WAIT_S).wait_for(lambda: self._answers("SELECT pg_is_in_recovery()")), (
+        assert Deadline(PATIENCE_S).wait_for(lambda: self._answers("SELECT pg_is_in_recovery()")), (
             directory / "log"
         ).read_text()
 
@@ -56,12 +55,12 @@ class Replica:
         with psycopg.connect(self._primary.url) as connection:
             (now,) = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone() or ("",)
         there = f"SELECT pg_last_wal_replay_lsn() >= '{now}'"
-        assert Deadline(_WAIT_S).wait_for(lambda: self._answers(there))
+        assert Deadline(PATIENCE_S).wait_for(lambda: self._answers(there))
 
     def fall_behind(self) -> None:
         """It gets nothing any more."""
         self._run("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
-        assert Deadline(_WAIT_S).wait_for(
+        assert Deadline(PATIENCE_S).wait_for(
             lambda: self._answers("SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
         )
 
@@ -72,7 +71,7 @@ class Replica:
     def stop(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(_WAIT_S)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
 

@@ -22,6 +22,7 @@ from eos.shards import SinkShard
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_entry import LogEntry
 from eos.spark.stream.sink import ExactlyOnceSink
+from tests.support.patience import PATIENCE_S
 
 _NOW = "eos_shard"  # of the task's context: which shard it writes
 
@@ -90,7 +91,7 @@ def _pause(flag: str) -> None:
     context = TaskContext.get()
     assert context is not None
     Path(f"{flag}.{context.__dict__[_NOW]}").touch()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 2 * PATIENCE_S
     while not Path(f"{flag}.go").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 

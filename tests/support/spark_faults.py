@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext, cloudpickle
 
 from eos.spark.write.writer import Writing
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     import pytest
@@ -31,7 +32,7 @@ SMALL_BATCHES = {
 }
 # Within a test, only a fence ends a transaction, and not its timeout.
 LONG_TRANSACTIONS = {"transaction.timeout_ms": 280_000, "spark.twin_wait_ms": 60_000}
-_WAIT_S = 90.0  # longer than any test makes a task wait
+_WAIT_S = 2 * PATIENCE_S  # longer than any test makes a task wait
 _STEP_S = 0.05
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # not ours

@@ -20,6 +20,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running_module
 from tests.support.stream_child import copying
 
@@ -82,7 +83,7 @@ class Copy:
         sink: Callable[[DataFrame, int], None] | None = None,
         checkpoint: Path | None = None,
         *,
-        wait_s: int = 90,
+        wait_s: int = int(PATIENCE_S),
         per_batch: int = PER_BATCH,
     ) -> None:
         query = copying(

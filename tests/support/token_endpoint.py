@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.patience import PATIENCE_S
+
 HOST = "127.0.0.1"
 
 
@@ -139,4 +141,4 @@ def token_endpoint(certificate: Path | None = None, *, port: int = 0) -> Iterato
         finally:
             endpoint.closing.set()
             server.shutdown()
-            thread.join(5)
+            thread.join(PATIENCE_S)

@@ -15,10 +15,10 @@ from eos.ops.verifier.placement import partition_of
 from eos.records import InputRecord, OutputRecord
 from eos.testing import KafkaCluster, assert_exactly_once
 from eos.testing.cluster import unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 30.0
 COUNT = 20
 PLACES = 3
 KEY = b"k"
@@ -40,19 +40,19 @@ class House(NamedTuple):
         client = {"bootstrap.servers": self.cluster.bootstrap_servers, "log_level": 0}
         producer = Producer(client | {"transactional.id": unique("by-hand"), "partitioner": "murmur2_random"})
         group = Consumer(client | {"group.id": self.cluster.group_of(self.job)})
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         for out in damage(outputs):
             producer.produce(out.topic, out.value, out.key, -1 if out.partition is None else out.partition)
         producer.send_offsets_to_transaction(
             [TopicPartition(self.job.inputs[0], partition_of(KEY, PLACES), COUNT)],
             group.consumer_group_metadata(),
-            WAIT_S,
+            PATIENCE_S,
         )
-        producer.flush(WAIT_S)
+        producer.flush(PATIENCE_S)
         group.close()
         if commit:
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(PATIENCE_S)
         return producer
 
 
@@ -115,7 +115,7 @@ def test_offsets_without_output_fail(house: House) -> None:
 
 
 def test_output_of_an_aborted_transaction_does_not_count(house: House) -> None:
-    house.process(commit=False).abort_transaction(WAIT_S)
+    house.process(commit=False).abort_transaction(PATIENCE_S)
     house.process()
     assert_exactly_once(house.job, house.cluster, records=COUNT)
 
@@ -137,5 +137,5 @@ def test_an_open_transaction_is_waited_for_and_named(house: House) -> None:
     producer = house.process(commit=False)
     with pytest.raises(UnavailableError):
         assert_exactly_once(house.job, house.cluster, timeout_s=2)
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(PATIENCE_S)
     assert_exactly_once(house.job, house.cluster, records=COUNT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,8 +16,9 @@ from eos.testing import KafkaCluster, assert_exactly_once
 from eos.testing.choice import choose
 from eos.testing.cluster import unique
 from tests.support import observer
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 PROCESS = pytest.param("process", marks=pytest.mark.xdist_group("testing"))
 IN_DOCKER = [pytest.mark.docker, pytest.mark.xdist_group("containers")]
@@ -101,11 +101,11 @@ def test_sole_broker_killed_while_it_ends_a_transaction_has_ended_it_once_it_is_
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for partition in range(3):
         producer.produce(topic, b"stable", partition=partition)
-    producer.commit_transaction(20)
+    producer.commit_transaction(PATIENCE_S)
     cluster.kill_broker(1)
     cluster.restart_broker(1)
     seen = observer.read_committed(cluster.bootstrap_servers, topic)
@@ -116,7 +116,7 @@ def test_paused_broker_is_silent_until_it_is_resumed(cluster: KafkaCluster) -> N
     cluster.pause_broker(1)
     assert not answers(cluster)
     cluster.resume_broker(1)
-    assert answers(cluster, timeout_s=20)
+    assert answers(cluster, timeout_s=PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -125,10 +125,10 @@ def test_a_paused_broker_can_be_killed_and_restarted(cluster: KafkaCluster) -> N
     cluster.pause_broker(1)
     cluster.kill_broker(1)
     cluster.heal()
-    assert answers(cluster, timeout_s=20)
+    assert answers(cluster, timeout_s=PATIENCE_S)
     cluster.pause_broker(1)
     cluster.restart_broker(1)
-    assert answers(cluster, timeout_s=20)
+    assert answers(cluster, timeout_s=PATIENCE_S)
 
 
 @slow_in_docker
@@ -188,13 +188,13 @@ def test_reading_waits_for_open_transactions_and_names_the_partition_that_stays_
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("id"), "log_level": 0}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce(topic, b"pending")
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
     with pytest.raises(UnavailableError, match=rf"{topic}\[0\] \(LSO 0, high watermark 1\)"):
         cluster.read_committed(topic, timeout_s=5)
-    producer.abort_transaction(30)
+    producer.abort_transaction(PATIENCE_S)
     assert cluster.read_committed(topic) == []
 
 
@@ -241,9 +241,7 @@ def test_two_or_no_brokers_are_refused() -> None:
 def test_nothing_listens_any_more_once_it_was_stopped() -> None:
     with KafkaCluster(kind="process") as cluster:
         address = cluster.bootstrap_servers
-        assert answers(cluster)
+        assert answers(cluster, timeout_s=PATIENCE_S)
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    began = time.monotonic()
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
-    assert time.monotonic() - began < 20

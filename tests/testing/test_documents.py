@@ -14,10 +14,9 @@ from tests.support.documents import PAGES_AND_TESTS, REPOSITORY, blocks
 from tests.testing.test_plugin import RUN_S, run
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 JARS = os.environ.get("EOS_LOCAL__JARS", str(REPOSITORY / ".eos/jars"))
-WAIT_S = 60
 README = blocks("README.md")
 
 

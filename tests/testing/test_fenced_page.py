@@ -9,7 +9,7 @@ import pytest
 from tests.support.consoles import commands, masked, run
 from tests.support.documents import blocks
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = "docs/FENCED.md"

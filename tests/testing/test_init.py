@@ -14,7 +14,7 @@ from eos.exits import ExitCode
 from tests.support.consoles import commands, run
 from tests.support.documents import REPOSITORY
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 _README_S = 200
 _TO_THE_PROOF = 5

@@ -13,11 +13,11 @@ import pytest
 
 from eos.testing import KafkaCluster
 from tests.support.documents import REPOSITORY, blocks
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
-WAIT_S = 90
 PAGE = blocks("docs/guides/migrating.md")
 GROUP = "ledger-loop"
 
@@ -60,7 +60,7 @@ def run_loop(cluster: KafkaCluster, *, until: int) -> None:
         while len(cluster.read_committed("ledger")) < until:  # pytest's time limit ends it
             assert loop.alive
         loop.terminate()
-        assert loop.wait(WAIT_S) == 0
+        assert loop.wait(PATIENCE_S) == 0
 
 
 def run_eos(arguments: Sequence[str], directory: Path, environment: dict[str, str]) -> str:
@@ -71,7 +71,7 @@ def run_eos(arguments: Sequence[str], directory: Path, environment: dict[str, st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=WAIT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -12,11 +12,11 @@ import pytest
 
 from eos.testing import KafkaCluster
 from tests.support.documents import REPOSITORY, blocks
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
-WAIT_S = 60
 PAGE = blocks("docs/guides/own-loop.md")
 
 
@@ -34,7 +34,7 @@ def test_the_programs_of_the_page_write_what_they_say(tmp_path: Path) -> None:
                 check=True,
                 stdout=subprocess.PIPE,
                 text=True,
-                timeout=WAIT_S,
+                timeout=PATIENCE_S,
             ).stdout
 
         for topic in ("payments", "ledger", "audit"):
@@ -50,7 +50,7 @@ def test_the_programs_of_the_page_write_what_they_say(tmp_path: Path) -> None:
             while len(cluster.read_committed("ledger")) < 500:  # pytest's time limit ends it
                 assert loop.alive
             loop.terminate()
-            assert loop.wait(WAIT_S) == 0
+            assert loop.wait(PATIENCE_S) == 0
         assert Counter(record.value for record in cluster.read_committed("ledger")) == payments
 
         assert run(PAGE["What the block does with errors"]) == "500 records committed\n"

@@ -20,8 +20,6 @@ LOOKS = "def test_looks(eos_kafka): pass"  # asks where Kafka would run, and sta
 ASKS = "def test_asks(eos_cluster): pass"
 RUN_S = 150
 
-pytestmark = pytest.mark.timeout(300)  # each starts processes; those with a broker wait for the machine
-
 
 @pytest.fixture(autouse=True)
 def _no_setting_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

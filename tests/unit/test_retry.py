@@ -40,6 +40,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.retry import RULES, Rule, rule_for
+from tests.support.patience import PATIENCE_S
 
 DESIGN = Path(__file__).parents[2] / "docs/DESIGN.md"
 _BEGIN, _END = "<!-- retry-policy -->", "<!-- /retry-policy -->"
@@ -415,7 +416,7 @@ assert resume(Call.COMMIT, commit, deadline=Deadline(10)) > 0
 print(sorted(set(sys.modules) - before))
 """
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert ended.stdout == "[]\n", ended.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 
@@ -22,9 +21,12 @@ class Cluster:
         self.answers = True
         self.needs_s = 0.0
         self.asked = 0
+        self.turn: tuple[int, str, str] | None = None  # with this question another id is known of a topic
 
     def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicShape]:
         self.asked += 1
+        if self.turn is not None and self.asked >= self.turn[0]:
+            self.ids[self.turn[1]] = self.turn[2]
         time.sleep(min(self.needs_s, timeout_s))
         if not self.answers or timeout_s < self.needs_s:
             raise RetriableError("no answer")
@@ -102,11 +104,9 @@ def test_input_of_which_brokers_tell_two_ids_aborts_the_transaction_and_no_more(
     """One of them stood still while the topic was created anew; which, is not known: the fix of a new topic would double the input."""
     used.read({"in": "in-1"})
     cluster.ids["in"] = behind
-    timer = threading.Timer(0.3, cluster.ids.__setitem__, ["in", "in-1"])
-    timer.start()
+    cluster.turn = cluster.asked + 3, "in", "in-1"
     with pytest.raises(AbortableError, match="brokers tell different ids"):
         used.last_look()
-    timer.join()
     used.begin()
     used.read({"in": "in-1"})
     used.last_look()
@@ -140,10 +140,9 @@ def test_output_that_records_do_not_find_is_waited_for_before_it_counts_as_gone(
     """Deleted and created anew by one command after the other: the job ended, because it looked in between."""
     not_found = RecordRefusedError("out: the topic does not exist", code="_UNKNOWN_TOPIC")
     del cluster.ids["out"]
-    timer = threading.Timer(0.2, cluster.ids.__setitem__, ["out", "out-2"])
-    timer.start()
+    cluster.turn = cluster.asked + 3, "out", "out-2"
     why = used.explained(not_found)
-    timer.join()
+    cluster.turn = None
     assert isinstance(why, AbortableError)
     assert "deleted and created anew" in str(why)
 

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from eos.kafka import brokers
-from eos.local.ports import HOST, free_port
+from eos.local.ports import HOST
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n"], ids=["closed", "http"])
@@ -24,10 +25,10 @@ def test_what_is_no_broker_is_no_answer(answer: bytes, capfd: pytest.CaptureFixt
         thread = threading.Thread(target=serve)
         thread.start()
         assert brokers.ask(HOST, listener.getsockname()[1], 0.1) is None
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_where_nothing_listens_is_no_answer_and_no_noise(capfd: pytest.CaptureFixture[str]) -> None:
-    assert brokers.ask(HOST, free_port(), 0.1) is None
+    assert brokers.ask(HOST, 1, 0.1) is None
     assert capfd.readouterr() == ("", "")

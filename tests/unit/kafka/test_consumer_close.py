@@ -19,7 +19,7 @@ class Hanging:
         self.released = threading.Event()
 
     def close(self) -> None:
-        self.released.wait(30)
+        self.released.wait(60)
 
 
 def test_client_that_does_not_go_is_left_behind_in_time(
@@ -32,7 +32,7 @@ def test_client_that_does_not_go_is_left_behind_in_time(
     began = time.monotonic()
     for _ in range(2):
         client.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert caplog.text.count("the consumer of group stuck was not closed after 0.2 s") == 1
     hanging.released.set()
     real.close()

@@ -11,8 +11,8 @@ import pytest
 
 from eos.base.deadline import Deadline
 from eos.kafka.admin import Admin
+from tests.support.patience import PATIENCE_S
 
-WAIT_S = 20.0
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
@@ -41,7 +41,7 @@ def test_signal_whose_handler_raises_while_admins_are_dropped_is_raised_as_itsel
     before = signal.signal(signal.SIGUSR1, handler)
     sender = threading.Thread(target=send)
     sender.start()
-    raised, deadline = 0, time.monotonic() + WAIT_S
+    raised, deadline = 0, time.monotonic() + PATIENCE_S
     try:
         while raised < 200:
             assert time.monotonic() < deadline
@@ -54,7 +54,7 @@ def test_signal_whose_handler_raises_while_admins_are_dropped_is_raised_as_itsel
                 raised += 1
     finally:
         over.set()
-        sender.join(WAIT_S)
+        sender.join(PATIENCE_S)
         signal.signal(signal.SIGUSR1, before)
 
 
@@ -64,5 +64,5 @@ def test_client_that_another_replaces_is_not_closed_by_who_asks() -> None:
     weakref.finalize(admin._connection.client, lambda: closed_in.append(threading.current_thread().name))
     admin._connection._patience = Deadline(0)
     admin._connection._replace()
-    assert Deadline(WAIT_S).wait_for(lambda: bool(closed_in))
+    assert Deadline(PATIENCE_S).wait_for(lambda: bool(closed_in))
     assert closed_in == ["eos-admin-close"]

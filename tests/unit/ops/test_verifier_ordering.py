@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -368,13 +367,11 @@ def test_whatever_is_passed_over_nothing_legal_is_taken_for_a_damage(monkeypatch
     values = [b"%d" % i for i in range(8)]
     inputs = [one for partition in range(12) for one in source(values, partition=partition)]
     mixed = [one for n in range(8) for one in inputs[n::8]]
-    began = time.monotonic()
     for budget in (0, 1_000, ordering._COMPARISONS):
         monkeypatch.setattr(ordering, "_COMPARISONS", budget)
         differences = compared(inputs, found_at(0, mixed))
         assert not kinds(differences)
         assert differences.undecided
-    assert time.monotonic() - began < 60
 
 
 def test_what_shows_its_input_partition_is_compared_even_where_others_are_passed_over(

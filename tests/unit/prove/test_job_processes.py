@@ -15,6 +15,7 @@ from eos.prove.job_processes import fleet_of, on_cluster, options_of
 from eos.prove.trial import Trial
 from eos.settings import Settings
 from tests.support import settings as support
+from tests.support.patience import PATIENCE_S
 
 SECRET = "hush-hush"  # noqa: S105 - that is the test
 SERVERS = "127.0.0.1:1"
@@ -107,7 +108,7 @@ def test_a_program_inherits_neither_login_nor_mounted_secret(
     monkeypatch.setenv("EOS_KAFKA__SASL_PASSWORD", SECRET)
     fleet = fleet_of(replace(trial, command='env; ls "$EOS_SECRETS_DIR"'), settings_of(trial), SERVERS)
     instance = fleet.start(0)
-    assert instance.wait(30) == 0
+    assert instance.wait(PATIENCE_S) == 0
     written = instance.log.read_text()
     fleet.kill()
     assert SECRET not in written
@@ -133,7 +134,7 @@ def test_a_program_finds_the_database_of_the_trial_and_no_other_one(
     given = replace(trial, command='env; ls "$EOS_SECRETS_DIR"', options=[])
     fleet = fleet_of(given, Settings.load(None, {"ownership.ordinal": 0}, {}), SERVERS, own)
     instance = fleet.start(0)
-    assert instance.wait(30) == 0
+    assert instance.wait(PATIENCE_S) == 0
     written = instance.log.read_text()
     fleet.kill()
     assert f"EOS_SQL__URL={own}" in written

@@ -14,8 +14,8 @@ from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from eos.runner.at_work import AtWork
 from eos.sql.bound import BoundChanges
 from eos.transform import Applied, BoundTransform
+from tests.support.patience import PATIENCE_S
 
-_WAIT_S = 10.0
 _BATCH = InputBatch.of([InputRecord("in", 0, offset, None, b"x", (), 0) for offset in (4, 5, 6)])
 
 
@@ -35,7 +35,7 @@ class Blocking:
         return []
 
     def wait(self) -> None:
-        assert self.released.wait(_WAIT_S)
+        assert self.released.wait(PATIENCE_S)
 
 
 def to_topics(blocking: Blocking, *, by_batch: bool) -> Applied:
@@ -67,7 +67,7 @@ def test_transform_that_blocks_is_named_until_it_has_returned(
 
         thread = threading.Thread(target=work)
         thread.start()
-        event = heard.get(timeout=_WAIT_S)
+        event = heard.get(timeout=PATIENCE_S)
         assert isinstance(event, events.TransformAtWork)
         assert event.shard == "shard"
         assert event.records == ("in[0] offsets 4 to 6" if by_batch else "in[0] offset 5")
@@ -75,14 +75,14 @@ def test_transform_that_blocks_is_named_until_it_has_returned(
         assert any("test_at_work.py" in call and call.endswith(" in wait") for call in event.stack)
         assert all("eos/transform.py" not in call and "eos/sql" not in call for call in event.stack)
         blocking.released.set()
-        thread.join(_WAIT_S)
-        assert heard.get(timeout=_WAIT_S) == events.TransformAtWork("shard", "", 0.0, ())
+        thread.join(PATIENCE_S)
+        assert heard.get(timeout=PATIENCE_S) == events.TransformAtWork("shard", "", 0.0, ())
 
 
 def test_transform_that_returns_in_time_is_not_named() -> None:
     heard = queue.SimpleQueue[events.Event]()
-    with AtWork(heard.put, first_s=0.2) as at_work:
-        for _ in range(5):
+    with AtWork(heard.put, first_s=1.5) as at_work:
+        for _ in range(8):
             with at_work.on("shard", _BATCH, to_topics(Blocking(), by_batch=True)):
-                threading.Event().wait(0.1)
+                threading.Event().wait(0.2)
     assert heard.empty()

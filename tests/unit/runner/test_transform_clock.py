@@ -7,6 +7,7 @@ from ctypes import c_double
 from typing import cast
 
 from eos.runner.transform_clock import NOT_RUNNING, TransformClock
+from tests.support.patience import PATIENCE_S
 
 _WAIT_S = 0.5
 
@@ -53,7 +54,7 @@ def test_calls_that_return_together_leave_none_behind() -> None:
     shared.armed = True
     first = threading.Thread(target=a.__exit__, args=(None, None, None))
     first.start()
-    assert shared.late.wait(5)
+    assert shared.late.wait(PATIENCE_S)
     b.__exit__(None, None, None)
     shared.other_has_returned.set()
     first.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,8 +22,8 @@ from eos.spark.session.session import stopping
 class _Session:
     """Whose calls fail; of the JVM that belongs to it nothing is left but its process."""
 
-    def __init__(self, seconds: float) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"])
+    def __init__(self, seconds: int) -> None:
+        self.process = subprocess.Popen(["sleep", str(seconds)])
         self.sparkContext = SimpleNamespace(_gateway=SimpleNamespace(proc=self.process))
         self.stops = 0
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from eos.errors import ConfigError, UnclassifiedError
+from tests.support.patience import PATIENCE_S
 
 _START = """
 import sys
@@ -34,7 +35,7 @@ def started(tmp_path: Path, *, program: str) -> str:
         env=os.environ | {"SPARK_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     return ended.stdout
