@@ -45,7 +45,7 @@ def session_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: i
         bootstrap,
         input__start="earliest",
         transaction__timeout_ms=timeout_ms,
-        ownership__session_timeout_ms=6000,
+        ownership__session_timeout_ms=60_000,  # which no pause outlasts
         **owning(mode, source),
     )
     return session_for(settings, shard_of(mode, "paused", group, source), [source])
