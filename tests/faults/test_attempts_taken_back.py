@@ -22,8 +22,9 @@ from eos.testing.proxy.hold_proxy import HoldProxy, ends_with
 from tests.faults.test_deadly_records import OWNERSHIPS, attempts
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.offset_ages import store
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 NOT_ENOUGH_REPLICAS = 19
 LONG_AGO_DAYS = 2 / (24 * 60)
@@ -75,7 +76,7 @@ def test_owner_that_is_stopped_while_a_commit_waits_leaves_no_attempt(
     for _ in range(2):
         come = refused_from_now_on(proxy)
         with in_thread(job, settings) as running:
-            assert come.wait(30)
+            assert come.wait(PATIENCE_S)
             running.stop()
         proxy.clear_rules()
         assert max(attempts(bootstrap, job)) <= min(found, FEW)
@@ -95,7 +96,7 @@ def test_owner_that_is_killed_while_a_commit_waits_has_not_died_with_its_record(
         **MEMBER[ownership],
         **OWNERSHIPS[ownership],
     ) as child:
-        assert come.wait(60), child.lines
+        assert come.wait(PATIENCE_S), child.lines
         child.kill()
     proxy.clear_rules()
     assert attempts(bootstrap, job)[0] <= FEW
@@ -119,9 +120,9 @@ def test_owner_that_is_stopped_when_its_announcement_had_no_answer_takes_it_back
     nth = {"group": 1, "partition": 2}[ownership]  # an owner by partition commits what it has found before
     proxy.drop_reply(ApiKey.END_TXN, where=of_partition_0, nth=nth, times=10**6, then=lambda _: come.set())
     with in_thread(job, settings) as running:
-        assert come.wait(60)
+        assert come.wait(PATIENCE_S)
         running.ask_to_stop()
-        Deadline(10).wait_for(lambda: attempts(bootstrap, job)[0] == ALONE + 2)
+        assert Deadline(PATIENCE_S).wait_for(lambda: attempts(bootstrap, job)[0] == ALONE + 2)
         proxy.clear_rules()
         running.stop()
     assert attempts(bootstrap, job)[0] <= ALONE + 1
@@ -172,7 +173,7 @@ def owner_of(bootstrap: str, job: FaultJob, ownership: str) -> ShardOwner:
 
 
 def fetch_one(session: Pipeline) -> InputBatch:
-    deadline = Deadline(30)
+    deadline = Deadline(PATIENCE_S)
     while not (batch := session.fetch(1, 0.2)):
         assert not deadline.passed
     return batch

@@ -19,12 +19,12 @@ from eos.shards import OrdinalShard
 from tests.conftest import NewTopic
 from tests.support.members import cooperative_member
 from tests.support.observer import assert_copied, committed_offsets, load, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
 AT_ONCE = 0.0
 
 
@@ -51,7 +51,7 @@ def another_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
 
 def moved_on(session: Pipeline, before: object) -> None:
     """Wait until the member has another generation; it polls nothing meanwhile."""
-    deadline = Deadline(WAIT_S)
+    deadline = Deadline(PATIENCE_S)
     deadline.wait_for(lambda: session.owner.consumer.group_metadata() != before)
     assert session.owner.consumer.group_metadata() != before
 
@@ -66,16 +66,16 @@ def test_offsets_of_an_old_generation_are_refused_and_the_input_is_processed_onc
         fill(session, out, 10)
         with session.committing_at(float("inf")):  # the first look of this transaction at the member
             before = session.owner.consumer.group_metadata()
-        batch = session.fetch(10, WAIT_S, 0.1)
+        batch = session.fetch(10, PATIENCE_S, 0.1)
         while not batch:
-            batch = session.fetch(10, WAIT_S, 0.1)
+            batch = session.fetch(10, PATIENCE_S, 0.1)
         with another_member(bootstrap, group, source):
             with session.committing_at(AT_ONCE):
                 moved_on(session, before)
                 session._overtime.look()
             assert session.owner.committer.committing
             with pytest.raises(AbortableError, match="ILLEGAL_GENERATION") as refused:
-                session.owner.committer.join(WAIT_S)
+                session.owner.committer.join(PATIENCE_S)
             assert read_committed(bootstrap, out) == []
             ((offset, _),) = committed_offsets(bootstrap, group, [(source, 0)]).values()
             assert offset == 0

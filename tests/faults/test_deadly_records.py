@@ -20,12 +20,13 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
 from tests.support.offset_ages import store
+from tests.support.patience import PATIENCE_S
 from tests.support.process_ends import MARK
 from tests.support.processes import Child
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]  # many starts of a process each
+pytestmark = pytest.mark.broker
 
-WAIT_S = 240.0
+WAIT_S = 240.0  # for many starts of a process behind each other
 QUICKLY: dict[str, Any] = {"workers__restart_backoff_ms": 1, "poison__policy": "dead-letter"}
 OWNERSHIPS: dict[str, dict[str, Any]] = {
     "group": {},
@@ -45,11 +46,11 @@ def abort_records(bootstrap: str, topic: str, partition: int) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": unique("writer"), "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce(topic, b"aborted", partition=partition)
-    producer.flush(20)
-    producer.abort_transaction(20)
+    producer.flush(PATIENCE_S)
+    producer.abort_transaction(PATIENCE_S)
 
 
 def letters(bootstrap: str, job: FaultJob) -> list[tuple[bytes | None, dict[str, bytes | None]]]:
@@ -90,7 +91,7 @@ def test_record_that_ends_the_process_is_dead_lettered_once_and_every_other_one_
         bootstrap,
         kind="workers",
         until_caught_up=True,
-        poison__transform_timeout_ms=2_000,
+        poison__transform_timeout_ms=4_000,
         **QUICKLY,
         **OWNERSHIPS[ownership],
     ) as child:
@@ -267,7 +268,7 @@ def test_healthy_job_whose_worker_is_killed_again_and_again_dead_letters_nothing
     ) as child:
         killed: set[int] = set()
         for _ in range(10):  # behind more, a restart waits
-            Deadline(30).wait_for(lambda: bool(workers(child) - killed))
+            Deadline(PATIENCE_S).wait_for(lambda: bool(workers(child) - killed))
             time.sleep(chance.uniform(0, 0.3))
             (worker,) = workers(child) - killed
             os.kill(worker, signal.SIGKILL)

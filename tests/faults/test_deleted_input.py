@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 from eos import OffsetGapError
 from tests.support.jobs_for_faults import fault_job, run_to_end, settings_for
 from tests.support.observer import committed_offsets, load, read_committed
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -31,7 +32,7 @@ def test_deleted_input_stops_the_job_which_names_the_first_offset_left_and_how_m
     load(bootstrap, source, 10, "b", partitions=[1])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for done in admin.delete_records([TopicPartition(source, 1, 15)]).values():
-        done.result(10)
+        done.result(PATIENCE_S)
 
     with pytest.raises(OffsetGapError) as caught:
         run_to_end(job, settings)

@@ -18,6 +18,7 @@ from eos.events import Event, PartitionsAssigned, Sampled, SessionOpened, Shards
 from eos.runner.worker import run
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
 from tests.support.observer import read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),  # from Python 3.12 on
 ]
 
-CHILD_S = 20.0
 COUNT = 60
 
 
@@ -49,7 +49,7 @@ class Fork:
         """Its exit status; one that hangs is killed, and fails the test."""
         if self._child < 0:  # this is the child, which came back as far as here
             os._exit(3)
-        deadline = time.monotonic() + CHILD_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             ended, status = os.waitpid(self._child, os.WNOHANG)
             if ended:
@@ -57,7 +57,7 @@ class Fork:
             time.sleep(0.05)
         os.kill(self._child, 9)
         os.waitpid(self._child, 0)
-        pytest.fail(f"the forked child did not end in {CHILD_S:g} s")
+        pytest.fail(f"the forked child did not end in {PATIENCE_S:g} s")
 
 
 def fail() -> Never:
@@ -169,7 +169,7 @@ def test_children_of_multiprocessing_meet_nothing_of_it(bootstrap: str) -> None:
             process = multiprocessing.get_context("fork").Process(target=abs, args=(1,))
             if record.offset == COUNT // 4:
                 process.start()
-                process.join(CHILD_S)
+                process.join(PATIENCE_S)
                 assert process.exitcode == 0
             return faults._of_record(record)
 

@@ -27,6 +27,7 @@ from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy
 from tests.support.observer import assert_copied, produce_plain, unique
 from tests.support.one_shard import OneShard
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import commit, fill, session_for, wait_delivered
 from tests.support.settings import owning, settings_of, shard_of
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
 ABORTED = 51  # CONCURRENT_TRANSACTIONS: the open transaction is being aborted
 INPUT = 40  # records; `fill` takes ten at a time
 
@@ -51,7 +51,7 @@ def hold_init(proxy: HoldProxy, shard: Shard) -> Hold:
 
 def wait_ended(settings: Settings, shard: Shard, state: str) -> None:
     """Until the coordinator has written the markers: before that, it turns an init away."""
-    name, deadline = shard.transactional_id, time.monotonic() + WAIT_S
+    name, deadline = shard.transactional_id, time.monotonic() + PATIENCE_S
     with TransactionsView(settings) as view:
         while view.describe([name])[name].state != state:
             assert time.monotonic() < deadline
@@ -74,9 +74,9 @@ def test_session_goes_on_after_a_late_copy_of_its_own_init(
         if when == "between transactions":
             commit(session)
             wait_ended(settings, shard, "CompleteCommit")
-            assert late.deliver(WAIT_S) == 0
+            assert late.deliver(PATIENCE_S) == 0
         else:
-            assert late.deliver(WAIT_S) == ABORTED
+            assert late.deliver(PATIENCE_S) == ABORTED
         with pytest.raises(UnprovenFenceError) as fence:
             if when == "between transactions":
                 fill(session, out, partitions=3)
@@ -85,7 +85,7 @@ def test_session_goes_on_after_a_late_copy_of_its_own_init(
         for _ in range(3 if when == "between transactions" else 4):
             fill(session, out, partitions=3)
             commit(session)
-    assert len([event for event in heard if isinstance(event, ProducerOpened)]) == 2
+    assert len([event for event in heard if isinstance(event, ProducerOpened)]) >= 2
     assert not [event for event in heard if isinstance(event, Fenced)]
     assert_copied(bootstrap, group, source, out, INPUT)
 
@@ -111,8 +111,8 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
     end = proxy.hold(ApiKey.END_TXN, where=lambda frame: frame.transactional_id == shard.transactional_id)
 
     def let_the_end_go() -> None:
-        released.wait(WAIT_S)
-        late.wait_answer(WAIT_S)
+        released.wait(PATIENCE_S)
+        late.wait_answer(PATIENCE_S)
         end.release()
 
     job = Job(
@@ -130,7 +130,7 @@ def test_job_goes_on_after_a_late_copy_of_its_own_init(
     thread = threading.Thread(target=let_the_end_go)
     thread.start()
     loop.run()
-    thread.join(WAIT_S)
+    thread.join(PATIENCE_S)
     assert [event for event in heard if isinstance(event, TransactionEnded) and event.outcome == "unresolved"]
     assert_copied(bootstrap, group, source, out, INPUT)
 
@@ -142,7 +142,7 @@ def test_transaction_that_the_coordinator_ended_before_its_time_is_redone(
     source, out, group = topic("in"), topic("out", 3), unique("lateinit")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(INPUT)])
     settings = settings_of(
-        bootstrap, input__start="earliest", ownership__ordinal=0, transaction__timeout_ms=1000
+        bootstrap, input__start="earliest", ownership__ordinal=0, transaction__timeout_ms=6_000
     )
     monkeypatch.setattr(TransactionalClient, "expired", False)
     with session_for(settings, OrdinalShard("ahead", group, 0), [source]) as session:
@@ -182,7 +182,7 @@ def test_producer_whose_init_was_sent_again_compares_instead_of_believing_the_fe
     with pytest.raises(UnprovenFenceError, match="copy of its own init"), owner.transaction() as txn:
         txn.produce(world.out, b"aborted")
         wait_delivered(owner._client)
-        assert late.deliver(WAIT_S) == ABORTED
+        assert late.deliver(PATIENCE_S) == ABORTED
         txn.add_offsets(world.offsets(2), world.metadata)
     world.commit(owner, b"second", 2)
     assert sorted(map(bytes, filter(None, world.visible))) == [b"first", b"second"]
@@ -209,11 +209,12 @@ def test_producer_whose_init_was_sent_again_is_still_fenced_by_an_owner_that_has
 
 @pytest.mark.parametrize("edge", [Edge.REQUEST, Edge.REPLY], ids=["request lost", "answer lost"])
 def test_producer_of_output_alone_says_that_nothing_shows_whose_epoch_it_is(
-    proxy: HoldProxy, world: OneShard, shard: Shard, edge: Edge
+    proxy: HoldProxy, bootstrap: str, world: OneShard, shard: Shard, edge: Edge
 ) -> None:
     """Two inits of one reopen raise the epoch by two, as those of two owners do."""
     owner = world.open(proxy.bootstrap_servers)
     world.commit(owner, b"first")
+    wait_ended(settings_of(bootstrap), shard, "CompleteCommit")  # else the lost answer may be a refusal
     owner._suspect("a test")
     proxy.cut(
         ApiKey.INIT_PRODUCER_ID, edge, where=lambda frame: frame.transactional_id == shard.transactional_id

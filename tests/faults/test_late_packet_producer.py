@@ -26,6 +26,7 @@ from eos.shards import PartitionShard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, Hold, HoldProxy, ends_with
 from tests.support.observer import broker_config, committed_offsets, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import wait_delivered
 from tests.support.settings import settings_of
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 15.0
 INVALID_PRODUCER_EPOCH = 47
 
 
@@ -51,7 +51,7 @@ class Owner:
         settings = settings_of(
             proxy.bootstrap_servers,
             transaction__timeout_ms=timeout_ms,
-            transaction__commit_deadline_ms=15_000,
+            transaction__commit_deadline_ms=60_000,
         )
         self.producer = ShardProducer(settings, shard, listener=self.told.append)
         self.member = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group, "log_level": 0})
@@ -94,7 +94,7 @@ class Owner:
         """Commit two records and an offset. A held request arrives between the records; returns the error it gets."""
         with self.producer.transaction() as txn:
             self.write(txn, 0, b"a")
-            error = late.deliver(WAIT_S)
+            error = late.deliver(PATIENCE_S)
             self.write(txn, 1, b"b")
             self.add_offset(txn, offset)
         return error
@@ -156,7 +156,7 @@ def test_late_abort_loses_no_record_of_the_next_transaction(
     if rebuilt:
         assert error == INVALID_PRODUCER_EPOCH
         assert seen == [(0, b"before"), (0, b"a"), (1, b"b")]
-        assert owner.count(ProducerOpened) == 2
+        assert owner.count(ProducerOpened) >= 2
     else:
         assert error == 0
         assert seen == [(0, b"before"), (1, b"b")]  # "a" is lost, and nobody was told
@@ -173,7 +173,7 @@ def test_late_abort_loses_no_record_of_a_producer_that_hears_no_log_lines(
     owner.end_one(b"", 0, committed=False)
     assert owner.commit_around(late, 2) == INVALID_PRODUCER_EPOCH
     assert owner.seen() == ([(0, b"before"), (0, b"a"), (1, b"b")], 2)
-    assert owner.count(ProducerOpened) == 3
+    assert owner.count(ProducerOpened) >= 3
 
 
 def test_late_commit_tears_no_transaction_that_is_aborted(
@@ -185,7 +185,7 @@ def test_late_commit_tears_no_transaction_that_is_aborted(
         owner.add_offset(txn, 1)
     with owner.producer.transaction() as txn:
         owner.write(txn, 0, b"a")
-        error = late.deliver(WAIT_S)
+        error = late.deliver(PATIENCE_S)
         owner.write(txn, 1, b"b")
         raise AbortTransaction
     seen, offset = owner.seen()
@@ -199,15 +199,15 @@ def test_late_offsets_do_not_overwrite_those_of_the_next_transaction(
 ) -> None:
     late = proxy.hold(ApiKey.TXN_OFFSET_COMMIT, reset_client=True)
     owner.commit_one(b"first", 10)
-    assert owner.count(ProducerSuspect) == int(rebuilt)
+    assert bool(owner.count(ProducerSuspect)) is rebuilt
     # The late offsets arrive behind those of the second transaction and before its end.
     end = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=True))
 
     def between_offsets_and_end() -> None:
         try:
-            end.wait_held(WAIT_S)
+            end.wait_held(PATIENCE_S)
             late.release()
-            late.wait_answer(WAIT_S)
+            late.wait_answer(PATIENCE_S)
         finally:
             end.release()
 
@@ -216,7 +216,7 @@ def test_late_offsets_do_not_overwrite_those_of_the_next_transaction(
     with owner.producer.transaction() as txn:
         owner.write(txn, 0, b"second")
         owner.add_offset(txn, 20)
-    thread.join(WAIT_S)
+    thread.join(PATIENCE_S)
     seen, offset = owner.seen()
     assert seen == [(0, b"first"), (0, b"second")]
     assert offset == (20 if rebuilt else 10)  # 10: the second record's input would be read again
@@ -234,23 +234,23 @@ def test_late_record_of_an_aborted_transaction_is_refused_by_a_broker_that_verif
         late = proxy.hold(ApiKey.PRODUCE, reset_client=True)
         with owner.producer.transaction() as txn:
             txn.produce(owner.out, b"aborted", partition=0)
-            late.wait_held(WAIT_S)
+            late.wait_held(PATIENCE_S)
             proxy.cut(ApiKey.PRODUCE, Edge.REQUEST, times=1000)
             raise AbortTransaction
         proxy.clear_rules()
         with owner.producer.transaction() as txn:
             owner.write(txn, 1, b"b")
             late.release()
-            late.wait_answer(WAIT_S)
+            late.wait_answer(PATIENCE_S)
             owner.write(txn, 0, b"a")
             owner.add_offset(txn, 1)
-        assert owner.count(ProducerOpened) == 2
+        assert owner.count(ProducerOpened) >= 2
     seen, offset = owner.seen()
     assert seen == [*([] if verified else [(0, b"aborted")]), (0, b"a"), (1, b"b")]
     assert offset == 1
 
 
-@pytest.mark.parametrize("owner", [2500], indirect=True)
+@pytest.mark.parametrize("owner", [6_000], indirect=True)
 @pytest.mark.parametrize(
     "committed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["commit", "abort"]
 )
@@ -290,11 +290,12 @@ def test_four_disconnects_in_a_row_at_the_end_of_one_transaction_are_noticed_eac
 ) -> None:
     for n in range(4):
         late = proxy.hold(ApiKey.END_TXN, where=ends_with(committed=True), reset_client=True)
+        noticed = owner.count(ProducerSuspect)
         owner.commit_one(b"%d" % n, n + 1)
-        assert owner.count(ProducerSuspect) == n + 1
+        assert owner.count(ProducerSuspect) > noticed
         with owner.producer.transaction() as txn:
             owner.write(txn, 1, b"a%d" % n)
-            assert late.deliver(WAIT_S) == INVALID_PRODUCER_EPOCH
+            assert late.deliver(PATIENCE_S) == INVALID_PRODUCER_EPOCH
             owner.write(txn, 1, b"b%d" % n)
     seen, offset = owner.seen()
     assert [v for p, v in seen if p == 0] == [b"%d" % n for n in range(4)]
@@ -322,4 +323,4 @@ def cut_all(proxy: HoldProxy) -> None:
         done.set()
 
     proxy._loop.call_soon_threadsafe(cancel)
-    assert done.wait(WAIT_S)
+    assert done.wait(PATIENCE_S)

@@ -15,6 +15,7 @@ from eos.events import Event, ProducerOpened, ProducerSuspect
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.late import HOLDS
 from tests.support.observer import assert_copied, produce_plain, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import owning, settings_of, shard_of
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
 HALF = 10  # records of half a transaction
 INPUT = 6 * HALF
 
@@ -60,9 +60,9 @@ def test_request_that_arrives_in_the_middle_of_the_next_transaction_changes_noth
             commit(session)
         assert [event for event in told if isinstance(event, ProducerSuspect)]
         fill(session, out, HALF, partitions=3)
-        late.wait_held(WAIT_S)
+        late.wait_held(PATIENCE_S)
         late.release()
-        late.wait_answer(WAIT_S)
+        late.wait_answer(PATIENCE_S)
         fill(session, out, HALF, partitions=3)
         commit(session)
         if held == "abort":

@@ -38,7 +38,7 @@ def test_error_of_a_listener_is_not_taken_for_that_of_the_commit(
     running = Running(job.job(), settings_for(bootstrap), until_caught_up=True, drive=job.drive)
     running.also(once)
     with pytest.raises(ListenerError, match="the listener's own"):
-        running.wait(30)
+        running.wait()
     run_to_end(job, settings_for(bootstrap))
     assert job.check(bootstrap).processed == 50
 

@@ -31,14 +31,14 @@ from eos.offsets import Partition
 from eos.ops.observe.worker_state import WorkerState
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import producer_of, session_for
 
 pytestmark = pytest.mark.broker
 
 _JARS = Path(__file__).parents[2] / ".eos/jars"
 
-SESSION_MS = 1_500
-STOPS_WITHIN_S = SESSION_MS / 1000 + 5 + 5
+SESSION_MS = 6_000
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def stranger(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
     member = Consumer(consumer_config(settings, job.group, 0, inputs) | {"log_level": 0})
     assigned: list[object] = []
     member.subscribe(list(job.inputs), on_assign=lambda _, partitions: assigned.append(partitions))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not assigned:
         assert time.monotonic() < deadline
         member.poll(0.1)
@@ -78,7 +78,7 @@ def test_member_fenced_by_what_nobody_keeps_alive_joins_again_and_output_is_exac
         run.wait_for_commits(1_500)
         assert fences_of_the_member(run)
         lost = [e for e in run.events if isinstance(e, PartitionsRevoked)]
-        assert [len(e.partitions) for e in lost if e.lost] == [2]
+        assert {len(e.partitions) for e in lost if e.lost} == {2}
         run.stop()
     assert job.check(bootstrap).processed == 1_500
 
@@ -92,11 +92,11 @@ def test_member_fenced_by_one_that_lives_stops_although_no_producer_shows_a_riva
     with in_thread(job, settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)) as run:
         run.wait_for_commits(100)
         with stranger(bootstrap, job) as member:
-            deadline = time.monotonic() + STOPS_WITHIN_S
+            deadline = time.monotonic() + PATIENCE_S
             while run.error is None and time.monotonic() < deadline:
                 member.poll(0.1)
         with pytest.raises(FencedError, match="FENCED_INSTANCE_ID"):
-            run.wait(5)
+            run.wait()
     assert job.check(bootstrap).processed == 100
 
 
@@ -113,7 +113,7 @@ def test_suspect_zombie_does_not_take_the_shard_from_a_replacement_that_has_comm
         producer_of(zombie.owner)._suspect("a test")
         with in_thread(job, settings) as replacement:
             replacement.told(PartitionsAssigned)
-            deadline = time.monotonic() + STOPS_WITHIN_S
+            deadline = time.monotonic() + PATIENCE_S
             with pytest.raises(FencedError):
                 while time.monotonic() < deadline:
                     if zombie.fetch(10, 0.1, 0.0):
@@ -139,7 +139,7 @@ def test_zombie_that_reads_on_never_commits_what_the_replacement_has(
         older.wait_for_commits(200)
         with in_thread(job, settings) as newer:
             with pytest.raises(FencedError):
-                older.wait(STOPS_WITHIN_S)
+                older.wait()
             already = sum(e.records_in for e in older.events if isinstance(e, TransactionCommitted))
             newer.wait_for_commits(2_000 - already)
             newer.stop()
@@ -175,11 +175,11 @@ def another_program(bootstrap: str, job: FaultJob) -> Iterator[None]:
     thread = threading.Thread(target=poll, name="another-program", daemon=True)
     thread.start()
     try:
-        assert joined.wait(30)
+        assert joined.wait(PATIENCE_S)
         yield
     finally:
         over.set()
-        thread.join(30)
+        thread.join(PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_member_that_its_group_refuses_for_ever_ends_with_what_the_group_says(bo
         ) as run,
         pytest.raises(UnavailableError, match=r"no place in the group .*INCONSISTENT_GROUP_PROTOCOL.* Fix:"),
     ):
-        run.wait(60)
+        run.wait()
     run_to_end(job, settings_for(bootstrap))
     assert job.check(bootstrap).processed == 20
 
@@ -219,7 +219,7 @@ def test_member_too_many_for_its_group_ends_as_unavailable_and_names_the_limit(
                 in_thread(job, second) as refused,
                 pytest.raises(UnavailableError, match=r"group\.max\.size .*Fix: fewer instances"),
             ):
-                refused.wait(40)
+                refused.wait()
             job.load(bootstrap, 20, "b")
             run.wait_for_commits(40)
             run.stop()
@@ -237,7 +237,7 @@ def test_member_that_its_group_refuses_is_not_ready_and_goes_on_once_it_is_let_i
         other.enter_context(another_program(bootstrap, job))
         with in_thread(job, settings_for(bootstrap)) as run:
             run.also(worker)
-            assert Deadline(60).wait_for(lambda: worker.report().outside_s > 10)
+            assert Deadline(PATIENCE_S).wait_for(lambda: worker.report().outside_s > 10)
 
             def said(*words: str) -> bool:
                 texts = [
@@ -248,9 +248,11 @@ def test_member_that_its_group_refuses_is_not_ready_and_goes_on_once_it_is_let_i
                 return any(all(word in text for word in words) for text in texts)
 
             assert said("INCONSISTENT_GROUP_PROTOCOL", "Fix: a group of its own")
-            assert Deadline(10).wait_for(lambda: said("the coordinator of the group", "refuses this member"))
+            assert Deadline(PATIENCE_S).wait_for(
+                lambda: said("the coordinator of the group", "refuses this member")
+            )
             other.close()
             run.wait_for_commits(20)
-            assert Deadline(20).wait_for(lambda: worker.report().outside_s == 0)
+            assert Deadline(PATIENCE_S).wait_for(lambda: worker.report().outside_s == 0)
             run.stop()
     assert job.check(bootstrap).processed == 40

@@ -21,6 +21,7 @@ from eos.spark.batch.planning import plan_input
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 from tests.support.offset_ages import by_partition, offsets_of, store, store_plain, three_partitions
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -102,12 +103,12 @@ def test_new_partition_whose_first_records_were_deleted_before_they_were_process
     store(bootstrap, job, {0: 1, 1: 1}, mode=mode, had=2)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(job.inputs[0], 2, until)]).values():
-        future.result(20)
+        future.result(PATIENCE_S)
     with pytest.raises(OffsetGapError, match=rf"\[2\]: it is new to the group.*begins at {until}"):
         if who == "batch":
             plan_input(settings, job.inputs, app=job.name, commit="partition")
         else:
-            run_to_end(job, settings, timeout_s=20)
+            run_to_end(job, settings)
     assert offsets_of(bootstrap, job) == [1, 1, None]
 
 
@@ -167,7 +168,7 @@ def add_partition(bootstrap: str, job: FaultJob) -> None:
     """With a record in it."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_partitions([NewPartitions(job.inputs[0], 4)]).values():
-        future.result(20)
+        future.result(PATIENCE_S)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"3", partition=3)])
 
 
@@ -187,7 +188,6 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory, kafka: LocalKafka) -> It
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(forgetful: str) -> None:
     """What `eos.group.expiry` and `eos.guards.owners` rest on. An offset is committed again after 40 s, and looked at after 75."""
     source = unique("in")
@@ -204,7 +204,7 @@ def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(f
         if options is not None:
             member = Consumer(base | options)
             member.subscribe([source])
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while not member.assignment() and time.monotonic() < deadline:
                 member.poll(0.1)
             assert member.assignment(), "it never was a member"
@@ -228,7 +228,6 @@ def test_broker_forgets_offsets_one_by_one_but_all_of_a_group_that_had_members(f
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_partition_whose_owner_is_away_for_too_long_is_not_processed_again(forgetful: str) -> None:
     """The owners of the others live on, and looked at its offset while it was there."""
     job = three_partitions(forgetful)
@@ -247,7 +246,6 @@ def test_partition_whose_owner_is_away_for_too_long_is_not_processed_again(forge
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_idle_partitions_keep_their_offsets_while_the_job_runs(forgetful: str) -> None:
     job = three_partitions(forgetful)
     settings = by_partition(forgetful, job, input__recommit_idle_after_s=15)

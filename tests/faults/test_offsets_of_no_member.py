@@ -22,10 +22,10 @@ from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
 _MAX_POLL_S = 6.0
 ILLEGAL_GENERATION = 22
 CHANGES: dict[str, Any] = {
@@ -60,7 +60,7 @@ class Sleeping:
     def _transform(self, record: InputRecord) -> Sequence[OutputRecord]:
         if self._first.acquire(blocking=False):
             self.sleeps.set()
-            self._woken.wait(60)
+            self._woken.wait(PATIENCE_S)
         return [OutputRecord(self._job.out, record.value, record.key)]
 
 
@@ -98,7 +98,7 @@ def slept_through(
     try:
         sleeper.told(PartitionsAssigned)
         produce_plain(bootstrap, source, [PlainRecord(b"a", partition=0), PlainRecord(b"b", partition=0)])
-        assert sleeping.sleeps.wait(WAIT_S)
+        assert sleeping.sleeps.wait(PATIENCE_S)
         proxy.edit_reply(ApiKey.HEARTBEAT, of_an_old_generation)
         heir = Running(
             sleeping.job(),
@@ -110,8 +110,8 @@ def slept_through(
         if heir_leaves:
             heir.stop()
             groups = Admin({"bootstrap.servers": bootstrap}).groups
-            Deadline(WAIT_S).wait_for(lambda: not groups.members(job.group, WAIT_S))
-            assert not groups.members(job.group, WAIT_S)
+            Deadline(PATIENCE_S).wait_for(lambda: not groups.members(job.group, PATIENCE_S))
+            assert not groups.members(job.group, PATIENCE_S)
         time.sleep(_MAX_POLL_S / 2)  # that time is over for librdkafka too, which looks at it now and then
         sleeping.wake()
         (lost,) = sleeper.told(PartitionsRevoked)

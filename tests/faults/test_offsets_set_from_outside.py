@@ -63,5 +63,5 @@ def test_an_owner_that_reopens_its_producer_before_it_commits_again_ends_and_say
             FencedError,
             match=r"stored offset 5 \(no metadata\).*another program has set it.*Fix: stop the job",
         ):
-            run.wait(60)
+            run.wait()
     assert committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0][0] == 5  # what was set stands

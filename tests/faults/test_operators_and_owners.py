@@ -29,14 +29,14 @@ from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process
 from tests.support.observer import committed_offsets, produce_plain, read_committed, unique
 from tests.support.operated import MODES, Operated
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running, running_module
 from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import owning, settings_of, shard_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 STEP = 10  # input records per transaction of a zombie
-WAIT_S = 40.0
 
 NewOperated = Callable[..., Operated]
 
@@ -62,13 +62,13 @@ def test_owner_that_hangs_cannot_commit_over_the_offsets_that_were_set(
     produce_plain(bootstrap, source, [b"%d" % n for n in range(5 * STEP)])
     go_on = tmp_path / "go-on"
     with running(OWNER, bootstrap, mode, group, source, out, where, "60000", str(go_on)) as zombie:
-        zombie.wait_line("ready", WAIT_S)
+        zombie.wait_line("ready", PATIENCE_S)
         zombie.pause()
         settings = settings_of(bootstrap, **owning(mode, source))
         job = FaultJob((source,), out, topic("audit"), topic("dead"), "paused")
         one = Operated(eos, tmp_path, bootstrap, job, {**MODES[mode], "group": group})
         to_3 = ("offsets", "set", "JOB", "--to", f"{source}:0@3", "--yes")
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         refusals = []
         while (ended := one(*to_3)).code != ExitCode.DONE:
             assert time.monotonic() < deadline, ended.err
@@ -84,7 +84,7 @@ def test_owner_that_hangs_cannot_commit_over_the_offsets_that_were_set(
 
         zombie.resume()
         go_on.touch()
-        assert zombie.wait(WAIT_S) == 0
+        assert zombie.wait(PATIENCE_S) == 0
         assert "committed" not in zombie.lines[zombie.lines.index("ready") + 1 :]
         assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3
         assert [int(r.value or b"") for r in read_committed(bootstrap, out)] == list(range(STEP))
@@ -106,7 +106,7 @@ def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(
     with in_process(
         one.job, bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
     ) as owner:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while one.offsets() != [10, 10]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -114,7 +114,7 @@ def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(
         assert ended.code == ExitCode.DONE, ended.err
         assert one.offsets() == [7, 10]
         one.job.load(bootstrap, 2, "later ")
-        assert owner.wait(WAIT_S) == ExitCode.FENCED
+        assert owner.wait(PATIENCE_S) == ExitCode.FENCED
     assert one.offsets()[0] == 7
     one.run()
     assert one.offsets() == [11, 11]
@@ -137,7 +137,7 @@ def test_member_that_hung_joins_again_and_goes_on_from_the_offsets_that_were_set
         **silent,
     }
     with in_process(one.job, bootstrap, **changes) as member:
-        deadline = time.monotonic() + 3 * WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while one.offsets() != [10, 10]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -152,7 +152,7 @@ def test_member_that_hung_joins_again_and_goes_on_from_the_offsets_that_were_set
             assert time.monotonic() < deadline, member.lines[-5:]
             time.sleep(0.1)
         member.terminate()
-        assert member.wait(WAIT_S) == ExitCode.DONE
+        assert member.wait(PATIENCE_S) == ExitCode.DONE
     values = [record.value or b"" for record in read_committed(bootstrap, one.job.audit)]
     assert sorted(v for v in set(values) if values.count(v) > 1) == [b"audit 15", b"audit 17", b"audit 19"]
     assert len(values) == 30 + 3
@@ -162,12 +162,12 @@ def test_member_that_hung_joins_again_and_goes_on_from_the_offsets_that_were_set
 def test_operator_that_dies_in_the_commit_has_set_all_partitions_or_none(
     bootstrap: str, proxy: HoldProxy, operated: NewOperated, edge: Edge
 ) -> None:
-    one = operated("group", transaction__timeout_ms=3_000)
+    one = operated("group", transaction__timeout_ms=6_000)
     one.run()
     line = one.behind(proxy.bootstrap_servers).line("offsets", "set", "JOB", "--to", "earliest", "--yes")
     with running_module("eos.cli", *line) as child:
         proxy.cut(ApiKey.END_TXN, edge, then=lambda _: child.signal(signal.SIGKILL))
-        assert child.wait(WAIT_S) == -signal.SIGKILL
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
     assert one.offsets() == ([10, 10] if edge is Edge.REQUEST else [0, 0])
     assert one("offsets", "set", "JOB", "--to", "latest", "--yes").code == ExitCode.DONE
     one.run()
@@ -182,7 +182,7 @@ def test_operator_that_dies_between_the_fences_and_the_commit_leaves_the_job_as_
     line = one.behind(proxy.bootstrap_servers).line("offsets", "set", "JOB", "--to", "earliest", "--yes")
     with running_module("eos.cli", *line) as child:
         proxy.cut(ApiKey.ADD_OFFSETS_TO_TXN, Edge.REQUEST, then=lambda _: child.signal(signal.SIGKILL))
-        assert child.wait(WAIT_S) == -signal.SIGKILL
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
     one.job.load(bootstrap, 10, "later ")
     one.run()
     assert one.job.check(bootstrap).processed == 30

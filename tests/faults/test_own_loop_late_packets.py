@@ -13,6 +13,7 @@ from eos.testing.proxy.hold_proxy import Hold, HoldProxy
 from tests.support.jobs_for_faults import settings_for
 from tests.support.late import HOLDS
 from tests.support.observer import PlainRecord, assert_copied, produce_plain, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import wait_delivered
 from tests.support.settings import owning
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
 RECORDS = 100  # five blocks of 20
 
 
@@ -64,9 +64,9 @@ def test_request_that_arrives_inside_the_next_block_changes_nothing(
                         # What the second block sent late arrives between the third's records.
                         wait_delivered(txn._begun()._client)
                         assert late is not None
-                        late.wait_held(WAIT_S)
+                        late.wait_held(PATIENCE_S)
                         late.release()
-                        late.wait_answer(WAIT_S)
+                        late.wait_answer(PATIENCE_S)
                     txn.produce(out, record.value, partition=int(record.value or b"0") % 3)
                 if nth == 1:
                     wait_delivered(txn._begun()._client)

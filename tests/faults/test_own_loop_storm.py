@@ -14,12 +14,12 @@ import pytest
 from eos.local import QUICK_START, LocalKafka
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
 JARS = Path(__file__).parents[2] / ".eos/jars"
-WAIT_S = 60.0
 PARTITIONS = 9
 SESSION_S = 3.0
 ASSIGNED = r"PartitionsAssigned.*\[\d+\]"
@@ -45,20 +45,20 @@ class Storm:
         child = self._stack.enter_context(
             in_process(self._job, self._bootstrap, ownership__ordinal=ordinal, **self._changes)
         )
-        child.wait_line("SessionOpened", WAIT_S)
+        child.wait_line("SessionOpened", PATIENCE_S)
         self._running[ordinal] = child
         self.members.append(child)
 
     def leave(self) -> None:
         child = self._taken()
         child.terminate()
-        assert child.wait(WAIT_S) == 0, child.lines[-3:]
+        assert child.wait(PATIENCE_S) == 0, child.lines[-3:]
 
     def kill(self) -> None:
         """Its replacement has its ordinal, and so its transactional.id."""
         child = self._taken()
         child.kill()
-        child.wait(WAIT_S)
+        child.wait(PATIENCE_S)
         self.join()
 
     def sleep(self) -> None:
@@ -116,8 +116,8 @@ def test_members_that_join_leave_die_and_sleep_repeat_and_lose_nothing(
                 accident()
                 storm.pause()
         storm.end()
-        loading.join(WAIT_S)
+        loading.join(PATIENCE_S)
         run_to_end(job, settings_for(bootstrap, **changes), timeout_s=200)
         moves = [line for child in storm.members for line in child.lines if "PartitionsRevoked" in line]
         assert len(moves) > 3
-        assert job.check(bootstrap, timeout_s=100).processed == count
+        assert job.check(bootstrap).processed == count

@@ -24,6 +24,7 @@ from tests.support.observer import (
     read_uncommitted,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running
 from tests.support.sessions import wait_delivered
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 30.0
 STEP = 20  # records per block
+SHORT_MS = 6_000  # a session that is to end, or a transaction that is to expire
 BLOCKS = 6
 
 OWNER = """
@@ -57,9 +58,10 @@ def session_of(bootstrap: str, group: str, source: str, out: str, **changes: Any
     )
 
 
-def be_an_owner(bootstrap: str, group: str, source: str, out: str, mode: str, go_on: str, *ms: str) -> None:
+def be_an_owner(
+    bootstrap: str, group: str, source: str, out: str, mode: str, go_on: str, timeout_ms: str
+) -> None:
     """The loop of docs/guides/own-loop.md; its second block waits for the file ``go_on`` before its last record."""
-    session_ms, timeout_ms = map(int, ms)
     nth = 0
     try:
         with session_of(
@@ -68,9 +70,9 @@ def be_an_owner(bootstrap: str, group: str, source: str, out: str, mode: str, go
             source,
             out,
             ownership__mode=mode,
-            ownership__session_timeout_ms=session_ms,
+            ownership__session_timeout_ms=SHORT_MS,
             ownership__static_membership=False,
-            transaction__timeout_ms=timeout_ms,
+            transaction__timeout_ms=int(timeout_ms),
         ) as session:
             for batch in session:
                 nth += 1
@@ -94,7 +96,7 @@ def say(line: str) -> None:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 2 * WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
 
@@ -108,13 +110,11 @@ class World:
         produce_plain(bootstrap, source, [PlainRecord(b"%d" % n) for n in range(BLOCKS * STEP)])
 
     @contextmanager
-    def stopped_zombie(
-        self, mode: str, *, session_ms: int = 6_000, timeout_ms: int = 60_000
-    ) -> Iterator[Child]:
+    def stopped_zombie(self, mode: str, *, timeout_ms: int = 60_000) -> Iterator[Child]:
         """It has committed one block, and has produced the records of a second."""
         names = (self.bootstrap, self.group, self.source, self.out, mode, str(self.go_on))
-        with running(OWNER, *names, str(session_ms), str(timeout_ms)) as child:
-            child.wait_line("filled", WAIT_S)
+        with running(OWNER, *names, str(timeout_ms)) as child:
+            child.wait_line("filled", PATIENCE_S)
             child.pause()
             assert len(read_uncommitted(self.bootstrap, self.out)) >= 2 * STEP
             yield child
@@ -128,7 +128,7 @@ class World:
 
     def process(self, session: Session, blocks: int) -> None:
         """Make so many blocks, and commit each."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while blocks:
             assert time.monotonic() < deadline
             batch = session.fetch()
@@ -157,8 +157,8 @@ def test_zombie_that_wakes_up_inside_its_block_ends_as_fenced(world: World, mode
             world.process(replacement, 2)
             assert world.committed() == 3 * STEP
             world.wakes_up(zombie)
-            zombie.wait_line("ended by FencedError", WAIT_S)
-            assert zombie.wait(WAIT_S) == 0
+            zombie.wait_line("ended by FencedError", PATIENCE_S)
+            assert zombie.wait(PATIENCE_S) == 0
             assert world.committed() == 3 * STEP
             world.process(replacement, BLOCKS - 3)
     assert zombie.lines.count("committed") == 1
@@ -170,26 +170,27 @@ def test_zombie_whose_partitions_another_member_has_reads_what_is_left_for_it(
     world: World, past: str
 ) -> None:
     """Another ordinal: no producer is fenced, and the group takes offsets of any live member. Only the session knows."""
-    timeout_ms = 60_000 if past == "its session is over" else 2_500
-    with world.stopped_zombie("group", session_ms=2_000, timeout_ms=timeout_ms) as zombie:
+    timeout_ms = 60_000 if past == "its session is over" else SHORT_MS
+    with world.stopped_zombie("group", timeout_ms=timeout_ms) as zombie:
+        stopped_at = time.monotonic()
         dynamic: dict[str, Any] = {
             "ownership__static_membership": False,
-            "ownership__session_timeout_ms": 2_000,
+            "ownership__session_timeout_ms": SHORT_MS,
             "ownership__ordinal": 1,
         }
         with session_of(world.bootstrap, world.group, world.source, world.out, **dynamic) as other:
             world.process(other, 2)
             assert world.committed() == 3 * STEP
-            if timeout_ms < 60_000:
-                time.sleep(timeout_ms / 1_000)
+            if timeout_ms == SHORT_MS:
+                time.sleep(max(0.0, stopped_at + SHORT_MS / 1_000 - time.monotonic()))
             world.wakes_up(zombie)
-            zombie.wait_line("not committed", WAIT_S)
-            deadline = time.monotonic() + WAIT_S
+            zombie.wait_line("not committed", PATIENCE_S)
+            deadline = time.monotonic() + PATIENCE_S
             for batch in other:
                 assert time.monotonic() < deadline
                 with other.transaction(batch) as txn:
                     for record in batch:
                         txn.produce(world.out, record.value, key=record.key)
-        zombie.wait_line("caught up|ended by", WAIT_S)
-        assert zombie.wait(WAIT_S) == 0
+        zombie.wait_line("caught up|ended by", PATIENCE_S)
+        assert zombie.wait(PATIENCE_S) == 0
     world.check()

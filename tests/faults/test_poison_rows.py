@@ -11,7 +11,7 @@ from tests.support.jobs_for_faults import fault_job, in_process, run_to_end, set
 from tests.support.observer import PlainRecord, produce_plain
 from tests.support.process_ends import MARK
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("ownership", OWNERSHIPS)

@@ -15,8 +15,9 @@ from eos.events import PartitionsAssigned, Waiting
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, settings_for
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PARTITIONS = [0, 1, 2, 3]
 ALWAYS = 10**6
@@ -47,12 +48,12 @@ def other_member(bootstrap: str, job: FaultJob) -> Iterator[None]:
     thread = threading.Thread(target=belong)
     thread.start()
     try:
-        assert has_some.wait(30)
+        assert has_some.wait(PATIENCE_S)
         time.sleep(1)  # for the job, too, the rebalance is over
         yield
     finally:
         over.set()
-        thread.join(30)
+        thread.join(PATIENCE_S)
 
 
 def unanswered(run: Running) -> int:
@@ -66,20 +67,20 @@ def test_job_that_gets_partitions_while_its_transactions_have_no_coordinator_wai
     job = fault_job(bootstrap, partitions=len(PARTITIONS), own_loop=own_loop)
     job.load(bootstrap, 40, "a", PARTITIONS)
     settings = settings_for(
-        proxy.bootstrap_servers, transaction__timeout_ms=3_000, ownership__static_membership=False
+        proxy.bootstrap_servers, transaction__timeout_ms=6_000, ownership__static_membership=False
     )
     with in_thread(job, settings) as run:
-        run.wait_for_commits(40, 30)
+        run.wait_for_commits(40)
         with other_member(bootstrap, job):
             proxy.swallow(ApiKey.END_TXN, times=ALWAYS)
             proxy.swallow(ApiKey.INIT_PRODUCER_ID, times=ALWAYS)
             job.load(bootstrap, 40, "b", PARTITIONS)
-            assert Deadline(60).wait_for(lambda: unanswered(run) > 0 or run.error is not None)
+            assert Deadline(PATIENCE_S).wait_for(lambda: unanswered(run) > 0 or run.error is not None)
         # The partitions come back in a fetch of the outage, which asks, too.
         before = unanswered(run)
-        assert Deadline(100).wait_for(lambda: unanswered(run) > before + 1 or run.error is not None)
+        assert Deadline(PATIENCE_S).wait_for(lambda: unanswered(run) > before + 1 or run.error is not None)
         proxy.clear_rules()
-        run.wait_for_commits(80, 60)
+        run.wait_for_commits(80)
         run.stop()
     assert job.check(bootstrap).processed == 80
 
@@ -91,23 +92,23 @@ def test_second_outage_of_a_job_that_has_had_no_input_since_the_first_is_counted
     job.load(bootstrap, 40, "a", PARTITIONS)
     settings = settings_for(
         proxy.bootstrap_servers,
-        transaction__timeout_ms=3_000,
+        transaction__timeout_ms=6_000,
         ownership__static_membership=False,
         input__offline_timeout_ms=20_000,
     )
     with in_thread(job, settings) as run:
-        run.wait_for_commits(40, 30)
+        run.wait_for_commits(40)
         for outage in (1, 2):
             with other_member(bootstrap, job):
                 assigned = len(run.told(PartitionsAssigned))
                 proxy.swallow(ApiKey.OFFSET_FETCH, times=ALWAYS)
-            assert Deadline(60).wait_for(
+            assert Deadline(PATIENCE_S).wait_for(
                 lambda outage=outage: unanswered(run) >= outage or run.error is not None  # type: ignore[misc]
             )
             proxy.clear_rules()
-            run.told(PartitionsAssigned, count=assigned + 1, timeout_s=30)
+            run.told(PartitionsAssigned, count=assigned + 1)
             time.sleep(settings.input.offline_timeout_s)
         job.load(bootstrap, 40, "b", PARTITIONS)
-        run.wait_for_commits(80, 60)
+        run.wait_for_commits(80)
         run.stop()
     assert job.check(bootstrap).processed == 80

@@ -12,6 +12,7 @@ import pytest
 from eos.events import PartitionsAssigned
 from tests.support.jobs_for_faults import Running, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -72,7 +73,7 @@ def test_workers_grow_from_three_to_five_and_shrink_to_two(
         while len(running) > 2:
             running.pop(0).stop()
             pause()
-        loading.join(120)
+        loading.join(PATIENCE_S)
         for run in running:
             run.stop()
         moves = [
@@ -83,4 +84,4 @@ def test_workers_grow_from_three_to_five_and_shrink_to_two(
         ]
     run_to_end(job, settings_for(bootstrap, **changes), timeout_s=200)
     assert len(moves) > 5
-    assert job.check(bootstrap, timeout_s=100).processed == count
+    assert job.check(bootstrap).processed == count

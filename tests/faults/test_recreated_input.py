@@ -27,6 +27,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -40,8 +41,8 @@ OWNED: dict[str, dict[str, object]] = {
 
 def delete(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.delete_topics([topic])[topic].result(10)
-    deadline = time.monotonic() + 20
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
     while topic in admin.list_topics(timeout=5).topics:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -83,7 +84,7 @@ def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record
         load(bootstrap, source, NEW, "new")
         # Or "not available": if the new log is fetched from before it has grown to the old position.
         with pytest.raises(OffsetGapError, match=r"(created anew|offset not available).*Fix: "):
-            run.wait(60)
+            run.wait()
     require_only_of_the_former(bootstrap, job.out)
     # All of it is still to come: Kafka has forgotten the offsets with the topic, so a start says where to begin.
     with pytest.raises((ConfigError, OffsetGapError), match=r"Fix"):
@@ -139,7 +140,7 @@ def test_new_topic_of_which_only_the_reader_has_heard_is_not_read_on_from_the_fo
         load(bootstrap, source, NEW, "new")
         brokers.reader_may_know = True
         with pytest.raises(OffsetGapError, match=r"created anew.*Fix: "):
-            run.wait(60)
+            run.wait()
     require_only_of_the_former(bootstrap, job.out)
 
 
@@ -227,7 +228,7 @@ def test_idle_job_notices_the_new_topic_by_itself(bootstrap: str, monkeypatch: p
         create_topics(bootstrap, {source: 1})
         load(bootstrap, source, FORMER, "new")
         with pytest.raises(OffsetGapError, match=r"created anew|offset not available"):
-            run.wait(30)
+            run.wait()
 
 
 @pytest.mark.parametrize("mode", ["group", "partition"])
@@ -261,7 +262,7 @@ def topic_id(bootstrap: str, topic: str) -> str:
     from confluent_kafka import TopicCollection
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    found = admin.describe_topics(TopicCollection([topic]))[topic].result(10).topic_id
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(PATIENCE_S).topic_id
     return str(found).replace("+", "-").replace("/", "_")
 
 
@@ -285,7 +286,7 @@ def test_loop_of_ones_own_commits_nothing_of_the_new_topic(bootstrap: str) -> No
     load(bootstrap, source, FORMER, "former")
     settings = settings_for(bootstrap, ownership__static_membership=False, group=group)
     recreated = False
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     with (
         Session(settings, app="own", inputs=[source], outputs=[out]) as session,
         pytest.raises(OffsetGapError, match=r"created anew|offset not available"),
@@ -337,7 +338,7 @@ def test_job_that_is_assigned_a_new_partition_of_the_same_topic_goes_on(bootstra
     with in_thread(job, settings_for(bootstrap, kafka__consumer=soon)) as run:
         run.wait_for_commits(FORMER)
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        admin.create_partitions([NewPartitions(source, 2)])[source].result(10)
+        admin.create_partitions([NewPartitions(source, 2)])[source].result(PATIENCE_S)
         run.told(PartitionsAssigned, count=2)
         produce_plain(bootstrap, source, [PlainRecord(b"b%d" % n, partition=n % 2) for n in range(100)])
         run.wait_for_commits(FORMER + 100)

@@ -32,6 +32,7 @@ from eos.kafka.topics import produce_plain
 from eos.runner.worker import run
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import committed_offsets, create_topics, load, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.refused import NOT_LEADER_OR_FOLLOWER, refuse_first_batch
 from tests.support.settings import settings_of
 
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
-WAIT_S = 15.0
-PROMPT_S = 10.0  # a transaction lives for 60
+PROMPT_S = 30.0  # a transaction lives for 60
 STATISTICS_S = 0.7  # they come twice a second
 # librdkafka sends no second request for a partition while five records or more of it are under way (2.16).
 FIRST = [b"0", b"1", b"2", b"3"]
@@ -55,7 +55,7 @@ class Alarm(Exception):  # noqa: N818 - of a signal handler
 
 def write(txn: Transaction, out: str, first_has_come: threading.Event) -> None:
     txn.produce_batch(out, OutputBatch(out, FIRST))
-    assert first_has_come.wait(WAIT_S)
+    assert first_has_come.wait(PATIENCE_S)
     txn.produce_batch(out, OutputBatch(out, VALUES[len(FIRST) :]))
 
 
@@ -90,20 +90,19 @@ def test_job_whose_batch_is_refused_writes_it_all_the_same(
 
     def copy(batch: InputBatch) -> list[OutputBatch]:
         if batch.offsets[0]:  # the loop's first batch has four records
-            assert first_has_come.wait(WAIT_S)
+            assert first_has_come.wait(PATIENCE_S)
         return [OutputBatch(out, batch.values)]
 
     job = Job(name=name, inputs=[source], outputs=[out], transform_batch=copy)
     settings = settings_of(
-        proxy.bootstrap_servers, group=name, input__start="earliest", transaction__interval_ms=2000
+        proxy.bootstrap_servers, group=name, input__start="earliest", transaction__interval_ms=10_000
     )
     told: list[Event] = []
     run(job, settings, until_caught_up=True, listener=told.append)
     assert written(bootstrap, out) == [b"%d" % number for number in range(1000)]
     assert committed_offsets(bootstrap, name, [(source, 0)])[source, 0][0] == 1000
     ends = [event for event in told if isinstance(event, (TransactionEnded, TransactionCommitted))]
-    assert isinstance(ends[0], TransactionEnded)
-    assert ends[0].outcome == "aborted"
+    assert any(isinstance(end, TransactionEnded) and end.outcome == "aborted" for end in ends)
 
 
 def test_records_that_are_fed_are_all_there_though_a_batch_was_refused(
@@ -113,7 +112,7 @@ def test_records_that_are_fed_are_all_there_though_a_batch_was_refused(
 
     def records() -> Iterator[OutputRecord]:
         yield from (OutputRecord(out, value) for value in FIRST)
-        assert first_has_come.wait(WAIT_S)
+        assert first_has_come.wait(PATIENCE_S)
         yield from (OutputRecord(out, value) for value in VALUES[len(FIRST) :])
 
     assert produce_plain({"bootstrap.servers": proxy.bootstrap_servers}, records()) == len(VALUES)

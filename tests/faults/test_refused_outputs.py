@@ -108,7 +108,7 @@ def require_named(bootstrap: str, shape: Callable[..., Job], bad: Callable[[str]
     )
     run = Running(shape(source, out, bad), settings_for(bootstrap), until_caught_up=True)
     with pytest.raises(RecordRefusedError, match=rf"^{source}\[1\] offset 213: .*{out}.*") as raised:
-        run.wait(90)
+        run.wait()
     assert exit_code_of(raised.value) is ExitCode.POISON
     stands = committed_offsets(bootstrap, source, [(source, 0), (source, 1)])
     assert all((offset or 0) <= RECORDS for offset, _ in stands.values())
@@ -156,7 +156,7 @@ def require_clock_named(bootstrap: str, servers: str, job: Job) -> None:
     (source,), (out,) = job.inputs, job.outputs
     run = Running(job, settings_for(servers), until_caught_up=True)
     with pytest.raises(ConfigError, match=rf"^{out}: .*timestamps.*clock.*message.timestamp.before.max.ms"):
-        run.wait(90)
+        run.wait()
     assert committed_offsets(bootstrap, source, [(source, 0)])[source, 0][0] == 0
     assert read_committed(bootstrap, out) == []
 
@@ -177,7 +177,7 @@ def test_refused_output_that_no_record_makes_alone_is_told_with_the_offsets_of_i
     with pytest.raises(
         RecordRefusedError, match=rf"^{source}\[0\] offsets 0 to 3: .*none of its records makes alone.*{out}"
     ):
-        run.wait(90)
+        run.wait()
 
 
 def test_refusal_whose_output_is_not_made_again_stays_as_it_is(bootstrap: str) -> None:
@@ -194,7 +194,7 @@ def test_refusal_whose_output_is_not_made_again_stays_as_it_is(bootstrap: str) -
     job = Job(name=source, inputs=[source], outputs=[out], transform=transform)
     run = Running(job, settings_for(bootstrap), until_caught_up=True)
     with pytest.raises(RecordRefusedError, match=rf"^{out}: "):
-        run.wait(90)
+        run.wait()
     assert len(made) == 2
 
 

@@ -16,14 +16,15 @@ from eos.guards.truncated import refuse_truncated
 from eos.offsets import OffsetVector, Partition
 from tests.support.jobs_for_faults import Running, fault_job, in_thread, settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
 PARTITIONS = 4
-WAIT_S = 30.0
-# Two rounds of heartbeats every 0.5 s make about 1 s, and 2 s on a machine with eight times the work it can do. With
-# heartbeats at a third of the session timeout of 10 s, as they were, it was 3.1 s and more.
-SILENT_S = 2.5
+# Two rounds of heartbeats every 0.5 s make about 1 s. With heartbeats at a third of the session timeout, as they were, it was
+# that third and more.
+SESSION_MS = 60_000
+SILENT_S = 10.0
 
 
 def test_partitions_that_move_to_a_second_instance_are_silent_for_a_few_heartbeats(bootstrap: str) -> None:
@@ -34,18 +35,20 @@ def test_partitions_that_move_to_a_second_instance_are_silent_for_a_few_heartbea
     feeding = threading.Thread(target=_feed, args=(bootstrap, job.inputs[0], stop), daemon=True)
     watching = threading.Thread(target=_watch, args=(bootstrap, job.out, seen, stop), daemon=True)
     try:
-        with in_thread(job, settings_for(bootstrap)) as first:
+        with in_thread(job, settings_for(bootstrap, ownership__session_timeout_ms=SESSION_MS)) as first:
             watching.start()
             feeding.start()
             first.told(TransactionCommitted, count=10)
             joined_at = time.monotonic()
-            with in_thread(job, settings_for(bootstrap, ownership__ordinal=1)) as second:
+            with in_thread(
+                job, settings_for(bootstrap, ownership__ordinal=1, ownership__session_timeout_ms=SESSION_MS)
+            ) as second:
                 moved = _taken_over(second)
                 _wait_until_seen(seen, moved, time.monotonic() + 0.5)
     finally:
         stop.set()
-        feeding.join(WAIT_S)
-        watching.join(WAIT_S)
+        feeding.join(PATIENCE_S)
+        watching.join(PATIENCE_S)
     assert 0 < len(moved) < PARTITIONS
     silent_s = {number: _longest_pause(seen[number], since=joined_at) for number in moved}
     assert max(silent_s.values()) < SILENT_S, silent_s
@@ -62,9 +65,9 @@ def test_positions_of_several_partitions_are_confirmed_without_a_pause(bootstrap
     took_s = []
     for _ in range(5):
         began = time.monotonic()
-        refuse_truncated(settings_for(bootstrap), unique("group"), positions, timeout_s=WAIT_S)
+        refuse_truncated(settings_for(bootstrap), unique("group"), positions, timeout_s=PATIENCE_S)
         took_s.append(time.monotonic() - began)
-    assert sorted(took_s)[2] < 0.9, took_s  # librdkafka's own pause is 1 s
+    assert min(took_s) < 0.9, took_s  # librdkafka's own pause, which is in each of them, is 1 s
 
 
 def _feed(bootstrap: str, topic: str, stop: threading.Event) -> None:
@@ -73,7 +76,7 @@ def _feed(bootstrap: str, topic: str, stop: threading.Event) -> None:
             for number in range(PARTITIONS):
                 yield PlainRecord(b"%d" % number, partition=number)
 
-    produce_plain(bootstrap, topic, records(), timeout_s=3 * WAIT_S)
+    produce_plain(bootstrap, topic, records(), timeout_s=PATIENCE_S)
 
 
 def _watch(bootstrap: str, topic: str, seen: dict[int, list[float]], stop: threading.Event) -> None:
@@ -97,7 +100,7 @@ def _watch(bootstrap: str, topic: str, seen: dict[int, list[float]], stop: threa
 
 def _taken_over(run: Running) -> list[int]:
     """The partitions that an instance was assigned first."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for event in run.told(PartitionsAssigned):
             if event.positions:
@@ -107,7 +110,7 @@ def _taken_over(run: Running) -> list[int]:
 
 
 def _wait_until_seen(seen: dict[int, list[float]], partitions: list[int], since: float) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not all(seen[number] and seen[number][-1] > since for number in partitions):
         assert time.monotonic() < deadline, "outputs of the partitions that moved are missing"
         time.sleep(0.02)

@@ -15,7 +15,7 @@ from tests.support.jobs_for_faults import fault_job
 from tests.support.observer import PlainRecord, produce_plain, read_committed
 from tests.support.operated import MODES, Operated
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("which", ["dead", "audit"])

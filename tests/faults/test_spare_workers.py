@@ -14,11 +14,10 @@ from eos.base.deadline import Deadline
 from eos.exits import ExitCode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process
 from tests.support.observer import committed_offsets
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 30.0
 
 
 def spawned(parent: int) -> set[int]:
@@ -37,7 +36,7 @@ def spawned(parent: int) -> set[int]:
 
 def spare_beside(parent: int, *workers: int, but: int = 0) -> int:
     """The process that is none of these workers, once there is one."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not (spares := spawned(parent) - {*workers, but}):
         assert time.monotonic() < deadline, "no spare"
         time.sleep(0.05)
@@ -47,23 +46,30 @@ def spare_beside(parent: int, *workers: int, but: int = 0) -> int:
 
 def opened(child: Child, *, after: int = 0) -> int:
     """The process of the worker that has opened its session."""
-    return int(child.wait_line("SessionOpened", WAIT_S, after=after).split()[1])
+    return int(child.wait_line("SessionOpened", PATIENCE_S, after=after).split()[1])
 
 
-def ended(*pids: int, timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while any(
-        psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids
-    ):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+def lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ended(*pids: int) -> bool:
+    return Deadline(PATIENCE_S).wait_for(lambda: not any(map(lives, pids)))
+
+
+def wait_ready(spare: int) -> None:
+    """Until it has imported the job, and waits."""
+    assert Deadline(PATIENCE_S).wait_for(
+        lambda: "".join(psutil.Process(spare).cmdline()).startswith("eos spare worker: ")
+    )
 
 
 def wait_processed(bootstrap: str, job: FaultJob, count: int) -> None:
     partitions = [(job.inputs[0], number) for number in range(2)]
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         stored = committed_offsets(bootstrap, job.group, partitions).values()
         if (now := sum(offset or 0 for offset, _ in stored)) >= count:
@@ -75,8 +81,8 @@ def wait_processed(bootstrap: str, job: FaultJob, count: int) -> None:
 def end_in_order(bootstrap: str, job: FaultJob, child: Child, *, processed: int) -> None:
     pids = spawned(child.pid)
     child.terminate()
-    assert child.wait(WAIT_S) == ExitCode.DONE
-    assert ended(*pids, timeout_s=0)
+    assert child.wait(PATIENCE_S) == ExitCode.DONE
+    assert not any(map(lives, pids))
     assert job.check(bootstrap).processed == processed
 
 
@@ -88,7 +94,7 @@ def test_spare_takes_the_place_of_a_killed_worker_and_is_replaced_itself(
     job.load(bootstrap, 100, "v")
     with in_process(job, bootstrap, kind="workers", workers__count=workers) as child:
         pids = {
-            int(child.wait_line(rf"SessionOpened.*\.i\.{ordinal}'", WAIT_S).split()[1])
+            int(child.wait_line(rf"SessionOpened.*\.i\.{ordinal}'", PATIENCE_S).split()[1])
             for ordinal in range(workers)
         }
         victim = min(pids)
@@ -110,7 +116,7 @@ def test_spare_that_is_killed_is_missed_by_nothing(bootstrap: str) -> None:
     with in_process(job, bootstrap, kind="workers") as child:
         worker = opened(child)
         os.kill(spare_beside(child.pid, worker), signal.SIGKILL)
-        child.wait_line("the spare worker process ended with status -9", WAIT_S)
+        child.wait_line("the spare worker process ended with status -9", PATIENCE_S)
         assert worker in spawned(child.pid)
         seen = len(child.lines)
         os.kill(worker, signal.SIGKILL)
@@ -126,12 +132,10 @@ def test_spare_that_is_asked_to_stop_with_its_parent_is_no_warning(bootstrap: st
     with in_process(job, bootstrap, kind="workers") as child:
         worker = opened(child)
         spare = spare_beside(child.pid, worker)
-        assert Deadline(WAIT_S).wait_for(
-            lambda: psutil.Process(spare).cmdline()[0].startswith("eos spare worker: ")
-        )
+        wait_ready(spare)
         assert psutil.Process(worker).cmdline()[0].startswith("eos worker 0: ")
         os.kill(spare, signal.SIGTERM)
-        child.wait_line("the spare worker process ended with status -15", WAIT_S)
+        child.wait_line("the spare worker process ended with status -15", PATIENCE_S)
         end_in_order(bootstrap, job, child, processed=0)
         assert [line for line in child.lines if line.startswith("WARNING:eos.runner")] == []
 
@@ -159,31 +163,30 @@ def test_spare_ends_with_its_parent(bootstrap: str, number: signal.Signals) -> N
     with in_process(job, bootstrap, kind="workers") as child:
         worker = opened(child)
         spare = spare_beside(child.pid, worker)
-        time.sleep(1)  # it waits
+        wait_ready(spare)
         child.signal(number)
-        assert child.wait(WAIT_S) == (ExitCode.DONE if number != signal.SIGKILL else -number)
-        assert ended(spare, timeout_s=2), "the spare outlives its parent"
-        assert ended(worker, timeout_s=10)
+        assert child.wait(PATIENCE_S) == (ExitCode.DONE if number != signal.SIGKILL else -number)
+        assert ended(spare), "the spare outlives its parent"
+        assert ended(worker)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_spare_whose_import_does_not_return_ends_with_its_parent(
     bootstrap: str, tmp_path: Path, number: signal.Signals
 ) -> None:
-    job = fault_job(bootstrap, second_import="60", imports_in=str(tmp_path))
+    job = fault_job(bootstrap, second_import="waits", imports_in=str(tmp_path))
     with in_process(job, bootstrap, kind="workers") as child:
         spare = spare_beside(child.pid, opened(child))
-        while len(list(tmp_path.iterdir())) < 2:
-            time.sleep(0.05)
+        assert Deadline(PATIENCE_S).wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
         child.signal(number)
-        assert child.wait(WAIT_S) == (ExitCode.DONE if number != signal.SIGKILL else -number)
-        assert ended(spare, timeout_s=10), "the spare outlives its parent"
+        assert child.wait(PATIENCE_S) == (ExitCode.DONE if number != signal.SIGKILL else -number)
+        assert ended(spare), "the spare outlives its parent"
 
 
 def test_worker_that_is_killed_while_the_spare_starts_is_replaced_by_it(
     bootstrap: str, tmp_path: Path
 ) -> None:
-    job = fault_job(bootstrap, second_import="3", imports_in=str(tmp_path))
+    job = fault_job(bootstrap, second_import="waits", imports_in=str(tmp_path))
     job.load(bootstrap, 100, "v")
     with in_process(job, bootstrap, kind="workers") as child:
         worker = opened(child)
@@ -191,6 +194,8 @@ def test_worker_that_is_killed_while_the_spare_starts_is_replaced_by_it(
         spare = spare_beside(child.pid, worker)
         seen = len(child.lines)
         os.kill(worker, signal.SIGKILL)
+        child.wait_line(r"Restarted\(", PATIENCE_S, after=seen)
+        Path(tmp_path, "go on").touch()
         assert opened(child, after=seen) == spare
         job.load(bootstrap, 100, "w")
         wait_processed(bootstrap, job, 200)
@@ -205,9 +210,9 @@ def test_spare_whose_import_fails_ends_nothing_but_itself(bootstrap: str, tmp_pa
     with in_process(job, bootstrap, kind="workers") as child:
         worker = opened(child)
         spare = spare_beside(child.pid, worker)
-        line = child.wait_line("the spare worker process could not import", WAIT_S)
+        line = child.wait_line("the spare worker process could not import", PATIENCE_S)
         assert "raises ValueError when it is imported" in line
-        assert ended(spare, timeout_s=2)
+        assert ended(spare)
         seen = len(child.lines)
         os.kill(worker, signal.SIGKILL)
         assert opened(child, after=seen) not in (worker, spare)

@@ -14,6 +14,7 @@ from eos.exits import ExitCode
 from eos.testing.proxy import ApiKey, HoldProxy, Outcome
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import produce_plain, read_committed
+from tests.support.patience import PATIENCE_S
 from tests.support.process_ends import MARK
 
 pytestmark = pytest.mark.broker
@@ -22,65 +23,63 @@ ALWAYS = 1_000_000
 
 
 def test_worker_that_meets_poison_while_it_is_stopping_ends_the_job_as_poison(bootstrap: str) -> None:
-    job = fault_job(bootstrap, partitions=1, pause_ms=3_000)
+    job = fault_job(bootstrap, partitions=1, pause_ms=3_000, tells=True)
     produce_plain(bootstrap, job.inputs[0], [b"poison"])
     with in_process(job, bootstrap, kind="workers") as child:
-        child.wait_line("PartitionsAssigned", 30)
-        time.sleep(1)  # the transform is at it
+        child.wait_line("transforms", PATIENCE_S)
         child.terminate()
-        assert child.wait(20) == ExitCode.POISON
+        assert child.wait(PATIENCE_S) == ExitCode.POISON
 
 
 def test_endless_transform_that_is_ended_while_the_job_stops_is_no_end_in_order(bootstrap: str) -> None:
-    job = fault_job(bootstrap, partitions=1)
+    job = fault_job(bootstrap, partitions=1, tells=True)
     produce_plain(bootstrap, job.inputs[0], [MARK + b"endless loop"])
-    with in_process(job, bootstrap, kind="workers", poison__transform_timeout_ms=4_000) as child:
-        child.wait_line("PartitionsAssigned", 30)
-        time.sleep(1)  # the transform is at it
+    with in_process(
+        job, bootstrap, kind="workers", poison__transform_timeout_ms=6_000, shutdown__grace_ms=60_000
+    ) as child:
+        child.wait_line("transforms", PATIENCE_S)
         child.terminate()
-        assert child.wait(20) == ExitCode.UNEXPECTED
-        assert any("poison.transform_timeout_ms = 4000" in line for line in child.lines)
+        assert child.wait(PATIENCE_S) == ExitCode.UNEXPECTED
+        assert any("poison.transform_timeout_ms = 6000" in line for line in child.lines)
 
 
 def test_ctrl_c_again_ends_a_stop_that_takes_long_and_the_next_start_writes_each_record_once(
     bootstrap: str,
 ) -> None:
-    job = fault_job(bootstrap, partitions=1, pause_ms=30_000)
+    job = fault_job(bootstrap, partitions=1, pause_ms=120_000, tells=True)
     produce_plain(bootstrap, job.inputs[0], [b"slow"])
-    with in_process(job, bootstrap, kind="workers") as child:
-        child.wait_line("PartitionsAssigned", 30)
-        time.sleep(1)  # the transform is at it
+    with in_process(job, bootstrap, kind="workers", shutdown__grace_ms=60_000) as child:
+        child.wait_line("transforms", PATIENCE_S)
         child.signal(signal.SIGINT)
         child.signal(signal.SIGINT)  # as from a program between the terminal and this one: no second wish
-        child.wait_line("or by Ctrl-C once more", 10)
+        child.wait_line("or by Ctrl-C once more", PATIENCE_S)
         began = time.monotonic()
         child.signal(signal.SIGINT)
-        assert child.wait(10) == ExitCode.UNEXPECTED
-        assert time.monotonic() - began < 5
+        assert child.wait(PATIENCE_S) == ExitCode.UNEXPECTED
+        assert time.monotonic() - began < 30  # half of the grace period
     quick = replace(job, pause_ms=0)
     with in_process(quick, bootstrap, until_caught_up=True) as child:
-        assert child.wait(60) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
     assert [record.value for record in read_committed(bootstrap, job.audit)] == [b"audit slow"]
 
 
 @pytest.mark.slow
 def test_transform_is_not_ended_for_the_time_in_which_all_processes_stood_still(bootstrap: str) -> None:
     """As in a container that is frozen: its transform has had no time either."""
-    job = fault_job(bootstrap, partitions=1)
+    job = fault_job(bootstrap, partitions=1, tells=True)
     produce_plain(bootstrap, job.inputs[0], [MARK + b"takes 6 s"])
     with in_process(
-        job, bootstrap, kind="workers", workers__spare=False, poison__transform_timeout_ms=8_000
+        job, bootstrap, kind="workers", workers__spare=False, poison__transform_timeout_ms=15_000
     ) as child:
-        worker = int(child.wait_line("PartitionsAssigned", 30).split()[1])
-        time.sleep(1)  # the transform is at it
-        for number, pause_s in ((signal.SIGSTOP, 10.0), (signal.SIGCONT, 0.0)):
+        worker = int(child.wait_line("transforms", PATIENCE_S).split()[1])
+        for number, pause_s in ((signal.SIGSTOP, 17.0), (signal.SIGCONT, 0.0)):
             for pid in (child.pid, worker):
                 os.kill(pid, number)
             time.sleep(pause_s)
-        child.wait_line(r"TransactionCommitted.*records_in=1", 30)
+        child.wait_line(r"TransactionCommitted.*records_in=1", PATIENCE_S)
         assert not any("Restarted(" in line for line in child.lines)
         child.terminate()
-        assert child.wait(20) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
 
 
 @pytest.mark.parametrize(
@@ -104,9 +103,9 @@ def test_job_that_is_stopped_while_it_opens_and_gets_no_answer_ends_in_order(
     with in_process(
         job, proxy.bootstrap_servers, kind="workers", shutdown__grace_ms=3_000, kafka__client=_named(job)
     ) as child:
-        assert Deadline(60).wait_for(lambda: _swallowed(proxy, job.name))
+        assert Deadline(PATIENCE_S).wait_for(lambda: _swallowed(proxy, job.name))
         child.terminate()
-        assert child.wait(30) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
         assert any("asked to stop while the cluster did not answer" in line for line in child.lines)
     proxy.clear_rules()
     run_to_end(job, settings_for(bootstrap))
@@ -127,14 +126,14 @@ def test_job_that_is_stopped_while_a_commit_gets_no_answer_ends_in_order(
     with in_process(
         job, proxy.bootstrap_servers, kind="workers", shutdown__grace_ms=2_000, kafka__client=_named(job)
     ) as child:
-        child.wait_line("TransactionCommitted", 60)
+        child.wait_line("TransactionCommitted", PATIENCE_S)
         proxy.swallow(api_key, times=ALWAYS)
         job.load(bootstrap, 10, "b", partitions=[0])
-        assert Deadline(60).wait_for(lambda: _swallowed(proxy, job.name))
+        assert Deadline(PATIENCE_S).wait_for(lambda: _swallowed(proxy, job.name))
         child.terminate()
-        assert child.wait(30) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
     proxy.clear_rules()
-    run_to_end(job, settings_for(bootstrap), timeout_s=90)
+    run_to_end(job, settings_for(bootstrap))
     assert job.check(bootstrap).processed == 20
 
 
@@ -157,9 +156,9 @@ def test_job_that_is_stopped_while_a_rebalance_asks_and_gets_no_answer_ends_in_o
     with in_process(
         job, proxy.bootstrap_servers, kind="workers", shutdown__grace_ms=6_000, kafka__client=_named(job)
     ) as child:
-        assert Deadline(60).wait_for(lambda: _swallowed(proxy, job.name))
+        assert Deadline(PATIENCE_S).wait_for(lambda: _swallowed(proxy, job.name))
         child.terminate()
-        assert child.wait(30) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
     proxy.clear_rules()
     run_to_end(job, settings_for(bootstrap))
     assert job.check(bootstrap).processed == 10
@@ -174,6 +173,6 @@ def test_a_client_that_gets_no_answer_to_whether_a_log_was_truncated_is_replaced
     run_to_end(job, settings_for(bootstrap, ownership__static_membership=False))
     job.load(bootstrap, 10, "b", partitions=[0])
     proxy.swallow(ApiKey.FETCH)
-    run_to_end(job, settings_for(proxy.bootstrap_servers, kafka__client=_named(job)), timeout_s=28)
+    run_to_end(job, settings_for(proxy.bootstrap_servers, kafka__client=_named(job)))
     assert _swallowed(proxy, job.name)
     assert job.check(bootstrap).processed == 20

@@ -18,12 +18,12 @@ from eos.records import InputBatch, by_topic
 from eos.shards import PartitionShard
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import committed_offsets, load
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import producer_of, session_for
 
 pytestmark = pytest.mark.broker
 
 OWNED = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
-WAIT_S = 30.0
 
 
 def owner_of(bootstrap: str, job: FaultJob) -> str:
@@ -36,7 +36,7 @@ def owner_of(bootstrap: str, job: FaultJob) -> str:
 def process(session: Pipeline, job: FaultJob, count: int) -> InputBatch:
     """The next ``count`` records, as the job does; returns the last batch of them."""
     batch = InputBatch([])
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while count:
         assert time.monotonic() < deadline
         batch = session.fetch(count, 0.2, 0.01)
@@ -53,7 +53,7 @@ def process(session: Pipeline, job: FaultJob, count: int) -> InputBatch:
             count -= len(batch)
     session.produce()
     session.owner.committer.commit_soon()
-    session.owner.committer.join(WAIT_S)
+    session.owner.committer.join(PATIENCE_S)
     return batch
 
 
@@ -69,7 +69,7 @@ def test_zombie_finds_a_successor_that_has_processed_nothing_yet_and_leaves_it_t
     batch = process(zombie, job, 10)
     mine = owner_of(bootstrap, job)
     with in_thread(job, settings) as successor:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while owner_of(bootstrap, job) == mine:
             assert time.monotonic() < deadline, "the successor leaves no trace"
         producer_of(zombie.owner)._suspect("a test: it has outlived its timeout")

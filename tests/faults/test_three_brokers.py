@@ -22,6 +22,7 @@ from eos.ops.check.transactions import TransactionsView
 from eos.ops.observe.worker_state import WorkerState
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import create_topics, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -70,9 +71,9 @@ def test_view_of_the_transactions_goes_on_when_their_coordinator_is_gone(three: 
     settings = settings_for(three.bootstrap_servers)
     job = fault_job(three.bootstrap_servers, partitions=4, rf=3)
     job.load(three.bootstrap_servers, 100, "v", range(4))
-    run_to_end(job, settings, timeout_s=60)
+    run_to_end(job, settings)
     shard = f"{job.name}.{job.group}.i.0"
-    with TransactionsView(settings, timeout_s=60) as view:
+    with TransactionsView(settings, timeout_s=PATIENCE_S) as view:
         before = view.describe([shard])[shard]
         three.kill_broker(before.coordinator)
         try:
@@ -110,8 +111,8 @@ def test_broker_lost_in_the_middle_of_transactions_three_times_over(
                 three.resume_broker(broker)
         run.wait_for_commits(run.committed_records + 100)
         run.stop()
-    run_to_end(job, settings_for(three.bootstrap_servers), timeout_s=120)
-    assert job.check(three.bootstrap_servers, timeout_s=120).processed == 60_000
+    run_to_end(job, settings_for(three.bootstrap_servers))
+    assert job.check(three.bootstrap_servers).processed == 60_000
 
 
 def test_job_whose_leader_is_away_for_long_says_so_and_hardly_uses_the_processor(three: LocalKafka) -> None:
@@ -123,12 +124,12 @@ def test_job_whose_leader_is_away_for_long_says_so_and_hardly_uses_the_processor
     others = sorted({1, 2, 3} - {away})
     own: dict[str, Any] = {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1}
     with in_process(job, three.bootstrap_servers, **own) as child:
-        child.wait_line("TransactionCommitted", 60)
+        child.wait_line("TransactionCommitted", PATIENCE_S)
         time.sleep(5)  # it has no transaction open that would have to be settled
         three.kill_broker(away)
         three.kill_broker(others[0])
         try:
-            child.wait_line("the broker that leads .* cannot be reached", 40)
+            child.wait_line("the broker that leads .* cannot be reached", PATIENCE_S)
             process = psutil.Process(child.pid)
             before = sum(process.cpu_times()[:2])
             time.sleep(20)
@@ -138,8 +139,8 @@ def test_job_whose_leader_is_away_for_long_says_so_and_hardly_uses_the_processor
                 three.restart_broker(broker)
         job.load(three.bootstrap_servers, 100, "b", range(4))
         child.terminate()
-        assert child.wait(60) == 0
-    run_to_end(job, settings_for(three.bootstrap_servers, **own), timeout_s=90)
+        assert child.wait(PATIENCE_S) == 0
+    run_to_end(job, settings_for(three.bootstrap_servers, **own))
     assert job.check(three.bootstrap_servers).processed == 200
 
 
@@ -160,21 +161,21 @@ def test_member_whose_coordinator_is_away_says_for_how_long_also_when_its_partit
         time.sleep(3)  # it has no transaction open that would have to be settled
         assert outside_s() == 0
         admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
-        group = admin.describe_consumer_groups([job.group])[job.group].result(10)
+        group = admin.describe_consumer_groups([job.group])[job.group].result(PATIENCE_S)
         away = [group.coordinator.id, next(one for one in (1, 2, 3) if one != group.coordinator.id)]
         for broker in away:
             three.kill_broker(broker)
         try:
-            (lost,) = run.told(PartitionsRevoked, timeout_s=40)
+            (lost,) = run.told(PartitionsRevoked)
             assert lost.lost
-            assert Deadline(30).wait_for(lambda: outside_s() > 10)
+            assert Deadline(PATIENCE_S).wait_for(lambda: outside_s() > 10)
             assert worker.report().owned == {}
             said = [event.reason for event in run.told(Waiting) if event.call == "consume"]
             assert any("the coordinator of the group" in text for text in said), said
         finally:
             for broker in away:
                 three.restart_broker(broker)
-        assert Deadline(60).wait_for(lambda: outside_s() == 0 and worker.report().owned != {})
+        assert Deadline(PATIENCE_S).wait_for(lambda: outside_s() == 0 and worker.report().owned != {})
         job.load(three.bootstrap_servers, 100, "b", range(4))
         run.wait_for_commits(200)
         run.stop()

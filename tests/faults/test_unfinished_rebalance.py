@@ -18,6 +18,7 @@ from eos.records import InputRecord, OutputRecord
 from eos.settings import Settings
 from tests.support.jobs_for_faults import Running, fault_job, settings_for
 from tests.support.observer import assert_copied, committed_offsets, produce_plain
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -25,13 +26,12 @@ PARTITIONS = 4
 COUNT = 200
 BUSY_S = 10.0
 SESSION_MS = 6_000
-WAIT_S = 40.0
 
 
 def settings_of(bootstrap: str, ordinal: int) -> Settings:
     return settings_for(
         bootstrap,
-        transaction__timeout_ms=2_000,
+        transaction__timeout_ms=6_000,
         ownership__ordinal=ordinal,
         ownership__session_timeout_ms=SESSION_MS,
         ownership__max_poll_interval_ms=8_000,
@@ -60,11 +60,11 @@ def test_partitions_that_no_member_got_in_the_second_round_are_read_all_the_same
         first = start(0)
         first.told(PartitionsAssigned)
         produce_plain(bootstrap, source, [b"slow"])
-        assert busy.wait(WAIT_S)
+        assert busy.wait(PATIENCE_S)
         second = start(1)
         second.told(PartitionsAssigned)  # of nothing yet: the first one has to give it up before
         faults.load(bootstrap, COUNT, "v", partitions=range(PARTITIONS))
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while _processed(bootstrap, faults.group, source) < COUNT + 1:
             assert time.monotonic() < deadline, (first.events[-5:], second.events[-5:])
             time.sleep(0.2)

@@ -19,11 +19,10 @@ from tests.support.observer import (
     produce_plain,
     read_committed,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.process_ends import MARK
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 30.0
 
 
 def processed(bootstrap: str, job: FaultJob) -> int:
@@ -52,7 +51,7 @@ def test_process_that_ends_without_a_report_is_unexpected_whatever_its_status(
     with in_process(
         job, bootstrap, kind="workers", until_caught_up=until_caught_up, workers__count=2
     ) as child:
-        assert child.wait(WAIT_S) == code
+        assert child.wait(PATIENCE_S) == code
     comparison = job.check(bootstrap)
     assert comparison.processed <= 100, "the record that ended the process counts as processed"
 
@@ -74,22 +73,22 @@ def test_worker_that_alone_was_told_to_end_is_replaced_and_its_partitions_are_pr
     with in_process(job, bootstrap, kind="workers", workers__count=2, **ownership) as child:
         by_partition = ownership["ownership__mode"] == "partition"
         shard = rf"\.p\.{job.inputs[0]}\.1'" if by_partition else r"\.i\.1'"
-        opened = child.wait_line(f"SessionOpened.*{shard}", WAIT_S)
+        opened = child.wait_line(f"SessionOpened.*{shard}", PATIENCE_S)
         _wait_processed(bootstrap, job, 100)
         seen = len(child.lines)
         os.kill(int(opened.split()[1]), number)
-        child.wait_line(f"SessionOpened.*{shard}", WAIT_S, after=seen)
+        child.wait_line(f"SessionOpened.*{shard}", PATIENCE_S, after=seen)
         job.load(bootstrap, 100, "w")
         _wait_processed(bootstrap, job, 200)
         assert sum("Restarted(" in line for line in child.lines) == 1
         child.terminate()
-        assert child.wait(WAIT_S) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
         assert sum("Restarted(" in line for line in child.lines) == 1
     assert job.check(bootstrap).processed == 200
 
 
 def _wait_processed(bootstrap: str, job: FaultJob, count: int) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while (now := processed(bootstrap, job)) < count:
         assert time.monotonic() < deadline, f"{now} of {count} processed"
         time.sleep(0.2)
@@ -102,19 +101,19 @@ def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bo
     (source,) = job.inputs
     changes: dict[str, Any] = {"input__start": "latest", "workers__restart_backoff_ms": 1}
     with in_process(job, bootstrap, kind="workers", **changes) as child:
-        opened = child.wait_line(r"PartitionsAssigned.*\[0\]", WAIT_S)
+        opened = child.wait_line(r"PartitionsAssigned.*\[0\]", PATIENCE_S)
         job.load(bootstrap, 20, "v")
         _wait_processed(bootstrap, job, 20)
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         os.kill(int(opened.split()[1]), signal.SIGKILL)
-        admin.delete_topics([source])[source].result(10)
-        deadline = time.monotonic() + WAIT_S
+        admin.delete_topics([source])[source].result(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
         while source in admin.list_topics(timeout=5).topics:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         create_topics(bootstrap, {source: 2})
         job.load(bootstrap, 30, "new")
-        assert child.wait(WAIT_S) in (ExitCode.CONFIGURATION, ExitCode.OFFSET_GAP)
+        assert child.wait(PATIENCE_S) in (ExitCode.CONFIGURATION, ExitCode.OFFSET_GAP)
     assert len(read_committed(bootstrap, job.audit)) == 20
     settings = settings_for(
         bootstrap, ownership__static_membership=False
@@ -131,6 +130,6 @@ def test_thread_that_the_job_leaves_running_does_not_make_a_stop_in_order_a_fail
     with in_process(job, bootstrap, kind="workers", shutdown__grace_ms=2_000) as child:
         _wait_processed(bootstrap, job, 11)
         child.terminate()
-        assert child.wait(WAIT_S) == ExitCode.DONE
+        assert child.wait(PATIENCE_S) == ExitCode.DONE
         assert any("its process does not exit" in line for line in child.lines)
     assert job.check(bootstrap).processed == 11

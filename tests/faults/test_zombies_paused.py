@@ -19,6 +19,7 @@ from eos.errors import UnprovenFenceError
 from eos.events import InputTaken
 from eos.offsets import OffsetVector
 from tests.support.observer import assert_copied, committed_offsets, produce_plain, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 from tests.support.sessions import commit, fill, producer_of, session_for
 from tests.support.settings import owning, settings_of, shard_of
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 STEP = 10  # input records per transaction, as `fill` takes them
-PROCESS_S = 30.0
 MODES = ["partition", "group"]
+SHORT_MS = 6_000  # of a transaction that is to expire
 
 OWNER = """
 import sys
@@ -44,7 +45,7 @@ def session_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: i
         bootstrap,
         input__start="earliest",
         transaction__timeout_ms=timeout_ms,
-        ownership__session_timeout_ms=6000,
+        ownership__session_timeout_ms=60_000,  # which no pause outlasts
         **owning(mode, source),
     )
     return session_for(settings, shard_of(mode, "paused", group, source), [source])
@@ -63,7 +64,7 @@ def be_an_owner(
     else:
         producer_of(session.owner)._suspect("a test")
     print("ready", flush=True)  # noqa: T201 - what the test waits for
-    deadline = time.monotonic() + 2 * PROCESS_S
+    deadline = time.monotonic() + PATIENCE_S
     while not Path(go_on).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     for _ in range(3):
@@ -95,7 +96,7 @@ def test_zombie_that_wakes_up_is_fenced_and_the_new_owner_goes_on(
     produce_plain(bootstrap, source, [b"%d" % n for n in range(5 * STEP)])
     go_on = tmp_path / "go-on"
     with running(OWNER, bootstrap, mode, group, source, out, where, "60000", str(go_on)) as zombie:
-        zombie.wait_line("ready", PROCESS_S)
+        zombie.wait_line("ready", PATIENCE_S)
         zombie.pause()
         with session_of(bootstrap, mode, group, source) as owner:
             for _ in range(2):
@@ -104,12 +105,12 @@ def test_zombie_that_wakes_up_is_fenced_and_the_new_owner_goes_on(
             assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3 * STEP
             zombie.resume()
             go_on.touch()
-            zombie.wait_line("ended by FencedError", PROCESS_S)
+            zombie.wait_line("ended by FencedError", PATIENCE_S)
             assert committed_offsets(bootstrap, group, [(source, 0)])[source, 0][0] == 3 * STEP
             for _ in range(2):  # an owner that had been fenced would fail here
                 fill(owner, out)
                 commit(owner)
-            assert zombie.wait(PROCESS_S) == 0
+            assert zombie.wait(PATIENCE_S) == 0
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
     first = "UnprovenFenceError" if where == "inside a transaction" else "FencedError"
     assert said == [first, *["ended by FencedError", "FencedError"] * 2, "ended by FencedError"]
@@ -125,19 +126,19 @@ def test_zombie_whose_transaction_also_expired_is_fenced_by_the_comparison(
     produce_plain(bootstrap, source, [b"%d" % n for n in range(4 * STEP)])
     go_on = tmp_path / "go-on"
     with running(
-        OWNER, bootstrap, mode, group, source, out, "inside a transaction", "1500", str(go_on)
+        OWNER, bootstrap, mode, group, source, out, "inside a transaction", str(SHORT_MS), str(go_on)
     ) as zombie:
-        zombie.wait_line("ready", PROCESS_S)
+        zombie.wait_line("ready", PATIENCE_S)
         zombie.pause()
         stopped_at = time.monotonic()
         with session_of(bootstrap, mode, group, source) as owner:
             for _ in range(2):
                 fill(owner, out)
                 commit(owner)
-            time.sleep(max(0.0, stopped_at + 1.6 - time.monotonic()))
+            time.sleep(max(0.0, stopped_at + SHORT_MS / 1_000 - time.monotonic()))
             zombie.resume()
             go_on.touch()
-            assert zombie.wait(PROCESS_S) == 0
+            assert zombie.wait(PATIENCE_S) == 0
             fill(owner, out)
             commit(owner)
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
@@ -156,20 +157,20 @@ def test_zombie_that_wakes_up_before_the_new_owner_has_committed_does_not_end_it
     with running(
         OWNER, bootstrap, "group", group, source, out, "inside a transaction", "60000", str(go_on)
     ) as zombie:
-        zombie.wait_line("ready", PROCESS_S)
+        zombie.wait_line("ready", PATIENCE_S)
         zombie.pause()
         with session_of(bootstrap, "group", group, source) as owner:
             fill(owner, out)
             zombie.resume()
             go_on.touch()
-            zombie.wait_line("recovered", PROCESS_S)
+            zombie.wait_line("recovered", PATIENCE_S)
             with pytest.raises(UnprovenFenceError) as fence:
                 commit(owner)
             owner.owner.recover(fence.value)
             for _ in range(3):
                 fill(owner, out)
                 commit(owner)
-            assert zombie.wait(PROCESS_S) == 0
+            assert zombie.wait(PATIENCE_S) == 0
     said = zombie.lines[zombie.lines.index("ready") + 1 :]
     assert said[:2] == ["UnprovenFenceError", "recovered"]
     assert "committed" not in said

@@ -290,7 +290,7 @@ CORE = (
         "if last_look is not None and self._watch.lost_a_topic():",
         "if last_look is not None and self._watch.lost_a_topic() and self._looked_at:",
         (
-            "faults/test_recreated_output.py::test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_next_one_is_written",
+            "tests/faults/test_recreated_output.py::test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_next_one_is_written",
         ),
     ),
     Mutation(

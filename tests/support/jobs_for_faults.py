@@ -37,6 +37,7 @@ from eos.runner.worker import run
 from eos.settings import Settings
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import assert_exactly_once, create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.process_ends import DEADLY, end_process
 from tests.support.processes import Child, running_module
 from tests.support.settings import settings_of
@@ -102,9 +103,10 @@ class FaultJob:
     pause_ms: float = 0.0  # per call of the transform
     own_loop: bool = False
     second_import: str = (
-        ""  # of its module, that of the spare behind one worker: seconds that it takes, or "fails" …
+        ""  # of its module, that of the spare behind one worker: "waits" for a file "go on", or "fails" …
     )
     imports_in: str = ""  # … by the files in this directory, one per import
+    tells: bool = False  # a child prints `transforms <value>` before each record
 
     @property
     def group(self) -> str:
@@ -140,13 +142,15 @@ class FaultJob:
             return []
         return [(self.out, record.key, b"out " + value), (self.audit, None, b"audit " + value)]
 
-    def check(self, bootstrap: str, *, timeout_s: float = 60) -> Comparison:
+    def check(self, bootstrap: str, *, timeout_s: float = PATIENCE_S) -> Comparison:
         """Assert the invariant of exactly-once processing."""
         return assert_exactly_once(
             bootstrap, self.group, self.inputs, self.outputs, self.expected, timeout_s=timeout_s
         )
 
     def _of_record(self, record: InputRecord) -> list[OutputRecord]:
+        if self.tells:
+            _print(f"transforms {record.value!r}")
         if self.pause_ms:
             time.sleep(self.pause_ms / 1000)
         value = record.value or b""
@@ -217,7 +221,7 @@ class Running:
         )
         self._thread.start()
 
-    def told(self, kind: type[Event], *, timeout_s: float = 20, count: int = 1) -> list[Any]:
+    def told(self, kind: type[Event], *, timeout_s: float = PATIENCE_S, count: int = 1) -> list[Any]:
         """The events of a kind, once there are so many."""
         deadline = time.monotonic() + timeout_s
         while len(found := [e for e in self.events if isinstance(e, kind)]) < count:
@@ -234,7 +238,7 @@ class Running:
         """How many input records the job knows to be committed."""
         return sum(event.records_in for event in self.events if isinstance(event, TransactionCommitted))
 
-    def wait_for_commits(self, records: int, timeout_s: float = 60) -> None:
+    def wait_for_commits(self, records: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until so many input records are committed."""
         Deadline(timeout_s).wait_for(
             lambda: self.committed_records >= records or self.error is not None or not self._thread.is_alive()
@@ -244,7 +248,7 @@ class Running:
     def ask_to_stop(self) -> None:
         self._stop.set()
 
-    def wait(self, timeout_s: float = 40) -> None:
+    def wait(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait for the end; raises what the job raised."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -253,7 +257,7 @@ class Running:
         if self.error is not None:
             raise self.error
 
-    def stop(self, timeout_s: float = 40) -> None:
+    def stop(self, timeout_s: float = PATIENCE_S) -> None:
         self.ask_to_stop()
         self.wait(timeout_s)
 
@@ -286,7 +290,7 @@ def in_thread(job: FaultJob, settings: Settings, *, until_caught_up: bool = Fals
             run.wait()
 
 
-def run_to_end(job: FaultJob, settings: Settings, *, timeout_s: float = 60) -> list[Event]:
+def run_to_end(job: FaultJob, settings: Settings, *, timeout_s: float = PATIENCE_S) -> list[Event]:
     """Run a job until it has caught up; returns its events."""
     run = Running(job.job(), settings, until_caught_up=True, drive=job.drive)
     try:
@@ -328,7 +332,8 @@ def _import_as_told(job: FaultJob) -> None:
     if job.second_import == "fails":
         msg = "the second import fails"
         raise ValueError(msg)
-    time.sleep(float(job.second_import))
+    while not Path(job.imports_in, "go on").exists():
+        time.sleep(0.05)
 
 
 def _job_of_environment() -> FaultJob:

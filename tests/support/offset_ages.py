@@ -12,6 +12,7 @@ from eos.group.topics import TopicIds
 from eos.settings import Settings
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain
+from tests.support.patience import PATIENCE_S
 
 DAY_S = 86_400
 PARTITIONS = 3
@@ -44,7 +45,7 @@ def store(
     """Offsets of the first input by partition, as a run in this mode has left them, which knew of so many."""
     source = job.inputs[0]
     at_s = int(time.time() - days_ago * DAY_S)
-    topic_id = TopicIds(settings_for(bootstrap)).of([source], timeout_s=10)[source]
+    topic_id = TopicIds(settings_for(bootstrap)).of([source], timeout_s=PATIENCE_S)[source]
     store_plain(
         bootstrap,
         job,

@@ -8,7 +8,7 @@ from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import HoldProxy
 
 NOT_LEADER_OR_FOLLOWER = 6
-ANSWERED_AFTER_S = 0.3
+ANSWERED_AFTER_S = 1.0  # the next batch is sent meanwhile
 
 
 def refuse_first_batch(proxy: HoldProxy, error: int = NOT_LEADER_OR_FOLLOWER) -> threading.Event:

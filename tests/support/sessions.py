@@ -17,8 +17,7 @@ from eos.kafka.producer import TransactionalClient
 from eos.records import OutputRecord, by_topic
 from eos.settings import Settings
 from eos.shards import PartitionShard, Shard
-
-_WAIT_S = 30.0
+from tests.support.patience import PATIENCE_S
 
 
 def session_for(
@@ -47,7 +46,7 @@ def session_for(
 
 def fill(session: Pipeline, out: str, records: int = 10, *, partitions: int = 1) -> None:
     """Copy the next records into the transaction, and wait until the broker has them. Values are numbers."""
-    deadline = Deadline(_WAIT_S)
+    deadline = Deadline(PATIENCE_S)
     while records:
         assert not deadline.passed
         if batch := session.fetch(records, 0.2, 0.01):
@@ -61,13 +60,13 @@ def fill(session: Pipeline, out: str, records: int = 10, *, partitions: int = 1)
 def commit(session: Pipeline) -> None:
     """Commit what the transaction holds."""
     session.owner.committer.commit_soon()
-    session.owner.committer.join(_WAIT_S)
+    session.owner.committer.join(PATIENCE_S)
 
 
 def wait_delivered(client: TransactionalClient | None) -> None:
     """Wait until the brokers have what the open transaction has produced."""
     assert client is not None
-    deadline = Deadline(_WAIT_S)
+    deadline = Deadline(PATIENCE_S)
     while len(client._producer):
         assert not deadline.passed
         client.poll()

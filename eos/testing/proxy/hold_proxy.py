@@ -50,7 +50,7 @@ __all__ = ["ApiKey", "Edge", "Frame", "Hold", "HoldProxy", "Outcome", "Seen", "e
 
 T = TypeVar("T")
 
-_STOP_S = 5.0
+_STOP_S = 60.0
 _ROUND_S = 0.1
 _TURNS_TO_CLOSE = 3  # of the loop: a task's callbacks, the transport's last call, one to spare
 _LOG_LENGTH = 100_000
