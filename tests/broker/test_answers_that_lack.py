@@ -58,7 +58,7 @@ def again(proxy: HoldProxy, owned: dict[str, object]) -> Settings:
 
 def soon_over(owned: dict[str, object]) -> dict[str, object]:
     """Settings that bound how long an answer is asked for again; what does get an answer must fit in."""
-    return {"transaction__timeout_ms": 6_000, **owned}
+    return {"transaction__timeout_ms": 4_000, **owned}
 
 
 def without_offset(frame: Frame, answer: bytes) -> bytes:

@@ -27,7 +27,7 @@ from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
-SESSION_MS = 10_000
+SESSION_MS = 6_000
 SOON: Mapping[str, object] = {"topic.metadata.refresh.interval.ms": 1_000}
 
 

@@ -167,7 +167,7 @@ def test_poison_stops_the_job_with_its_coordinates_and_leaves_nothing_of_its_tra
     produce_plain(bootstrap, source, [*records(5, partitions=1), b"poison", *records(5, partitions=1)])
 
     with pytest.raises(TransformError, match=rf"{source}\[0\] offset 5: .*ValueError.*poison") as raised:
-        run_to_end(job, settings_for(bootstrap))
+        run_to_end(job, settings_for(bootstrap, **LONG))
 
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == (source, 0, 5)
     assert read_committed(bootstrap, *job.outputs) == []
@@ -219,7 +219,7 @@ def test_dead_letter_is_part_of_its_transaction(bootstrap: str) -> None:
         name=job.name, inputs=job.inputs, outputs=[job.out], dead_letters=job.dead, transform=transform
     )
     with pytest.raises(UsageError, match="'elsewhere', which is not declared"):
-        _run(declared, bootstrap, poison__policy="dead-letter")
+        _run(declared, bootstrap, poison__policy="dead-letter", **LONG)
 
     assert read_committed(bootstrap, job.dead, job.out) == []
     assert committed_offsets(bootstrap, job.group, [(job.inputs[0], 0)])[job.inputs[0], 0][0] == 0
@@ -241,7 +241,7 @@ def test_record_larger_than_the_client_takes_stops_the_job(bootstrap: str) -> No
 
     declared = Job(name=job.name, inputs=job.inputs, outputs=[job.out], transform=transform)
     with pytest.raises(RecordRefusedError, match=r"message\.max\.bytes"):
-        _run(declared, bootstrap)
+        _run(declared, bootstrap, **LONG)
 
     assert read_committed(bootstrap, job.out) == []
     assert committed_offsets(bootstrap, job.group, [(job.inputs[0], 0)])[job.inputs[0], 0][0] == 0
