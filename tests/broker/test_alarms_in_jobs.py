@@ -55,7 +55,7 @@ def test_alarm_between_a_commit_and_its_note_does_not_make_the_commit_again(
         run(job.job(), settings_for(proxy.bootstrap_servers, **limits), until_caught_up=True)
     assert rung
     proxy.clear_rules()
-    run_to_end(job, settings_for(bootstrap, ownership__session_timeout_ms=2_000))
+    run_to_end(job, settings_for(bootstrap, ownership__session_timeout_ms=6_000))
     assert job.check(bootstrap).processed == COUNT
 
 

@@ -13,10 +13,9 @@ from eos.kafka.groups import Member
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 20.0
 
 
 @pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.CONSUMER_GROUP_DESCRIBE])
@@ -62,4 +61,4 @@ def test_admin_that_is_dropped_before_the_coordinator_answers_ends_no_process(pr
 
 
 def answered(admin: Admin, group: str) -> list[Member]:
-    return retry.ask(lambda slice_s: admin.groups.members(group, slice_s), timeout_s=WAIT_S)
+    return retry.ask(lambda slice_s: admin.groups.members(group, slice_s), timeout_s=PATIENCE_S)

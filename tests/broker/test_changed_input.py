@@ -23,23 +23,24 @@ from eos.settings import Settings
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
-SESSION_MS = 2_000
+SESSION_MS = 6_000
 SOON: Mapping[str, object] = {"topic.metadata.refresh.interval.ms": 1_000}
 
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for done in admin.create_partitions([NewPartitions(topic, partitions)]).values():
-        done.result(10)
+        done.result(PATIENCE_S)
 
 
 def delete(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for done in admin.delete_topics([topic]).values():
-        done.result(10)
+        done.result(PATIENCE_S)
 
 
 def test_restart_within_the_session_reads_partitions_that_were_added(bootstrap: str) -> None:
@@ -51,7 +52,7 @@ def test_restart_within_the_session_reads_partitions_that_were_added(bootstrap: 
     grow(bootstrap, job.inputs[0], 4)
     load(bootstrap, job.inputs[0], 100, "b", range(4))
 
-    run_to_end(job, settings, timeout_s=20)
+    run_to_end(job, settings)
 
     assert job.check(bootstrap).processed == 200
 
@@ -98,7 +99,7 @@ def test_restart_within_the_session_reads_a_topic_that_was_added(bootstrap: str)
     load(bootstrap, second, 100, "b", range(2))
     more = FaultJob((*job.inputs, second), job.out, job.audit, job.dead, job.name)
 
-    run_to_end(more, settings, timeout_s=20)
+    run_to_end(more, settings)
 
     assert more.check(bootstrap).processed == 200
 
@@ -109,7 +110,7 @@ def test_running_job_reads_partitions_that_were_added_after_the_next_refresh(boo
         run.told(PartitionsAssigned)
         grow(bootstrap, job.inputs[0], 4)
         load(bootstrap, job.inputs[0], 100, "a", range(4))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while sum(e.records_in for e in run.events if isinstance(e, TransactionCommitted)) < 100:
             assert time.monotonic() < deadline, run.events[-3:]
             time.sleep(0.05)
@@ -135,7 +136,7 @@ def test_deleted_input_topic_ends_the_job_with_its_name(
         run.told(TransactionCommitted)
         delete(bootstrap, job.inputs[0])
         with pytest.raises(ConfigError, match=rf"deleted while the job ran.*{job.inputs[0]}"):
-            run.wait(25)
+            run.wait(PATIENCE_S)
 
 
 def by_instances(bootstrap: str, instances: int, ordinal: int) -> Settings:
@@ -144,7 +145,7 @@ def by_instances(bootstrap: str, instances: int, ordinal: int) -> Settings:
     )
 
 
-def wait_records(runs: Sequence[Running], count: int, timeout_s: float = 20) -> None:
+def wait_records(runs: Sequence[Running], count: int, timeout_s: float = PATIENCE_S) -> None:
     """Until so many records are committed by all of them together."""
     deadline = time.monotonic() + timeout_s
     while (
@@ -199,7 +200,7 @@ def test_instance_that_would_get_more_added_partitions_than_it_may_have_ends_and
         wait_records([run], 20)
         grow(bootstrap, source, 4)
         with pytest.raises(ConfigError, match=r"has 4 partitions, and ownership.max_partitions = 3"):
-            run.wait(20)
+            run.wait(PATIENCE_S)
     assert job.check(bootstrap).processed == 20
 
 
@@ -213,7 +214,7 @@ def test_instance_with_a_list_says_once_which_added_partitions_it_does_not_read(
     with in_thread(job, settings) as run, caplog.at_level(logging.WARNING):
         run.told(PartitionsAssigned)
         grow(bootstrap, source, 3)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while f"input partitions were added: {source}[2]" not in caplog.text:
             assert time.monotonic() < deadline, caplog.text
             time.sleep(0.05)
@@ -234,7 +235,7 @@ def test_instance_that_owns_no_partition_says_so_and_ends_only_if_it_is_to_catch
         in_thread(job, by_instances(bootstrap, 3, 2), until_caught_up=until_caught_up) as run,
     ):
         if until_caught_up:
-            run.wait(10)
+            run.wait(PATIENCE_S)
         else:
             run.told(ShardsOwned)
             with pytest.raises(TimeoutError):

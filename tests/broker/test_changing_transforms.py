@@ -24,8 +24,12 @@ from tests.support.observer import (
     produce_plain,
     read_committed,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
+
+# No transaction ends because a machine is slow.
+LONG = {"transaction__interval_ms": 100_000, "transaction__timeout_ms": 240_000}
 
 POISON = b"poison"
 
@@ -83,13 +87,13 @@ def test_lists_that_a_transform_uses_again_hold_what_it_returned(
     declared = Job(name=job.name, inputs=job.inputs, outputs=[job.out], **shape)
     limits = {
         "transaction__max_records": 200,
-        "transaction__interval_ms": 10_000,
         "input__fetch_records": 50,
+        **LONG,
     }
     held = proxy.hold(ApiKey.END_TXN, nth=2)  # the first one is the start policy's
     run = Running(declared, settings_for(proxy.bootstrap_servers, **limits), until_caught_up=True)
     try:
-        held.wait_held(20)
+        held.wait_held(PATIENCE_S)
         _until(lambda: reusing.seen == 400, run)
         held.release()
         run.wait()
@@ -108,7 +112,7 @@ def test_lists_that_a_transform_uses_again_hold_what_it_returned(
 
 
 def _until(condition: Callable[[], bool], run: Running) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, run.events[-5:]
         time.sleep(0.01)
@@ -195,7 +199,7 @@ def test_poison_is_named_by_its_own_coordinates_when_a_batch_function_changed_th
 ) -> None:
     job = fault_job(bootstrap, partitions=2)
     _with_poison(bootstrap, job.inputs[0])
-    run = Running(changing(job, change), settings_for(bootstrap), until_caught_up=True)
+    run = Running(changing(job, change), settings_for(bootstrap, **LONG), until_caught_up=True)
     with pytest.raises(TransformError, match=rf"{job.inputs[0]}\[1\] offset 20:"):
         run.wait()
     offsets = committed_offsets(bootstrap, job.group, [(job.inputs[0], 0), (job.inputs[0], 1)])

@@ -20,9 +20,10 @@ from tests.support import observer
 from tests.support.command_line import Eos
 from tests.support.observer import PlainRecord, unique
 from tests.support.other_kind import Inserting
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 _MODULE = """
 from eos import Job, OutputRecord
@@ -40,10 +41,10 @@ def wide(monkeypatch: pytest.MonkeyPatch, eos: Eos) -> None:
 def open_transaction(bootstrap: str) -> Iterator[Producer]:
     """A foreign producer, whose transaction is open; it is aborted at the end."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("foreign")})
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     yield producer
-    producer.abort_transaction(20)
+    producer.abort_transaction(PATIENCE_S)
 
 
 def test_status_says_how_far_the_job_is_and_who_holds_back_the_rest(
@@ -64,7 +65,7 @@ def test_status_says_how_far_the_job_is_and_who_holds_back_the_rest(
     run(job, settings_of(bootstrap, input__start="earliest"), until_caught_up=True)
     observer.produce_plain(bootstrap, source, [PlainRecord(b"more", partition=0)] * 3)
     open_transaction.produce(source, b"foreign", partition=1)
-    open_transaction.flush(20)
+    open_transaction.flush(PATIENCE_S)
     observer.produce_plain(bootstrap, source, [PlainRecord(b"behind", partition=1)])
 
     found = json.loads(eos("status", *line, "--json").out)
@@ -93,14 +94,14 @@ def test_show_tells_committed_records_from_aborted_and_open_ones(
 ) -> None:
     name = topic("shown")
     writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("writer")})
-    writer.init_transactions(20)
+    writer.init_transactions(PATIENCE_S)
     for value, end in ((b"a", writer.commit_transaction), (b"b", writer.abort_transaction)):
         writer.begin_transaction()
         writer.produce(name, value, key=b"\xffk", headers=[("h", b"1"), ("none", None)])
-        writer.flush(20)
+        writer.flush(PATIENCE_S)
         end(20)
     open_transaction.produce(name, b"c")
-    open_transaction.flush(20)
+    open_transaction.flush(PATIENCE_S)
     where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
 
     lines = [json.loads(line) for line in eos("show", name, *where, "--json").out.splitlines()]
@@ -165,10 +166,10 @@ def test_transaction_of_an_owner_that_is_gone_is_explained_and_ended(
     name, group = topic("held"), unique("group").replace(".", "-")
     transactional_id = f"app.{group}.i.3"
     gone = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
-    gone.init_transactions(20)
+    gone.init_transactions(PATIENCE_S)
     gone.begin_transaction()
     gone.produce(name, b"never seen")
-    gone.flush(20)
+    gone.flush(PATIENCE_S)
     observer.produce_plain(bootstrap, name, [PlainRecord(b"behind")])
     where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
 
@@ -191,7 +192,7 @@ def test_transaction_of_an_owner_that_is_gone_is_explained_and_ended(
     assert "was aborted" in ended.out
     assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"behind"]
     with pytest.raises(KafkaException):
-        gone.commit_transaction(20)
+        gone.commit_transaction(PATIENCE_S)
     assert "no transaction is open" in eos("transactions", "explain", transactional_id, *where).out
 
 
@@ -200,10 +201,10 @@ def test_transaction_whose_owner_may_live_is_ended_only_on_purpose(
 ) -> None:
     name, transactional_id = topic("held"), unique("foreign")
     owner = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
-    owner.init_transactions(20)
+    owner.init_transactions(PATIENCE_S)
     owner.begin_transaction()
     owner.produce(name, b"kept")
-    owner.flush(20)
+    owner.flush(PATIENCE_S)
     where = ["--set", f"kafka.bootstrap_servers={bootstrap}"]
     shown = eos("transactions", "end", transactional_id, "--fence-owner", *where)
     assert "nothing was done" in shown.out
@@ -214,7 +215,7 @@ def test_transaction_whose_owner_may_live_is_ended_only_on_purpose(
     refused = eos("transactions", "end", transactional_id, "--yes", *where)
     assert refused.code == ExitCode.CONFIGURATION
     assert "cannot be seen" in refused.err
-    owner.commit_transaction(20)
+    owner.commit_transaction(PATIENCE_S)
     assert [record.value for record in observer.read_committed(bootstrap, name)] == [b"kept"]
     done = eos("transactions", "end", transactional_id, "--yes", "--fence-owner", *where)
     assert "none was open" in done.out

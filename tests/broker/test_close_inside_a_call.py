@@ -15,12 +15,13 @@ from eos.events import Event, PartitionsAssigned
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy, ends_with
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 RECORDS = 5
 
@@ -46,7 +47,7 @@ def source(bootstrap: str, topic: NewTopic) -> str:
 
 def read_all(consumer: ReadCommittedConsumer) -> list[bytes | None]:
     read: list[bytes | None] = []
-    deadline = Deadline(20)
+    deadline = Deadline(PATIENCE_S)
     while len(read) < RECORDS and not deadline.passed:
         read += consumer.fetch(RECORDS, 1.0).values
     return read
@@ -110,7 +111,7 @@ def test_signal_handler_that_closes_a_producer_inside_its_commit_is_refused_and_
     producer = TransactionalProducer(settings_of(proxy.bootstrap_servers), app=names("app").replace(".", "-"))
 
     def close() -> None:
-        held.wait_held(10)
+        held.wait_held(PATIENCE_S)
         held.release()
         producer.close()
 
@@ -136,7 +137,7 @@ def test_signal_handler_that_closes_a_session_inside_its_commit_is_refused_and_t
     )  # the first is the group's first offsets
 
     def close() -> None:
-        held.wait_held(10)
+        held.wait_held(PATIENCE_S)
         held.release()
         session.close()
 

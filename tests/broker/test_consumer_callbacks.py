@@ -16,13 +16,12 @@ from eos.kafka.topics import add_partitions
 from eos.offsets import OffsetVector, Partition
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import PlainRecord, produce_plain, unique
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 20.0
 
 
 class Listener:
@@ -54,7 +53,7 @@ def test_callback_that_does_nothing_leaves_nothing_to_the_client(
     client = ConsumerClient(consumer_config(settings_for(bootstrap), unique("g"), None))
     listener = Listener(client, takes=takes)
     client.subscribe([source], listener)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     read = 0
     while not listener.calls or (takes and not read):
         assert time.monotonic() < deadline
@@ -96,7 +95,7 @@ def test_partition_that_is_added_is_taken_over_without_a_question_that_ends_the_
     produce_plain(bootstrap, source, [b"a"])
     seen: list[tuple[int, bytes | None]] = []
     with Session(settings, app="relay", inputs=[source], outputs=[sink]) as session:
-        deadline = threading.Timer(WAIT_S, session.stop)
+        deadline = threading.Timer(PATIENCE_S, session.stop)
         deadline.start()
         for batch in session:
             with session.transaction(batch):

@@ -7,6 +7,7 @@ import pytest
 from eos import Session
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import assert_copied, create_topics, load, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
 pytestmark = pytest.mark.broker
@@ -62,8 +63,8 @@ def test_a_process_ends_where_a_generator_was_left_open(bootstrap: str, where: s
     create_topics(bootstrap, {source: 1, out: 1})
     load(bootstrap, source, RECORDS, "v")
     with running(SCRIPTS[where], bootstrap, group, source, out) as child:
-        child.wait_line("the last line", 30)
-        assert child.wait(20) == 0, child.lines
+        child.wait_line("the last line", PATIENCE_S)
+        assert child.wait(PATIENCE_S) == 0, child.lines
         assert not any("Traceback" in line or "Exception ignored" in line for line in child.lines), (
             child.lines
         )

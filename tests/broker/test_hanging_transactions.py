@@ -15,9 +15,10 @@ from tests.conftest import NewTopic
 from tests.support import raw_transactions as raw
 from tests.support.command_line import Eos
 from tests.support.observer import broker_config, lso, produce_plain, read_committed, unique, watermarks
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_transactions import Identity, Names, Wire, wire
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120), pytest.mark.xdist_group("unverified")]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("unverified")]
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_transaction_that_is_committed_is_aborted_only_by_name(
     assert connection.send(raw.add_partition(other, who)).error == 0
     assert connection.send(raw.produce(other, who, b"x", 0)).error == 0
     assert connection.send(raw.end(other, who, commit=True)).error == 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while lso(bootstrap, other.out)[0] < 2:  # its marker
         assert time.monotonic() < deadline
         time.sleep(0.05)

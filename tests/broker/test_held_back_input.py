@@ -23,6 +23,7 @@ from tests.support.observer import (
     unique,
     watermarks,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -35,16 +36,16 @@ def writer(bootstrap: str, topic: str, values: list[bytes]) -> Iterator[Producer
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": unique("writer"), "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=0)
-    producer.flush(20)
+    producer.flush(PATIENCE_S)
     try:
         yield producer
     finally:
         if values:  # what a test has not ended
-            producer.abort_transaction(20)
+            producer.abort_transaction(PATIENCE_S)
 
 
 def some(prefix: str, count: int) -> list[PlainRecord]:
@@ -66,7 +67,7 @@ def test_records_behind_a_transaction_that_stays_open_are_not_called_done(bootst
     job = fault_job(bootstrap, partitions=1)
     source = job.inputs[0]
     produce_plain(bootstrap, source, some("before", 5))
-    settings = settings_of(bootstrap, job, mode, input__held_back_deadline_ms=2_000)
+    settings = settings_of(bootstrap, job, mode, input__held_back_deadline_ms=6_000)
     with writer(bootstrap, source, [b"open"]):
         produce_plain(bootstrap, source, some("behind", 100))
         assert (lso(bootstrap, source)[0], watermarks(bootstrap, source)[0][1]) == (5, 106)
@@ -75,7 +76,7 @@ def test_records_behind_a_transaction_that_stays_open_are_not_called_done(bootst
             UnavailableError, match=rf"{source}\[0\]: 101 offsets are held back.* stood at 5 "
         ):
             run_to_end(job, settings)
-        assert 2 <= time.monotonic() - began < 20
+        assert time.monotonic() - began >= 6
         assert committed(bootstrap, job) == 5
     run_to_end(job, settings_of(bootstrap, job, mode, input__start="fail"))
     assert job.check(bootstrap).processed == 105
@@ -93,9 +94,9 @@ def test_transaction_that_ends_in_time_is_waited_for(bootstrap: str, mode: str, 
         run = Running(job.job(), settings_of(bootstrap, job, mode), until_caught_up=True)
         _until(lambda: committed(bootstrap, job) == 5, run)
         time.sleep(1)  # it would have ended by now
-        getattr(producer, end)(20)
+        getattr(producer, end)(PATIENCE_S)
         values.clear()
-    run.wait()
+    run.wait(PATIENCE_S)
     assert job.check(bootstrap).processed == (106 if end == "commit_transaction" else 105)
     assert committed(bootstrap, job) == watermarks(bootstrap, source)[0][1]
 
@@ -126,7 +127,7 @@ def _abort(bootstrap: str, topic: str) -> None:
 
 
 def _until(condition: Callable[[], bool], run: Running) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert run.error is None
         assert time.monotonic() < deadline, run.events[-5:]
@@ -144,7 +145,7 @@ def test_offset_that_is_set_back_from_outside_is_not_waited_for_without_end(
     outside = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
     outside.commit(offsets=[TopicPartition(source, 0, 0)], asynchronous=False)
     outside.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     with (
         closing(CatchUp(settings_for(bootstrap), job.group, job.inputs)) as catch_up,
         pytest.raises(

@@ -13,6 +13,7 @@ from eos.core.transactional import TransactionalProducer
 from eos.kafka.late_copies import ResendWatch
 from eos.testing.proxy.hold_proxy import HoldProxy
 from tests.support.observer import read_committed
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def test_an_idle_producer_is_served_while_its_brokers_are_away(
             txn.produce(out, "x")
         heard.clear()
         proxy.stop()
-        assert Deadline(10).wait_for(lambda: any(facility == "FAIL" for _, facility in heard))
+        assert Deadline(PATIENCE_S).wait_for(lambda: any(facility == "FAIL" for _, facility in heard))
     assert [record.value for record in read_committed(bootstrap, out)] == [b"x"]
 
 
@@ -63,7 +64,7 @@ def test_an_idle_producer_has_no_statistics(
             txn.produce(topic("out"), b"x")
         client = producer._producer._require_client()
         time.sleep(1.5)
-        assert client._serving.acquire(timeout=5)
+        assert client._serving.acquire(timeout=PATIENCE_S)
         try:
             time.sleep(2.5)
             assert client._producer.poll(0) <= 20

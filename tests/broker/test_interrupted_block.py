@@ -29,11 +29,11 @@ from tests.support.observer import (
     produce_plain,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
 RECORDS = 60
-WAIT_S = 30.0
 STEPS = {
     "before the producer is reopened": (ShardProducer, "new_transaction", False),
     "the producer is reopened": (ShardProducer, "new_transaction", True),
@@ -94,7 +94,7 @@ class Relay:
         return len(batch) if txn.committed else 0
 
     def process(self, count: int) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while count > 0:
             assert time.monotonic() < deadline
             count -= self.turn()
@@ -106,7 +106,7 @@ class Relay:
 
     def check(self, end: int) -> None:
         """All of the input is processed up to its end."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while self.offset < end:
             assert time.monotonic() < deadline
             self.turn()
@@ -124,7 +124,7 @@ def relay(bootstrap: str) -> Iterator[Relay]:
 def test_block_whose_end_is_interrupted_is_committed_once(relay: Relay, step: str) -> None:
     relay.feed(0, RECORDS)
     relay.process(10)
-    batch = relay.session.fetch(timeout_s=WAIT_S)
+    batch = relay.session.fetch(timeout_s=PATIENCE_S)
     with interrupting(step), relay.session.transaction(batch) as txn:
         for record in batch:
             txn.produce(relay._out, record.value)
@@ -138,13 +138,13 @@ def test_commit_of_passed_records_is_interrupted_and_the_session_goes_on(
     relay.feed(0, 10)
     relay.process(10)
     writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("other"), "log_level": 0})
-    writer.init_transactions(WAIT_S)
+    writer.init_transactions(PATIENCE_S)
     writer.begin_transaction()
     writer.produce(relay.source, b"aborted")
-    writer.flush(WAIT_S)
-    writer.abort_transaction(WAIT_S)
+    writer.flush(PATIENCE_S)
+    writer.abort_transaction(PATIENCE_S)
     (end,) = lso(bootstrap, relay.source).values()
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while relay.session._owner.consumer.positions()[next(iter(relay.session.committed_offsets))] < end:
         assert time.monotonic() < deadline
         relay.session._owner.ledger._passed_at = time.monotonic()  # not yet

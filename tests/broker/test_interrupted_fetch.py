@@ -20,6 +20,7 @@ from tests.support.observer import (
     produce_plain,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [
     pytest.mark.broker,
@@ -29,8 +30,9 @@ pytestmark = [
 
 RECORDS = 2_000
 ENOUGH = 6  # Interruptions. The input keeps coming for as long as it takes, on a busy machine too.
-WAIT_S = 60.0
-CLOSE_S = 5.0
+FEED_S = 60.0
+NO_MORE_S = 600.0
+CLOSE_S = PATIENCE_S / 2  # of for ever
 
 
 class Interrupted(Exception):  # noqa: N818 - as KeyboardInterrupt
@@ -60,7 +62,7 @@ def interrupting(pause_s: Callable[[], float]) -> Iterator[list[int]]:
         yield armed
     finally:
         over.set()
-        sender.join(WAIT_S)
+        sender.join(PATIENCE_S)
         signal.signal(signal.SIGUSR1, before)
 
 
@@ -78,7 +80,7 @@ class Relay:
 
     def feed(self, enough: int = ENOUGH) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, "log_level": 0})
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + FEED_S
         number = 0
         while number < RECORDS or (self.interrupted < enough and time.monotonic() < deadline):
             producer.produce(self.source, b"%d" % number, partition=number % 2)
@@ -87,7 +89,7 @@ class Relay:
                 time.sleep(0.008)
             number += 1
         self.records = number
-        producer.flush(WAIT_S)
+        producer.flush(PATIENCE_S)
 
     def turn(self, armed: list[int], *, max_records: int, linger_s: float) -> None:
         """One fetch, in which the signal's handler may raise, and its transaction."""
@@ -127,7 +129,7 @@ def relay(bootstrap: str) -> Iterator[Relay]:
 
 @pytest.mark.parametrize("linger_s", [0.0, 0.005, 0.3])
 def test_records_of_an_interrupted_fetch_are_read_again(relay: Relay, linger_s: float) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not relay.session.committed_offsets:
         assert time.monotonic() < deadline
         relay.session.fetch(1, 0.5)
@@ -137,7 +139,8 @@ def test_records_of_an_interrupted_fetch_are_read_again(relay: Relay, linger_s: 
     with interrupting(lambda: 0.02 if linger_s else 0.004) as armed:
         while feeding.is_alive():
             relay.turn(armed, max_records=100, linger_s=linger_s)
-    with interrupting(lambda: WAIT_S) as armed:
+    deadline = time.monotonic() + PATIENCE_S
+    with interrupting(lambda: NO_MORE_S) as armed:
         while not relay.done():
             assert time.monotonic() < deadline
             relay.turn(armed, max_records=100, linger_s=linger_s)
@@ -151,12 +154,13 @@ def test_interrupted_in_the_assignment_nothing_is_read_without_its_offsets(relay
     produce_plain(
         relay.bootstrap, relay.source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(RECORDS)]
     )
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     with interrupting(lambda: 0.02) as armed:
         while relay.interrupted < 10:
             assert time.monotonic() < deadline
             relay.turn(armed, max_records=100, linger_s=0.0)
-    with interrupting(lambda: WAIT_S) as armed:
+    deadline = time.monotonic() + PATIENCE_S
+    with interrupting(lambda: NO_MORE_S) as armed:
         while not relay.done():
             assert time.monotonic() < deadline
             relay.turn(armed, max_records=100, linger_s=0.005)

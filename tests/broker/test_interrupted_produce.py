@@ -44,6 +44,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -206,7 +207,7 @@ def test_copy_under_a_timer_that_goes_on_where_produce_was_left_is_exact(bootstr
     try:
         settings = settings_for(bootstrap, group=group, input__fetch_records=20)
         with Session(settings, app="timer", inputs=[source], outputs=[out]) as session:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while session.committed_offsets.get(Partition(source, 0), 0) < RECORDS:
                 assert time.monotonic() < deadline
                 batch = session.fetch(20, 0.5)
@@ -235,15 +236,19 @@ def test_producer_shared_by_threads_refuses_the_second_block_and_fences_nobody(
     producer: TransactionalProducer, bootstrap: str, out: str
 ) -> None:
     outcomes: list[str] = []
-    begins = threading.Barrier(4)
+    begins, refused = threading.Barrier(4), threading.Barrier(4)
 
     def write(name: bytes) -> None:
         for number in range(25):
-            begins.wait(30)
+            begins.wait(PATIENCE_S)
             try:
                 with producer.transaction() as txn:
                     txn.produce(out, b"%s %d" % (name, number))
+                    if number == 0:  # the other rounds are left to chance
+                        refused.wait(PATIENCE_S)
             except UsageError as error:
+                if number == 0:
+                    refused.wait(PATIENCE_S)
                 outcomes.append(
                     "refused" if "in several threads a producer for each" in str(error) else repr(error)
                 )
@@ -256,7 +261,7 @@ def test_producer_shared_by_threads_refuses_the_second_block_and_fences_nobody(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     written = sorted(one for one in outcomes if one != "refused")
     assert sorted((record.value or b"").decode() for record in read_committed(bootstrap, out)) == written
     assert len(outcomes) == 100

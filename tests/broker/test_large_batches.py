@@ -13,8 +13,9 @@ from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job
 from tests.support.observer import read_committed
 from tests.support.operated import GROUP, Operated
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 COUNT = 3_000  # records of 1 kB, in one batch
 FETCHED = {"fetch.max.bytes": 1_000_000, "max.partition.fetch.bytes": 1_000_000}
@@ -35,7 +36,7 @@ def produce_one_batch(bootstrap: str, topic: str) -> None:
     for number in range(COUNT - 1):
         producer.produce(topic, b"v%d " % number + b"0" * 1_000, b"k", 0)
     producer.produce(topic, b"poison", b"k", 0)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_batch_that_unpacks_to_more_than_the_reader_takes(bootstrap: str, eos: Eos, tmp_path: Path) -> None:

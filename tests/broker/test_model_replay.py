@@ -37,10 +37,10 @@ from tests.support import raw_transactions as raw
 from tests.support.by_hand import producer
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import committed_offsets, create_topics, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
-WAIT_S = 20.0
 MARKERS, EXPIRES = "markers are written", "the transaction expires"
 TIMEOUT_MS = 60_000
 EXPIRING_MS = 4_000  # longer than the steps before it take
@@ -157,7 +157,7 @@ class Replay:
             self._send(request, Reply(what.rpartition(", ")[2]))
 
     def _send(self, request: Request, expected: Reply) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             answer = self._wire.send(self._frame(request))
             reply = MEANINGS.get(answer.error)
@@ -203,7 +203,7 @@ class Replay:
         cluster = world.cluster
         if cluster.state in PREPARED:
             return
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         name = self._names.transactional_id
         while True:
             seen = self._view.describe([name]).get(name)

@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from eos.local.ports import free_port
 from eos.ops.observe import Aggregator, WorkerState
 from tests.support import jobs_for_tests, observer
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running_module
 from tests.support.prometheus import Prometheus, find, prometheus
 
 _FILES = Path(__file__).parents[2] / "docker" / "cluster"
 _RULES = _FILES / "prometheus" / "alerts.yml"
-_WAIT_S = 60.0
 _JOB = "tests.support.jobs_for_tests:copying"
 # What Grafana puts in for these; the test's Prometheus asks every second.
 _FILLED_IN = {"$__rate_interval": "5s", "$__range": "60s", "$instance": ".*"}
@@ -99,7 +98,7 @@ def test_promtool_accepts_the_configuration_and_each_alert_fires_on_its_accident
         check=False,
         cwd=_FILES / "prometheus",
         text=True,
-        timeout=_WAIT_S,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -140,21 +139,22 @@ def scraped(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         observer.produce_plain(bootstrap, topic, [*[b"v"] * 50, jobs_for_tests.POISON])
 
     feed()
-    port = free_port()
     environment = {
         "TEST_INPUT": topic,
         "EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
         "EOS_GROUP": topic,
         "EOS_POISON__POLICY": "dead-letter",
-        "EOS_OBSERVE__HTTP_PORT": str(port),
+        "EOS_OBSERVE__HTTP_PORT": "0",
     }
     directory = tmp_path_factory.mktemp("prometheus")
     with running_module("eos.cli", "run", _JOB, "--start", "earliest", env=environment) as child:
-        child.wait_line("session opened", _WAIT_S)
-        with prometheus(configuration(f"127.0.0.1:{port}", directory), directory / "data") as server:
+        served = re.search(r"http://([\d.:]+)", child.wait_line("metrics and health", PATIENCE_S))
+        assert served is not None
+        child.wait_line("session opened", PATIENCE_S)
+        with prometheus(configuration(served[1], directory), directory / "data") as server:
             yield Scraped(server, feed)
         child.terminate()
-        assert child.wait(_WAIT_S) == 0
+        assert child.wait(PATIENCE_S) == 0
 
 
 def filled_in(expression: str) -> str:
@@ -168,7 +168,7 @@ def filled_in(expression: str) -> str:
 def test_every_query_of_the_dashboard_is_answered_with_figures_of_the_running_job(scraped: Scraped) -> None:
     asked = queries()
     missing = {query for query in asked if query.panel not in _MAY_BE_EMPTY}
-    deadline = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while missing:
         assert time.monotonic() < deadline, f"no figure: {sorted(missing)}"
         scraped.feed()
@@ -184,7 +184,7 @@ def test_every_query_of_the_dashboard_is_answered_with_figures_of_the_running_jo
 def test_the_figures_are_those_of_the_job(scraped: Scraped) -> None:
     """Of 51 records one is poison; every query of a rate would be answered by zeros as well."""
     scraped.feed()
-    deadline = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         committed = sum(scraped.server.query('eos_transactions_total{outcome="committed"}'))
         letters = sum(scraped.server.query("eos_dead_letters_total"))
@@ -199,7 +199,7 @@ def test_the_figures_are_those_of_the_job(scraped: Scraped) -> None:
 @_NO_PROMETHEUS
 @pytest.mark.broker
 def test_every_alert_is_evaluated_and_only_the_dead_letters_fire(scraped: Scraped) -> None:
-    deadline = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         (group,) = scraped.server.ask("rules")["groups"]
         health = {rule["name"]: rule["health"] for rule in group["rules"]}

@@ -24,8 +24,9 @@ from tests.support.observer import (
     watermarks,
 )
 from tests.support.operated import MODES, Operated
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 NewOperated = Callable[..., Operated]
 
@@ -127,7 +128,7 @@ def test_every_form_of_a_place(bootstrap: str, operated: NewOperated) -> None:
         at_ms = int((now - timedelta(minutes=minutes)).timestamp() * 1000)
         for partition in (0, 0, 1):
             writer.produce(source, b"%d" % minutes, partition=partition, timestamp=at_ms)
-            writer.flush(20)
+            writer.flush(PATIENCE_S)
     at = {minutes: (now - timedelta(minutes=minutes)).isoformat() for minutes in (25, 5)}
     for to, expected in (
         ("latest", [6, 3]),
@@ -186,8 +187,8 @@ def test_offsets_of_a_topic_that_was_created_anew_are_refused_and_new_ones_are_a
     backup = tmp_path / "offsets.json"
     backup.write_text(one("offsets", "show", "JOB", "--json").out)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([source])[source].result(20)
-    while source in admin.list_topics(timeout=10).topics:
+    admin.delete_topics([source])[source].result(PATIENCE_S)
+    while source in admin.list_topics(timeout=PATIENCE_S).topics:
         time.sleep(0.1)
     create_topics(bootstrap, {source: 2})
     one.job.load(bootstrap, 30, "anew ")
@@ -271,7 +272,7 @@ def test_owner_that_is_no_member_is_noticed_by_its_commits(bootstrap: str, opera
     with in_thread(one.job, one.settings) as run:
         run.wait_for_commits(20)
         told: list[int] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         done = threading.Event()
 
         def feed() -> None:
@@ -419,12 +420,12 @@ def test_offsets_above_the_last_stable_one_are_refused(bootstrap: str, operated:
     one = operated()
     (source,) = one.job.inputs
     writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("writer")})
-    writer.init_transactions(20)
+    writer.init_transactions(PATIENCE_S)
     writer.begin_transaction()
     writer.produce(source, b"open", partition=0)
-    writer.flush(20)
+    writer.flush(PATIENCE_S)
     refused = one("offsets", "set", "JOB", "--to", f"{source}:0@11")
-    writer.abort_transaction(20)
+    writer.abort_transaction(PATIENCE_S)
     assert refused.code == ExitCode.CONFIGURATION
     assert "held back by an open transaction" in refused.err
     assert watermarks(bootstrap, source)[0] == (0, 12)

@@ -40,6 +40,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 RECORDS = 300
-WAIT_S = 30.0
 
 
 class Relay:
@@ -75,7 +75,7 @@ class Relay:
         goes_on: tuple[type[BaseException], ...] = (),
     ) -> None:
         """Until all is committed; ``end_badly`` is called at the end of each block with its number."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         for nth, batch in enumerate(session, 1):
             assert time.monotonic() < deadline
             with suppress(*goes_on), session.transaction(batch) as txn:
@@ -96,7 +96,7 @@ def relay(bootstrap: str, topic: NewTopic) -> Relay:
 
 
 def first_batch(session: Session) -> InputBatch:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not (batch := session.fetch(20, 0.5)):
         assert time.monotonic() < deadline
     return batch
@@ -172,10 +172,8 @@ def test_record_that_the_cluster_refuses_ends_the_loop_and_nothing_of_its_batch_
         if nth == 3:
             txn.produce(relay.out, bytes(3_000_000))
 
-    began = time.monotonic()
     with relay.session() as session, pytest.raises(RecordRefusedError):
         relay.run(session, too_large)
-    assert time.monotonic() - began < WAIT_S
     partitions = [(relay.source, n) for n in range(2)]
     offsets = committed_offsets(bootstrap, relay.group, partitions)
     assert sum(offsets[p][0] or 0 for p in partitions) == len(read_committed(bootstrap, relay.out)) <= 40
@@ -199,7 +197,7 @@ def test_session_that_never_fetched_closes_at_once(relay: Relay) -> None:
         time.sleep(3.0)
         began = time.monotonic()
         session.close()
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < PATIENCE_S / 4
 
 
 def test_session_is_opened_once_and_not_used_after_its_close(relay: Relay) -> None:
@@ -421,7 +419,7 @@ def test_stop_ends_the_iteration_after_the_block(relay: Relay, bootstrap: str) -
 
 def fetched(consumer: ShardConsumer) -> InputBatch:
     """The next records; a fetch in which partitions come has none."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not (batch := consumer.fetch(20, 1.0)):
         assert time.monotonic() < deadline
     return batch
@@ -440,7 +438,7 @@ def test_offsets_behind_the_own_last_commit_are_refused(relay: Relay, bootstrap:
             with producer.transaction() as txn:
                 txn.add_offsets(consumer.taken(batch).ends, consumer.group_metadata())
         consumer.rewind()
-        batch = consumer.fetch(1, WAIT_S)
+        batch = consumer.fetch(1, PATIENCE_S)
         assert batch
         with pytest.raises(UsageError, match=r"would be processed again"), producer.transaction() as txn:
             txn.add_offsets(consumer.taken(batch).ends, consumer.group_metadata())
@@ -482,13 +480,13 @@ def test_loop_of_the_documentation_is_exact(relay: Relay, bootstrap: str) -> Non
         text=True,
     ) as process:
         try:
-            deadline = time.monotonic() + WAIT_S
+            deadline = time.monotonic() + PATIENCE_S
             while len(read_committed(bootstrap, relay.out)) < RECORDS:
                 assert time.monotonic() < deadline
                 assert process.poll() is None
                 time.sleep(0.2)
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=WAIT_S)
+            out, err = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert (process.returncode, out) == (0, ""), err

@@ -24,14 +24,13 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.sessions import producer_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 30.0
 
 
 class Interrupted(Exception):  # noqa: N818 - as KeyboardInterrupt
@@ -75,7 +74,7 @@ def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: 
                 partitions[ordinal] = len(session.committed_offsets)
 
     def wait_for(seen: dict[int, int]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while partitions != seen:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -94,7 +93,7 @@ def test_member_whose_producer_is_reopened_after_a_rebalance_goes_on(bootstrap: 
     finally:
         over.set()
         for thread in threads:
-            thread.join(WAIT_S)
+            thread.join(PATIENCE_S)
     assert_copied(bootstrap, group, source, out, 200)
 
 
@@ -113,7 +112,7 @@ def test_fenced_session_says_who_is_in_its_group(bootstrap: str, topic: NewTopic
             rival.transaction() as txn,
         ):
             txn.add_offsets(before, reader.group_metadata())  # the same offsets, of another owner
-        (member,) = Admin.of(settings).groups.members(group, 10.0)
+        (member,) = Admin.of(settings).groups.members(group, PATIENCE_S)
         with pytest.raises(FencedError) as fenced, session.transaction(batch) as txn:
             txn.produce(out, b"of the fenced one")
         with pytest.raises(FencedError) as later:
@@ -129,7 +128,7 @@ def test_fenced_session_says_who_is_in_its_group(bootstrap: str, topic: NewTopic
 
 
 def fetched(session: Session) -> InputBatch:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not (batch := session.fetch(20, 0.3)):
         assert time.monotonic() < deadline
     return batch
@@ -151,7 +150,7 @@ def test_commit_that_is_interrupted_twice_and_happens_is_not_made_again(
         threading.Thread(target=interrupt_twice).start()
 
     def interrupt_twice() -> None:
-        happened.wait(WAIT_S)
+        happened.wait(PATIENCE_S)
         for _ in range(2):
             signal.pthread_kill(main, signal.SIGUSR1)
             time.sleep(1.5)
@@ -165,7 +164,7 @@ def test_commit_that_is_interrupted_twice_and_happens_is_not_made_again(
             with pytest.raises(Interrupted):
                 for _ in range(100):
                     turn(session, out, lose_its_answer if not happened.is_set() else None)
-            deadline = time.monotonic() + WAIT_S
+            deadline = time.monotonic() + PATIENCE_S
             while sum(session.committed_offsets.values()) < 100:
                 assert time.monotonic() < deadline
                 turn(session, out)

@@ -26,6 +26,7 @@ from tests.support.observer import (
     unique,
 )
 from tests.support.operated import PARTITION, Operated
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from eos.settings import Settings
@@ -117,7 +118,7 @@ def test_instances_by_count_share_all_partitions_of_all_topics(bootstrap: str) -
     with ExitStack() as stack:
         runs = [stack.enter_context(in_thread(job, settings, until_caught_up=True)) for settings in both]
         for run in runs:
-            run.wait(40)
+            run.wait(PATIENCE_S)
     assert job.check(bootstrap).processed == 60
 
 
@@ -187,7 +188,9 @@ def test_partition_mode_refuses_a_group_that_had_members_and_goes_on_in_a_copy_o
     assert copied.code == ExitCode.DONE, copied.err
     run_to_end(job, settings.model_copy(update={"group": group}))
     assert (
-        assert_exactly_once(bootstrap, group, job.inputs, job.outputs, job.expected, timeout_s=60).processed
+        assert_exactly_once(
+            bootstrap, group, job.inputs, job.outputs, job.expected, timeout_s=PATIENCE_S
+        ).processed
         == 3
     )
 
@@ -223,7 +226,7 @@ def test_partition_taken_over_by_another_instance_ends_its_former_owner(bootstra
             heir.told(PartitionsAssigned)
             produce_plain(bootstrap, source, [b"2"])
             with pytest.raises(FencedError):
-                former.wait(20)
+                former.wait(PATIENCE_S)
             heir.told(TransactionCommitted)
             heir.stop()
     assert job.check(bootstrap).processed == 2
@@ -242,7 +245,7 @@ def test_several_shards_of_a_process_that_is_killed_are_taken_over_by_other_proc
     everything = [f"{source}:{p}" for p in range(4)]
     with in_process(job, bootstrap, **mode, ownership__partitions=everything) as child:
         for p in range(4):
-            child.wait_line(rf"TransactionCommitted.*\.p\.{source}\.{p}'", 30)
+            child.wait_line(rf"TransactionCommitted.*\.p\.{source}\.{p}'", PATIENCE_S)
         child.kill()
     with ExitStack() as stack:
         heirs = [
@@ -256,7 +259,7 @@ def test_several_shards_of_a_process_that_is_killed_are_taken_over_by_other_proc
             for half in range(2)
         ]
         for heir in heirs:
-            heir.wait(60)
+            heir.wait(PATIENCE_S)
     assert job.check(bootstrap).processed == 4_000
 
 

@@ -13,6 +13,7 @@ from eos.ops.verifier.placement import partition_of
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, settings_for
 from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from eos.local import LocalKafka
@@ -49,7 +50,7 @@ def java_partitions(kafka: LocalKafka) -> dict[bytes | None, int]:
     ]
     lines = "".join(f"{key}|v\n" for key in KEYS)
     done = subprocess.run(
-        command, input=lines, encoding="utf-8", capture_output=True, timeout=60, check=False
+        command, input=lines, encoding="utf-8", capture_output=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr
     found = read_committed(kafka.bootstrap_servers, topic)

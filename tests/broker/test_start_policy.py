@@ -23,10 +23,9 @@ from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 20.0
 
 
 def offsets(bootstrap: str, job: FaultJob, partitions: int = 1) -> list[int | None]:
@@ -62,7 +61,7 @@ def test_policy_says_where_a_new_group_begins(bootstrap: str, policy: str, seen:
         run.told(PartitionsAssigned)
         produce_plain(bootstrap, job.inputs[0], [b"new"])
         run.told(TransactionCommitted)
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while offsets(bootstrap, job) != [2]:  # the first transaction may have held the old record alone
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -79,10 +78,10 @@ def test_crash_after_the_start_and_before_the_first_commit_does_not_apply_it_aga
     produce_plain(bootstrap, job.inputs[0], [b"old"])
     with in_process(job, proxy.bootstrap_servers, input__start="latest") as child:
         # The first commit of the job itself dies with the process; the start's is behind it.
-        child.wait_line("PartitionsAssigned", WAIT_S)
+        child.wait_line("PartitionsAssigned", PATIENCE_S)
         proxy.cut(ApiKey.END_TXN, Edge.REQUEST, then=lambda _: child.signal(signal.SIGKILL))
         produce_plain(bootstrap, job.inputs[0], [b"in between"])
-        assert child.wait(WAIT_S) == -signal.SIGKILL
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
 
     events = run_to_end(job, settings_for(bootstrap, input__start="latest"))
 
@@ -96,10 +95,10 @@ def test_crash_in_the_middle_of_the_start_leaves_all_partitions_with_an_offset_o
 ) -> None:
     job = fault_job(bootstrap, partitions=3)
     produce_plain(bootstrap, job.inputs[0], [PlainRecord(b"%d" % p, partition=p) for p in range(3)])
-    quick: dict[str, Any] = {"transaction__timeout_ms": 2_000}  # what is pending is waited for
+    quick: dict[str, Any] = {"transaction__timeout_ms": 6_000}  # what is pending is waited for
     with in_process(job, proxy.bootstrap_servers, **quick) as child:
         proxy.cut(ApiKey.END_TXN, edge, then=lambda _: child.signal(signal.SIGKILL))
-        assert child.wait(WAIT_S) == -signal.SIGKILL
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
 
     events = run_to_end(job, settings_for(bootstrap, **quick))
 
@@ -118,7 +117,7 @@ def test_several_instances_start_a_new_group_at_once_and_one_of_them_applies_it(
             for i in range(3)
         ]
         for run in runs:
-            run.wait(40)
+            run.wait(PATIENCE_S)
     assert len(applied([event for run in runs for event in run.events])) == 1
     assert job.check(bootstrap).processed == 40
 

@@ -28,6 +28,7 @@ from tests.support.observer import (
     unique,
     watermarks,
 )
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
 pytestmark = pytest.mark.broker
-
-WAIT_S = 15.0
 
 
 def transactional(bootstrap: str, transactional_id: str) -> Producer:
@@ -48,7 +47,7 @@ def transactional(bootstrap: str, transactional_id: str) -> Producer:
             "log_level": 0,
         }
     )
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
@@ -62,14 +61,14 @@ def producer(bootstrap: str) -> Iterator[Producer]:
 def write(producer: Producer, topic: str, *values: str, partition: int = 0) -> None:
     for value in values:
         producer.produce(topic, value, partition=partition)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def send_offset(producer: Producer, bootstrap: str, group: str, topic: str, offset: int) -> None:
     member = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         position = TopicPartition(topic, 0, offset, metadata="token")
-        producer.send_offsets_to_transaction([position], member.consumer_group_metadata(), WAIT_S)
+        producer.send_offsets_to_transaction([position], member.consumer_group_metadata(), PATIENCE_S)
     finally:
         member.close()
 
@@ -84,10 +83,10 @@ def test_committed_is_seen_aborted_is_not_and_markers_count(
     out = topic(partitions=2)
     producer.begin_transaction()
     write(producer, out, "a", "b")
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(PATIENCE_S)
     producer.begin_transaction()
     write(producer, out, "x")
-    producer.abort_transaction(WAIT_S)
+    producer.abort_transaction(PATIENCE_S)
     assert values(read_committed(bootstrap, out)) == [b"a", b"b"]
     assert values(read_uncommitted(bootstrap, out)) == [b"a", b"b", b"x"]
     assert watermarks(bootstrap, out) == {0: (0, 5), 1: (0, 0)}
@@ -102,9 +101,9 @@ def test_open_transaction_is_not_settled_and_the_partition_is_named(
     producer.begin_transaction()
     write(producer, out, "open", partition=1)
     with pytest.raises(TimeoutError, match=rf"{out}\[1\] is not settled: LSO 1, high watermark 2"):
-        read_committed(bootstrap, out, timeout_s=0.5)
+        read_committed(bootstrap, out, timeout_s=5)
     assert values(read_committed(bootstrap, out, settled=False)) == [b"before"]
-    producer.abort_transaction(WAIT_S)
+    producer.abort_transaction(PATIENCE_S)
     assert values(read_committed(bootstrap, out)) == [b"before"]
 
 
@@ -135,11 +134,11 @@ def test_offsets_are_none_then_pending_then_known(
     write(producer, source, "x")
     send_offset(producer, bootstrap, group, source, 7)
     with pytest.raises(TimeoutError, match="are not stable"):
-        committed_offsets(bootstrap, group, wanted, timeout_s=1)
-    commit = threading.Timer(0.5, producer.commit_transaction, [WAIT_S])
+        committed_offsets(bootstrap, group, wanted, timeout_s=5)
+    commit = threading.Timer(0.5, producer.commit_transaction, [PATIENCE_S])
     commit.start()
     assert committed_offsets(bootstrap, group, wanted) == {(source, 0): (7, "token")}
-    commit.join(WAIT_S)
+    commit.join(PATIENCE_S)
 
 
 def test_exactly_once_is_told_from_every_other_outcome(
@@ -158,14 +157,14 @@ def test_exactly_once_is_told_from_every_other_outcome(
     producer.begin_transaction()
     write(producer, out, "1", "2", partition=1)
     send_offset(producer, bootstrap, group, source, 2)
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(PATIENCE_S)
     assert check() == 2
     produce_plain(bootstrap, out, [b"2"])
     with pytest.raises(GuaranteeViolated, match="surplus: 1"):
         check()
     producer.begin_transaction()
     send_offset(producer, bootstrap, group, source, 3)
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(PATIENCE_S)
     with pytest.raises(GuaranteeViolated, match="lost: 1"):
         check()
 
@@ -187,14 +186,16 @@ def test_job_that_commits_between_two_looks_is_no_violation(
             write(producer, out, str(done))
             done += 1
             send_offset(producer, bootstrap, group, source, done)
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(PATIENCE_S)
         return seen
 
     monkeypatch.setattr(observer, "read_committed", read_then_committed)
 
     def check() -> int:
         whole = partial(assert_exactly_once, bootstrap, group, [source], [out])
-        return whole(lambda record: [(out, None, record.value)], timeout_s=2 if commits > 1 else 60).processed
+        return whole(
+            lambda record: [(out, None, record.value)], timeout_s=2 if commits > 1 else PATIENCE_S
+        ).processed
 
     if commits == 1:
         assert check() == 1
@@ -208,10 +209,10 @@ import sys
 from confluent_kafka import Producer
 bootstrap, topic, name = sys.argv[1:]
 producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "client.id": name})
-producer.init_transactions(10)
+producer.init_transactions(60)
 producer.begin_transaction()
 producer.produce(topic, "from the dead", partition=0)
-producer.commit_transaction(10)
+producer.commit_transaction(60)
 print("unexpected: committed")
 """
 
@@ -229,14 +230,14 @@ def test_process_can_be_killed_at_either_edge_of_a_request(
             killed.set()
 
         proxy.cut(ApiKey.END_TXN, edge, client_id=name, then=kill)
-        assert killed.wait(WAIT_S)
-        assert child.wait(WAIT_S) == -signal.SIGKILL
+        assert killed.wait(PATIENCE_S)
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
         assert child.lines == []
     successor = transactional(bootstrap, name)  # ends what the dead one left
     assert values(read_committed(bootstrap, out)) == ([b"from the dead"] if visible else [])
     successor.begin_transaction()
     write(successor, out, "from the heir")
-    successor.commit_transaction(WAIT_S)
+    successor.commit_transaction(PATIENCE_S)
 
     log = dump_log(kafka.tool, kafka.data_dir(1), (out, 0))
     ended = EntryKind.COMMIT_MARKER if visible else EntryKind.ABORT_MARKER

@@ -20,8 +20,9 @@ from tests.support.observer import (
     produce_plain,
     read_committed,
 )
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 _REPOSITORY = Path(__file__).parents[2]
 _JOB = "docs.examples.traced_job:job"
@@ -36,7 +37,7 @@ def eos(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -12,11 +12,11 @@ from eos.ops.verifier.verify import verify
 from eos.records import InputBatch, InputRecord, OutputBatch, OutputRecord
 from tests.support.jobs_for_faults import Running, settings_for
 from tests.support.observer import SeenRecord, committed_offsets, create_topics, read_committed, unique
+from tests.support.patience import PATIENCE_S
 from tests.support.raw_headers import produce_with_names
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 30.0
 BAD = (b"good", b"1"), (b"bad\xff", b"2"), (b"worse\xfe", b"3"), (b"last", b"4")
 INPUT = [(b"0", [(b"a", b"A")]), (b"1", BAD), (b"2", []), (b"3", BAD[1:2]), (b"4", [(b"b", b"B")])]
 GOOD = [(b"0", (("a", b"A"),)), (b"2", ()), (b"4", (("b", b"B"),))]
@@ -63,11 +63,11 @@ class House:
 
     def run(self, policy: str) -> None:
         settings = settings_for(self.bootstrap, poison__policy=policy)
-        Running(self.job, settings, until_caught_up=True).wait(WAIT_S)
+        Running(self.job, settings, until_caught_up=True).wait(PATIENCE_S)
 
     def verified(self, policy: str) -> bool:
         settings = settings_for(self.bootstrap, poison__policy=policy)
-        return verify(self.job, settings, timeout_s=WAIT_S).exactly_once
+        return verify(self.job, settings, timeout_s=PATIENCE_S).exactly_once
 
     def offset(self) -> int | None:
         return committed_offsets(self.bootstrap, self.job.name, [(self.source, 0)])[self.source, 0][0]
@@ -129,6 +129,6 @@ def test_foreign_output_with_unreadable_headers_is_unexpected_to_the_verificatio
     headers = [(n.encode(), v or b"") for n, v in letter.headers]
     headers[1] = (b"bad\xff", headers[1][1])
     produce_with_names(bootstrap, house.dead, [(letter.value or b"", headers)])
-    report = verify(house.job, settings_for(bootstrap, poison__policy="dead-letter"), timeout_s=WAIT_S)
+    report = verify(house.job, settings_for(bootstrap, poison__policy="dead-letter"), timeout_s=PATIENCE_S)
     assert not report.exactly_once
     assert report.differences[Difference.UNEXPECTED] == 1

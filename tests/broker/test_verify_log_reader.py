@@ -12,8 +12,9 @@ from eos.offsets import Partition
 from eos.ops.verifier.logs import LogReader, Range
 from tests.support.jobs_for_faults import settings_for
 from tests.support.observer import create_topics, load, unique
+from tests.support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.broker]
+pytestmark = pytest.mark.broker
 
 
 def test_an_end_that_comes_before_the_range_s_is_none(bootstrap: str) -> None:
@@ -22,7 +23,7 @@ def test_an_end_that_comes_before_the_range_s_is_none(bootstrap: str) -> None:
     create_topics(bootstrap, {topic: 1})
     load(bootstrap, topic, 1)
     later = threading.Timer(2.0, load, (bootstrap, topic, 1, "9"))
-    with LogReader(settings_for(bootstrap), unique("reader"), Deadline(30)) as reader:
+    with LogReader(settings_for(bootstrap), unique("reader"), Deadline(PATIENCE_S)) as reader:
         later.start()
         found = [record.value for record in reader.records({Partition(topic, 0): Range(0, 2)})]
     later.join()
@@ -33,13 +34,13 @@ def test_a_range_without_any_visible_record_is_read_to_its_end(bootstrap: str) -
     topic = unique("in")
     create_topics(bootstrap, {topic: 1})
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("aborted")})
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
     for _ in range(2):
         producer.begin_transaction()
         producer.produce(topic, b"x")
-        producer.flush(10)
-        producer.abort_transaction(10)
-    with LogReader(settings_for(bootstrap), unique("reader"), Deadline(30)) as reader:
+        producer.flush(PATIENCE_S)
+        producer.abort_transaction(PATIENCE_S)
+    with LogReader(settings_for(bootstrap), unique("reader"), Deadline(PATIENCE_S)) as reader:
         ranges = reader.settled(reader.partitions([topic]))
         assert ranges == {Partition(topic, 0): Range(0, 4)}
         assert list(reader.records(ranges)) == []

@@ -24,10 +24,10 @@ from tests.conftest import NewTopic
 from tests.support import by_hand
 from tests.support.jobs_for_faults import Running, settings_for
 from tests.support.observer import PlainRecord, produce_plain, read_committed, unique
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 30.0
 PLACES = 3
 POISON = b"poison"
 Outputs = Sequence[OutputRecord]
@@ -56,7 +56,7 @@ class House(NamedTuple):
         return settings_for(self.bootstrap, poison__policy=self.policy)
 
     def verified(self, **options: object) -> VerificationReport:
-        return verify(self.job, self.settings(), timeout_s=WAIT_S, **options)  # type: ignore[arg-type] # verify's own
+        return verify(self.job, self.settings(), timeout_s=PATIENCE_S, **options)  # type: ignore[arg-type] # verify's own
 
     def load(self, count: int, *, poison: bool = False) -> list[InputRecord]:
         records = [
@@ -76,7 +76,7 @@ class House(NamedTuple):
         by_hand.write(producer, outputs)
         positions = {Partition(self.source, p): offset for p, offset in offsets.items()}
         by_hand.send_offsets(producer, self.bootstrap, self.job.name, positions, metadata)
-        producer.commit_transaction(WAIT_S)
+        producer.commit_transaction(PATIENCE_S)
 
     def run(self) -> None:
         """The real loop, over all that is there."""
@@ -229,7 +229,7 @@ def test_a_topic_that_was_grown_is_right_once_that_is_said(house: House) -> None
     records = house.load(40)
     house.write(house.outputs(records[:20]), {0: 10, 1: 10})
     admin = AdminClient({"bootstrap.servers": house.bootstrap})
-    admin.create_partitions([NewPartitions(house.keyed, 2 * PLACES)])[house.keyed].result(WAIT_S)
+    admin.create_partitions([NewPartitions(house.keyed, 2 * PLACES)])[house.keyed].result(PATIENCE_S)
     house.write(house.outputs(records[20:]), {0: 20, 1: 20})
     assert {one.partition for one in read_committed(house.bootstrap, house.keyed)} > {PLACES}
     report = house.verified()
@@ -257,14 +257,14 @@ def open_transaction(bootstrap: str, topic: str, partition: int) -> Iterator[str
     """A transaction of another writer, with one record in the partition; aborted at the end of the block."""
     name = unique("another")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=partition)
-    producer.flush(WAIT_S)
+    producer.flush(PATIENCE_S)
     try:
         yield name
     finally:
-        producer.abort_transaction(WAIT_S)
+        producer.abort_transaction(PATIENCE_S)
 
 
 def test_input_held_back_by_an_open_transaction_is_said_with_its_name(house: House) -> None:

@@ -13,6 +13,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of importlib.resources, which it uses the old way
     from kafka import admin, errors
 
+pytestmark = pytest.mark.canary
+
 
 def test_socket_of_a_refused_connection_is_left_to_the_garbage_collector(
     caplog: pytest.LogCaptureFixture,

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
+pytestmark = pytest.mark.canary
+
 SUITE = """
 import pytest
 
@@ -29,7 +33,9 @@ def test_tests_of_a_group_run_in_one_process(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
     command += ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", ".", "test_suite.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert ended.returncode == 0, ended.stdout
     workers = (tmp_path / "workers").read_text().split()
     assert len(workers) == 8

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
 
+from eos.base.deadline import Deadline
 from eos.errors import EosError
 from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
 from tests.support.mock_cluster import MockCluster
+from tests.support.patience import PATIENCE_S
 
-_GONE_WITHIN_S = 5.0
 
-
-def threads() -> int:
+def threads() -> set[str]:
     """Threads of this process, librdkafka's included."""
-    return len(list(Path("/proc/self/task").iterdir()))
+    return {task.name for task in Path("/proc/self/task").iterdir()}
 
 
 @pytest.fixture
@@ -40,17 +39,16 @@ def test_closed_producer_leaves_no_thread_behind(
 ) -> None:
     """Nor after an error, whose traceback holds the frames of the call that failed."""
     shard = new_shard()
+    shard._reader.list_topics(timeout=PATIENCE_S)  # then the reader starts no more threads
     before = threads()
     shard.producer.open()
-    assert threads() > before
     if code:
         cluster.push_errors(ApiKey.END_TXN, code)
     try:
         shard.run(offset=5)
     except EosError:
         assert code
+    its = threads() - before
+    assert its
     shard.producer.close()
-    ends = time.monotonic() + _GONE_WITHIN_S
-    while threads() > before and time.monotonic() < ends:
-        time.sleep(0.02)
-    assert threads() <= before
+    assert Deadline(PATIENCE_S).wait_for(lambda: not its & threads())

@@ -17,6 +17,7 @@ from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
 from tests.support.jobs_for_faults import settings_for
 from tests.support.mock_cluster import MockCluster
+from tests.support.mock_shard import TIMEOUT_MS
 
 E = KafkaError
 ONLY, COORDINATOR = 1, 2  # broker ids: of the single one, and of three
@@ -43,7 +44,7 @@ def test_init_that_outlasts_its_slice_is_resumed_and_not_sent_again(
     slow_cluster.push_error_rtts(ONLY, ApiKey.INIT_PRODUCER_ID, (0, 1500))
     shard.producer.open()
     assert len(slow_cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
-    assert [retried.call for retried in shard.told_of(CallRetried)] == ["init"]
+    assert {retried.call for retried in shard.told_of(CallRetried)} == {"init"}
     shard.run()
 
 
@@ -71,7 +72,7 @@ def test_cluster_that_stays_away_is_given_up_at_the_deadline_and_can_be_opened_l
         shorter.setattr(Settings, "open_timeout_s", 1.2)
         with pytest.raises(UnavailableError, match="init: no usable answer"):
             shard.producer.open()
-    assert 1.2 <= time.monotonic() - began < 4.0
+    assert 1.2 <= time.monotonic() - began < TIMEOUT_MS / 1000 / 2
     assert shard.producer.state is ProducerState.NEW
     three_brokers.broker_up()
     shard.run()
@@ -93,7 +94,7 @@ def test_refusal_is_told_at_once_with_its_fix_and_without_a_retry(
     began = time.monotonic()
     with pytest.raises(ConfigError, match=fix):
         shard.producer.open()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < TIMEOUT_MS / 1000 / 2
     assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
 
 

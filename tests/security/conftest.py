@@ -58,7 +58,7 @@ class Workplace:
         """Of the user, unless another login is given."""
         own: dict[str, Any] = {
             "input.start": "earliest",
-            "transaction.timeout_ms": 10_000,
+            "transaction.timeout_ms": 60_000,
             "ownership.ordinal": 0,
             "ownership.instances": 1,
         }
@@ -108,6 +108,9 @@ def workplace(secured: SecuredBroker) -> NewWorkplace:
         return Workplace(secured, observer.unique("job"), records)
 
     return make
+
+
+PROMPT_S = 30.0  # what waits for no deadline: each is 60 s at least
 
 
 class Stopwatch:

@@ -7,6 +7,7 @@ lines of all processes, and librdkafka's own debug log.
 from __future__ import annotations
 
 import os
+import re
 import time
 import urllib.request
 import uuid
@@ -19,17 +20,16 @@ from confluent_kafka.admin import AdminClient
 
 from eos.exits import ExitCode
 from eos.kafka.config import client_config
-from eos.local.ports import free_port
 from eos.settings import HIDDEN
 from tests.support import observer
 from tests.support.command_line import Eos
+from tests.support.patience import PATIENCE_S
 from tests.support.secured_broker import SecuredBroker, User
-from tests.support.secured_job import END_S, REFERENCE, Environment, SecuredJob, ended, eos_process, variable
+from tests.support.secured_job import REFERENCE, Environment, SecuredJob, ended, eos_process, variable
 from tests.support.settings import settings_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured")]
 
-_QUESTION_S = 5.0
 
 Way = Callable[
     [Path, str, str], Environment
@@ -89,8 +89,8 @@ def canary() -> str:
     return f"S3CR3T-{uuid.uuid4().hex}"
 
 
-def _page(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_QUESTION_S) as page:
+def _page(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as page:
         return str(page.read().decode())
 
 
@@ -104,27 +104,28 @@ def test_a_login_s_secret_works_and_is_shown_nowhere(
     secured: SecuredBroker, tmp_path: Path, canary: str, way: Way
 ) -> None:
     work = SecuredJob(secured, canary)
-    port = free_port()
-    env = work.environment(EOS_OBSERVE__HTTP_PORT=str(port)) | way(tmp_path, "kafka.sasl_password", canary)
+    env = work.environment(EOS_OBSERVE__HTTP_PORT="0") | way(tmp_path, "kafka.sasl_password", canary)
 
     code, shown = ended("config", "show", env=env)
     assert (code, canary in shown) == (ExitCode.DONE, False)
     assert "kafka.sasl_password" in shown
 
     with eos_process("run", REFERENCE, env=env) as job:
-        deadline = time.monotonic() + END_S
+        deadline = time.monotonic() + PATIENCE_S
         while not observer.read_committed(secured.plain, f"{work.topic}.copies", settled=False):
             assert time.monotonic() < deadline, "nothing was processed"
             assert job.alive
         lines = _command_lines(job.pid)
         assert "eos.cli" in lines
         assert canary not in lines
-        while "eos_records_in" not in (metrics := _page(port)):
+        served = re.search(r"http://([\d.:]+)", job.wait_line("metrics and health", PATIENCE_S))
+        assert served is not None
+        while "eos_records_in" not in (metrics := _page(served[1])):
             assert time.monotonic() < deadline, metrics
             time.sleep(0.1)
         assert canary not in metrics
         job.terminate()
-        assert job.wait(END_S) == ExitCode.DONE
+        assert job.wait(PATIENCE_S) == ExitCode.DONE
         assert canary not in "\n".join(job.lines)
 
 
@@ -203,7 +204,7 @@ def test_librdkafka_s_own_debug_log_has_no_secret(secured: SecuredBroker, canary
 
     options = client_config(settings) | {"debug": "all", "log_level": 7, "logger": Keep()}
     client = AdminClient(options)
-    client.list_topics(timeout=_QUESTION_S)
+    client.list_topics(timeout=PATIENCE_S)
     client.poll(0.5)
     assert any("SCRAM" in line for line in lines)
     assert canary not in "\n".join(lines)

@@ -23,15 +23,14 @@ from eos.ops.operate.offsets import write
 from eos.ops.operate.skip import Skipping
 from eos.ops.operate.target import target_of
 from eos.ops.verifier.verify import verify
-from tests.security.conftest import NewWorkplace, Stopwatch
+from tests.security.conftest import PROMPT_S, NewWorkplace, Stopwatch
 from tests.support import observer, raw_transactions
 from tests.support.observer import PlainRecord
 from tests.support.raw_transactions import Names, wire
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured")]
 
-_PROMPT_S = 15.0  # 3 s on a quiet machine
-_DEADLINE_S = 30.0
+_DEADLINE_S = 60.0
 _FEW = 30  # denied requests in all that time; a retry storm has hundreds
 _MODES = [
     ("group", "cooperative"),
@@ -224,7 +223,7 @@ def test_without_one_grant_the_job_stops_at_once_and_says_which(
     with pytest.raises(ConfigError) as caught:
         place.run(place.settings(ownership__mode=mode, ownership__protocol=protocol))
 
-    assert began.seconds < _PROMPT_S
+    assert began.seconds < PROMPT_S
     assert exit_code_of(caught.value) is ExitCode.CONFIGURATION
     assert caught.value.code == _CODES[missing]
     for part in (place.user.principal, gone.resource, f"'{gone.name}", "eos acl show"):
@@ -255,7 +254,7 @@ def test_who_may_only_describe_may_not_work(
     with pytest.raises(ConfigError) as caught:
         place.run(place.settings())
 
-    assert began.seconds < _PROMPT_S
+    assert began.seconds < PROMPT_S
     assert str(caught.value).startswith(f"{place.user.principal} is not allowed to ")
     assert f"{operation} on {on} '{grants[missing].name}" in str(caught.value)
     assert place.denials() <= _FEW
@@ -285,7 +284,7 @@ def test_without_one_grant_a_verification_stops_at_once_and_says_which(
     with pytest.raises(ConfigError) as caught:
         verify(place.job, place.settings(place.broker.sasl(auditor)), timeout_s=_DEADLINE_S)
 
-    assert began.seconds < _PROMPT_S
+    assert began.seconds < PROMPT_S
     for part in (auditor.principal, gone.resource, repr(gone.name), "eos acl show"):
         assert part in str(caught.value)
     assert place.denials(auditor.principal) <= _FEW

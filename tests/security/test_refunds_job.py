@@ -25,13 +25,13 @@ from jobs import refunds
 from jobs.settlements import settlements
 from tests.support import observer
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import running_module
 from tests.support.secured_broker import SecuredBroker, User
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured")]
 
 _JOB = "jobs.refunds:job"
-_END_S = 90.0
 _COUNT = 200
 _PARTITIONS = 2
 
@@ -55,7 +55,7 @@ class Operator:
 
     def eos(self, *arguments: str, env: Mapping[str, str], code: ExitCode = ExitCode.DONE) -> str:
         with running_module("eos.cli", *arguments, env=env) as child:
-            assert child.wait(_END_S) == code, "\n".join(child.lines)
+            assert child.wait(PATIENCE_S) == code, "\n".join(child.lines)
             return "\n".join(child.lines)
 
     def login(self, user: User) -> dict[str, str]:
@@ -90,7 +90,7 @@ class Operator:
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
-            timeout=_END_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

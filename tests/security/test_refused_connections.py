@@ -18,13 +18,12 @@ from eos.ops.check.preflight import preflight
 from eos.ops.check.transactions import TransactionsView
 from eos.ops.verifier.verify import verify
 from eos.shards import OrdinalShard
-from tests.security.conftest import NewWorkplace, Stopwatch, Workplace
+from tests.security.conftest import PROMPT_S, NewWorkplace, Stopwatch, Workplace
 from tests.support.certificates import Authority
 from tests.support.secured_broker import MISNAMED, OLD, SASL
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured")]
 
-_PROMPT_S = 15.0  # 1 s on a quiet machine
 _DEADLINE_S = 60.0
 _FEW_BYTES = 10_000  # on stderr; a retry storm writes twenty lines a second
 
@@ -112,7 +111,7 @@ def test_a_refused_connection_is_told_at_once_with_its_reason_and_fix(
         began = Stopwatch()
         with pytest.raises(ConfigError) as caught:
             work()
-        assert began.seconds < _PROMPT_S
+        assert began.seconds < PROMPT_S
         assert exit_code_of(caught.value) is ExitCode.CONFIGURATION
         assert reason in str(caught.value)
         assert fix in str(caught.value)
@@ -127,7 +126,7 @@ def test_a_producer_alone_is_told_too(workplace: NewWorkplace) -> None:
     began = Stopwatch()
     with pytest.raises(ConfigError, match="refused the credentials"):
         ShardProducer(settings, OrdinalShard(place.job.name, place.job.name, 0)).open()
-    assert began.seconds < _PROMPT_S
+    assert began.seconds < PROMPT_S
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_a_listener_that_speaks_otherwise_is_named_with_what_it_speaks(
         match=rf"^kafka.security_protocol = {protocol}, and the listener .* speaks {spoken}[. ].*Fix: ",
     ):
         preflight(place.job, place.settings(login), timeout_s=_DEADLINE_S)
-    assert began.seconds < _PROMPT_S
+    assert began.seconds < PROMPT_S
 
 
 def test_a_listener_where_nobody_is_is_not_guessed_at(workplace: NewWorkplace) -> None:
@@ -185,5 +184,5 @@ def test_a_view_of_transactions_says_why_it_is_refused(workplace: NewWorkplace) 
     settings = place.settings(wrong_password(place, Path()))
     began = Stopwatch()
     with pytest.raises(EosError, match=r"kafka\.sasl_password"):
-        TransactionsView(settings, timeout_s=2.0).close()
-    assert began.seconds < _PROMPT_S
+        TransactionsView(settings, timeout_s=6.0).close()  # kafka-python tries again for as long
+    assert began.seconds < PROMPT_S

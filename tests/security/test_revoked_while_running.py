@@ -17,16 +17,15 @@ from eos.job import Job
 from eos.ops.check.grants import Grant, Purpose, grants_for
 from tests.support import jobs_for_tests, observer
 from tests.support.observer import PlainRecord
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
 from tests.support.settings import settings_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured")]
 
 _JOB = "tests.support.jobs_for_tests:copying"
 _RECORDS = 1_500
-_END_S = 60.0
-_STOPS_S = 30.0  # from the revocation; one transaction on a quiet machine
 _FEW = 100  # denied requests until then
 
 
@@ -47,7 +46,7 @@ class Running:
         observer.produce_plain(self.broker.plain, self.topic, records)
 
     @contextmanager
-    def eos(self, *arguments: str) -> Iterator[Child]:
+    def eos(self, *arguments: str, seconds_per_record: float = 0) -> Iterator[Child]:
         password = self._directory / "password"
         password.write_text(self.user.password)
         login = {name: str(value) for name, value in self.broker.sasl(self.user).items()}
@@ -58,7 +57,7 @@ class Running:
             "EOS_TRANSACTION__TIMEOUT_MS": "10000",
             "EOS_TRANSACTION__INTERVAL_MS": "100",
             "TEST_INPUT": self.topic,
-            "TEST_SECONDS_PER_RECORD": "0.002",
+            "TEST_SECONDS_PER_RECORD": str(seconds_per_record),
         }
         with running_module("eos.cli", "run", _JOB, *arguments, env=variables) as child:
             yield child
@@ -69,7 +68,7 @@ class Running:
         return sum(offset or 0 for offset, _ in offsets.values())
 
     def wait_committed(self, at_least: int) -> None:
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + PATIENCE_S
         while (now := self.committed()) < at_least:
             assert time.monotonic() < deadline, f"committed {now} of {at_least}"
             time.sleep(0.1)
@@ -109,10 +108,10 @@ def test_a_grant_that_is_taken_back_ends_the_job_and_nothing_is_lost_or_torn(
     secured.grant(work.user.principal, grants)
     work.load(_RECORDS)
 
-    with work.eos("--start", "earliest") as job:
+    with work.eos("--start", "earliest", seconds_per_record=0.02) as job:
         work.wait_committed(100)
         secured.revoke(work.user.principal, gone)
-        assert job.wait(_STOPS_S) == ExitCode.CONFIGURATION
+        assert job.wait(PATIENCE_S) == ExitCode.CONFIGURATION
         said = "\n".join(job.lines)
     assert f"{work.user.principal} is not allowed to" in said
     assert "eos acl show" in said
@@ -121,7 +120,7 @@ def test_a_grant_that_is_taken_back_ends_the_job_and_nothing_is_lost_or_torn(
 
     secured.grant(work.user.principal, gone)
     with work.eos("--until-caught-up") as job:
-        assert job.wait(_END_S) == ExitCode.DONE
+        assert job.wait(PATIENCE_S) == ExitCode.DONE
     assert work.processed() == _RECORDS
 
 
@@ -133,18 +132,18 @@ def test_a_login_that_is_refused_when_the_connection_breaks_ends_the_job_and_not
     secured.grant(work.user.principal, _grants(work))
     work.load(_RECORDS)
 
-    with work.eos("--start", "earliest") as job:
+    with work.eos("--start", "earliest", seconds_per_record=0.02) as job:
         work.wait_committed(100)
         secured.add_user(work.user.name, "after")
         secured.cluster.restart_broker(1)  # a connection that stands is not asked again
-        assert job.wait(_END_S) == ExitCode.CONFIGURATION
+        assert job.wait(PATIENCE_S) == ExitCode.CONFIGURATION
         said = "\n".join(job.lines)
     assert "kafka.sasl_password" in said
     work.processed()
 
     work.user = work.user._replace(password="after")  # noqa: S106 - it is nobody's
     with work.eos("--until-caught-up") as job:
-        assert job.wait(_END_S) == ExitCode.DONE
+        assert job.wait(PATIENCE_S) == ExitCode.DONE
     assert work.processed() == _RECORDS
 
 

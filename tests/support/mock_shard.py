@@ -19,6 +19,7 @@ from tests.support.mock_cluster import MockCluster
 from tests.support.settings import settings_of
 
 INPUT = Partition("in", 0)
+TIMEOUT_MS = 60_000
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -76,10 +77,13 @@ class MockShard:
 
 
 def mock_settings(cluster: MockCluster, *, group: str, transaction: Mapping[str, Any]) -> Settings:
-    """Settings with short back-offs, so that a test waits for what it injected and for little else."""
+    """Settings with short back-offs, so that a test waits for what it injected and for little else.
+
+    The time-out is long: who waits for it shows that.
+    """
     return settings_of(
         cluster.bootstrap_servers,
         group=group,
         kafka__client={"reconnect.backoff.ms": 10, "retry.backoff.ms": 10},
-        transaction={"timeout_ms": 5000, **transaction},
+        transaction={"timeout_ms": TIMEOUT_MS, **transaction},
     )

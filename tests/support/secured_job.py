@@ -9,12 +9,12 @@ from typing import Any
 from eos.job import Job
 from eos.ops.check.grants import Purpose, grants_for
 from tests.support import jobs_for_tests, observer
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running_module
 from tests.support.secured_broker import SecuredBroker, User
 from tests.support.settings import settings_of
 
 REFERENCE = "tests.support.jobs_for_tests:copying"
-END_S = 60.0
 
 Environment = dict[str, str]
 
@@ -76,5 +76,5 @@ def eos_process(*arguments: str, env: Mapping[str, str]) -> Iterator[Child]:
 def ended(*arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
     """Its exit code, and all that it printed."""
     with eos_process(*arguments, env=env) as child:
-        code = child.wait(END_S)
+        code = child.wait(PATIENCE_S)
         return code, "\n".join(child.lines)
