@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 # A thread that has made its call waits so long for the next one: a loop makes one at each commit. A new thread takes 0.15 ms
 # until it runs, and 0.06 ms of processor time; one that waits takes a tenth and a quarter of that (2 cores, 3,000 calls each).
 _WAIT_S = 1.0
 
+T = TypeVar("T")
 _Calls = SimpleQueue[tuple[str, Callable[[], object]]]
 _waiting: deque[_Calls] = deque()  # of each thread that waits
 os.register_at_fork(after_in_child=_waiting.clear)  # a fork has none of them
@@ -42,6 +45,44 @@ def beside(function: Callable[[], object], *, name: str) -> threading.Event:
         threading.Thread(target=_make, args=(calls,), name=name, daemon=True).start()
     calls.put((name, call))
     return over
+
+
+def made_beside(make: Callable[[], T]) -> T:
+    """A client that is made in another thread than the main one.
+
+    confluent-kafka's constructors call str() on each option. CPython looks at signals there, in the main thread alone, and
+    what a handler raises is lost: the constructor raises ``TypeError: expected configuration property name as type unicode
+    string`` in its place (2.16; tests/canaries).
+    """
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+        return make()
+    made: list[T] = []
+    failed: list[BaseException] = []
+    # Not Thread and Event: what a handler raises inside of them can leave them in a state of which the next call complains.
+    over = _thread.allocate_lock()
+    over.acquire()
+
+    def call() -> None:
+        try:
+            made.append(make())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            failed.append(error)
+        finally:
+            over.release()
+
+    def undo() -> None:
+        over.acquire()
+        made.clear()
+
+    _thread.start_new_thread(call, ())
+    try:
+        over.acquire()
+    except BaseException:  # a signal handler's: what is made is not closed here either
+        _thread.start_new_thread(undo, ())
+        raise
+    if failed:
+        raise failed.pop()
+    return made.pop()
 
 
 def _make(calls: _Calls) -> None:

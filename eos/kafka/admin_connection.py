@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from eos.base.calls import Call
 from eos.base.deadline import Deadline
-from eos.base.threads import beside
+from eos.base.threads import beside, made_beside
 from eos.errors import ConfigError, EosError, RetriableError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
@@ -86,7 +86,7 @@ class AdminConnection:
         self._patience = Deadline(_PATIENCE_S)
         self._is_connected = False
         try:
-            return AdminClient(self._options)
+            return made_beside(lambda: AdminClient(self._options))
         except KafkaException as error:
             raise refused_options("client", error) from error
 

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eos.base.addresses import address
+from eos.base.threads import made_beside
 from eos.kafka.config import QUICKLY
 
 
@@ -25,7 +26,9 @@ def ask(host: str, port: int, timeout_s: float) -> ClusterMetadata | None:
     """
     # A client for each question: one that is kept would not come back to this address. Silent, because a broker that is
     # starting refuses connections.
-    client = AdminClient({**QUICKLY, "bootstrap.servers": address(host, port), "log_level": 0})
+    client = made_beside(
+        lambda: AdminClient({**QUICKLY, "bootstrap.servers": address(host, port), "log_level": 0})
+    )
     try:
         seen = client.list_topics(timeout=timeout_s)
     except KafkaException:

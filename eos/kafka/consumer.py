@@ -24,7 +24,7 @@ from confluent_kafka import (
 
 from eos.base.calls import Call
 from eos.base.forked import end_if_forked
-from eos.base.threads import beside
+from eos.base.threads import beside, made_beside
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
@@ -123,7 +123,7 @@ class ConsumerClient:
             "stats_cb": self._statistics_texts.append,
         }
         try:
-            self._consumer = Consumer(options | callbacks)
+            self._consumer = made_beside(lambda: Consumer(options | callbacks))
         except KafkaException as error:
             raise refused_options("consumer", error) from error
 

@@ -24,7 +24,7 @@ from eos.base.calls import Call
 from eos.base.deadline import Deadline
 from eos.base.forked import end_if_forked
 from eos.base.raised_at import of_a_signal_handler
-from eos.base.threads import beside
+from eos.base.threads import beside, made_beside
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
@@ -115,7 +115,7 @@ class TransactionalClient:
         }
         require_sound_librdkafka()
         try:
-            self._producer = Producer(options)
+            self._producer = made_beside(lambda: Producer(options))
         except KafkaException as error:
             raise refused_options("producer", error) from error
         IDLE_CLIENTS.add(self)

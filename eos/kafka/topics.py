@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from eos.base.calls import Call
 from eos.base.deadline import Deadline
+from eos.base.threads import made_beside
 from eos.errors import AbortableError, UnavailableError
 from eos.kafka.classify import classify_consumer, classify_delivery
 from eos.kafka.config import MAX_MESSAGE_BYTES, QUICKLY
@@ -219,7 +220,7 @@ def produce_plain(
         if error is not None:
             failures.append((str(message.topic()), error))
 
-    producer = Producer({**_PRODUCER_OPTIONS, **config})
+    producer = made_beside(lambda: Producer({**_PRODUCER_OPTIONS, **config}))
     try:
         # Idempotence asks for a producer id at once, and again only after 500 ms if no broker is connected yet.
         producer.list_topics(timeout=timeout_s)
@@ -269,7 +270,7 @@ def _raise_other_than(expected: Collection[int], answers: Mapping[str, KafkaErro
 
 
 def _client(config: Mapping[str, Any]) -> AdminClient:
-    return AdminClient({"log_level": 0, **QUICKLY, **config})
+    return made_beside(lambda: AdminClient({"log_level": 0, **QUICKLY, **config}))
 
 
 def _all_led(client: AdminClient, topics: Mapping[str, int], deadline: Deadline) -> bool:

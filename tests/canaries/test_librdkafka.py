@@ -702,3 +702,31 @@ def test_consumer_logs_a_topic_s_id_before_it_gives_out_records_under_it(
     assert first_record(10) == 10
     assert changed(topic_id())
     consumer.close()
+
+
+def test_exception_of_a_signal_handler_inside_a_constructor_is_replaced_by_a_type_error() -> None:
+    """Else `eos.base.threads.made_beside` can go."""
+    armed, replaced = False, False
+
+    def handler(*_: object) -> None:
+        if armed:
+            raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for attempt in range(40_000):  # 27 of 4,000
+            armed = True
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.00002 + attempt % 40 / 200_000)
+                AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+            except TypeError as error:
+                replaced = "as type unicode string" in str(error)
+            except (InterruptedError, SystemError):  # where it came elsewhere, or in the destructor
+                pass
+            armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if replaced:
+                return
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    pytest.fail("never")

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,6 +19,14 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 class FromHandlerError(Exception):
     pass
+
+
+@pytest.fixture(autouse=True)
+def _served() -> Iterator[None]:
+    """One more, so that the thread that serves idle clients goes on: Python's ``Thread.start`` is not safe from such handlers."""
+    admin = Admin(NOWHERE)
+    yield
+    admin.serve_log()
 
 
 # What a handler raises in a destructor, before its first instruction is over, is raised nowhere: Python says so, and goes on.
@@ -56,6 +65,33 @@ def test_signal_whose_handler_raises_while_admins_are_dropped_is_raised_as_itsel
         over.set()
         sender.join(PATIENCE_S)
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_signal_whose_handler_raises_while_clients_are_made_is_raised_as_itself() -> None:
+    """The constructor raised a TypeError about the type of an option in its place."""
+    armed: list[int] = []
+
+    def handler(*_: object) -> None:
+        if armed:
+            raise FromHandlerError
+
+    before, kept = signal.signal(signal.SIGALRM, handler), list[Admin]()
+    made = interrupted = 0
+    try:
+        while interrupted < 300:
+            assert made < 100_000
+            made += 1
+            try:
+                armed.append(1)
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + made % 40 / 100_000)
+                kept.append(Admin(NOWHERE))
+            except FromHandlerError:
+                interrupted += 1
+            armed.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            kept.clear()
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_client_that_another_replaces_is_not_closed_by_who_asks() -> None:
