@@ -9,8 +9,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eos.offsets import Partition
 from eos.records import OutputRecord
 from tests.support.observer import unique
+from tests.support.patience import PATIENCE_S
 
-_WAIT_S = 30.0
+_WAIT_S = PATIENCE_S
 
 
 def producer(bootstrap: str) -> Producer:

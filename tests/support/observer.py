@@ -32,6 +32,7 @@ from confluent_kafka.cimpl import NewTopic
 from eos.base.deadline import Deadline
 from eos.testing import GuaranteeViolated
 from tests.support.exactly_once import Comparison, SeenRecord, TopicPartitionKey, Transform, compare
+from tests.support.patience import PATIENCE_S
 
 __all__ = [
     "Comparison",
@@ -87,7 +88,7 @@ def create_topics(
     rf: int = 1,
     config: Mapping[str, str] | None = None,
     *,
-    timeout_s: float = 20,
+    timeout_s: float = PATIENCE_S,
 ) -> None:
     """Create topics (name: number of partitions) and wait until every partition has a leader."""
     deadline = Deadline(timeout_s)
@@ -101,7 +102,7 @@ def create_topics(
 
 
 @contextlib.contextmanager
-def broker_config(bootstrap: str, name: str, value: str, *, timeout_s: float = 20) -> Iterator[None]:
+def broker_config(bootstrap: str, name: str, value: str, *, timeout_s: float = PATIENCE_S) -> Iterator[None]:
     """A dynamic setting of the only broker (id 1) is this, and its default again afterwards."""
     admin = AdminClient(_client(bootstrap))
     broker = (ConfigResource.Type.BROKER, "1")
@@ -133,7 +134,7 @@ def broker_config(bootstrap: str, name: str, value: str, *, timeout_s: float = 2
 
 
 def produce_plain(
-    bootstrap: str, topic: str, records: Iterable[PlainRecord | bytes], *, timeout_s: float = 30
+    bootstrap: str, topic: str, records: Iterable[PlainRecord | bytes], *, timeout_s: float = PATIENCE_S
 ) -> list[SeenRecord]:
     """Produce without a transaction, in order; returns the records with their partitions and offsets."""
     producer = Producer(_client(bootstrap) | {"enable.idempotence": True, "partitioner": "murmur2_random"})
@@ -180,7 +181,7 @@ def load(bootstrap: str, topic: str, count: int, prefix: str = "", partitions: S
 
 
 def read_committed(
-    bootstrap: str, *topics: str, timeout_s: float = 30, settled: bool = True
+    bootstrap: str, *topics: str, timeout_s: float = PATIENCE_S, settled: bool = True
 ) -> list[SeenRecord]:
     """All records of committed transactions (and plain ones), each partition in offset order.
 
@@ -195,27 +196,27 @@ def read_committed(
     )
 
 
-def read_uncommitted(bootstrap: str, *topics: str, timeout_s: float = 30) -> list[SeenRecord]:
+def read_uncommitted(bootstrap: str, *topics: str, timeout_s: float = PATIENCE_S) -> list[SeenRecord]:
     """All records up to the high watermark of this moment, of open and aborted transactions too."""
     return list(
         _read(bootstrap, topics, isolation=_READ_UNCOMMITTED, settled=False, deadline=Deadline(timeout_s))
     )
 
 
-def watermarks(bootstrap: str, topic: str, *, timeout_s: float = 10) -> dict[int, tuple[int, int]]:
+def watermarks(bootstrap: str, topic: str, *, timeout_s: float = PATIENCE_S) -> dict[int, tuple[int, int]]:
     """Per partition, the log's start offset and its high watermark."""
     with _consumer(bootstrap, isolation=_READ_UNCOMMITTED) as consumer:
         return _bounds(consumer, topic, Deadline(timeout_s))
 
 
-def lso(bootstrap: str, topic: str, *, timeout_s: float = 10) -> dict[int, int]:
+def lso(bootstrap: str, topic: str, *, timeout_s: float = PATIENCE_S) -> dict[int, int]:
     """Per partition, the last stable offset: what read_committed readers read up to."""
     with _consumer(bootstrap, isolation=_READ_COMMITTED) as consumer:
         return {p: end for p, (_, end) in _bounds(consumer, topic, Deadline(timeout_s)).items()}
 
 
 def committed_offsets(
-    bootstrap: str, group: str, partitions: Iterable[TopicPartitionKey], *, timeout_s: float = 30
+    bootstrap: str, group: str, partitions: Iterable[TopicPartitionKey], *, timeout_s: float = PATIENCE_S
 ) -> dict[TopicPartitionKey, tuple[int | None, str]]:
     """Per (topic, partition), the group's next offset (None = no offset) and the commit's metadata.
 
@@ -252,7 +253,7 @@ def assert_exactly_once(
     outputs: Sequence[str],
     transform: Transform,
     *,
-    timeout_s: float = 60,
+    timeout_s: float = PATIENCE_S,
 ) -> Comparison:
     """Assert: the committed offset of p is c ⇔ the read_committed output is exactly f(input[p][0:c]).
 
