@@ -14,6 +14,9 @@ from eos.base.deadline import Deadline
 from eos.kafka.admin import Admin
 from tests.support.patience import PATIENCE_S
 
+# What a handler raises in a destructor, or in a callback of the collector, is raised nowhere: Python says so, and goes on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
@@ -29,8 +32,6 @@ def _served() -> Iterator[None]:
     admin.serve_log()
 
 
-# What a handler raises in a destructor, before its first instruction is over, is raised nowhere: Python says so, and goes on.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_signal_whose_handler_raises_while_admins_are_dropped_is_raised_as_itself() -> None:
     """A client's destructor left the exception to the next call of C, where Python made a SystemError of it."""
     armed: list[int] = []
