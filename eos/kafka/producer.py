@@ -226,8 +226,9 @@ class TransactionalClient:
     def abort(self, timeout_s: float) -> None:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
-        if self._one_written is None:  # before the queue is purged
-            self._one_written = self._failed_delivery is None and len(self._producer) < self._queued
+        if self._one_written is None:  # before the queue is purged, which it also is where the transaction fails
+            failed = self._failed_delivery or self._watch.failed
+            self._one_written = not failed and len(self._producer) < self._queued
         self._call(Call.ABORT, "abort_transaction", timeout_s)
         self._begun_at, self._ended_at = None, _now()
 
