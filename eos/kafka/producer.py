@@ -54,7 +54,6 @@ _WRITTEN_STEP_S = 0.002
 _FLUSH_S = 0.19
 # A last look counts for a commit that follows it so soon: what changes between the two is changed as behind the commit.
 _LOOK_COUNTS_S = 0.1
-_LEAST_COMMIT_S = 0.001  # what is left of a timeout that the flush has used up
 _END_TXN_OF_4_0 = 5
 # Requests for the first partition and the first record, and a pause of librdkafka in between.
 _FIRST_WRITTEN_S = 0.5
@@ -218,7 +217,9 @@ class TransactionalClient:
                 if last_look is not None and time.monotonic() - self._looked_at >= _LOOK_COUNTS_S:
                     self._look(last_look)
                 self.commit_called = True
-            self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
+            self._guarded(
+                Call.COMMIT, "commit_transaction", max(0.001, deadline.left_s)
+            )  # the flush may take all
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)
         self._begun_at, self._ended_at = None, _now()
@@ -226,7 +227,10 @@ class TransactionalClient:
     def abort(self, timeout_s: float) -> None:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
-        if self._one_written is None:  # before the queue is purged, which it also is where the transaction fails
+        self._drain()
+        if (
+            self._one_written is None
+        ):  # before the queue is purged, which it also is where the transaction fails
             failed = self._failed_delivery or self._watch.failed
             self._one_written = not failed and len(self._producer) < self._queued
         self._call(Call.ABORT, "abort_transaction", timeout_s)
