@@ -217,9 +217,7 @@ class TransactionalClient:
                 if last_look is not None and time.monotonic() - self._looked_at >= _LOOK_COUNTS_S:
                     self._look(last_look)
                 self.commit_called = True
-            self._guarded(
-                Call.COMMIT, "commit_transaction", max(0.001, deadline.left_s)
-            )  # the flush may take all
+            self._guarded(Call.COMMIT, "commit_transaction", max(0.001, deadline.left_s))
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)
         self._begun_at, self._ended_at = None, _now()
@@ -228,9 +226,7 @@ class TransactionalClient:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
         self._drain()
-        if (
-            self._one_written is None
-        ):  # before the queue is purged, which it also is where the transaction fails
+        if self._one_written is None:  # so nothing was purged, unless the transaction has failed
             failed = self._failed_delivery or self._watch.failed
             self._one_written = not failed and len(self._producer) < self._queued
         self._call(Call.ABORT, "abort_transaction", timeout_s)
