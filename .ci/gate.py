@@ -37,11 +37,11 @@ _FAILED, _NO_TESTS = (
 )  # pytest's exit codes when tests failed, and where none is to be run; others are errors of another kind
 _LOCK, _GREEN_WITH = Path("requirements.lock"), Path("tests/canaries/green_with")
 
-# Four processes, each with a broker of its own: the tests wait as much as they compute. The order and the examples of
+# Five processes, each with a broker of its own: the tests wait more than they compute. The order and the examples of
 # property tests are always the same, so that a run is red for what has changed; `make test-slow` draws both anew.
 _FIRST = [
     "-n",
-    "4",
+    "5",
     "--dist",
     "loadgroup",
     "--max-worker-restart=0",

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -43,7 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In each process, behind what -k and -m leave out."""
+    """In each process, behind what -k and -m leave out.
+
+    The order of the modules is always the same, and mixes their folders: tests of one wait, those of another compute, and side
+    by side they take less time.
+    """
+    items.sort(key=lambda item: zlib.crc32(item.nodeid.partition("::")[0].encode()))
     apart = (
         [item for item in items if item.get_closest_marker("timing")] if config.getoption("--apart") else []
     )
