@@ -35,7 +35,8 @@ _FAILED, _NO_TESTS = (
     1,
     5,
 )  # pytest's exit codes when tests failed, and where none is to be run; others are errors of another kind
-_LOCK, _GREEN_WITH = Path("requirements.lock"), Path("tests/canaries/green_with")
+_VERSIONS = [Path("requirements.lock"), Path("eos/local/versions.py")]  # of the libraries, and of Kafka
+_GREEN_WITH = Path("tests/canaries/green_with")
 
 # Five processes, each with a broker of its own: the tests wait more than they compute. The order and the examples of
 # property tests are always the same, so that a run is red for what has changed; `make test-slow` draws both anew.
@@ -75,7 +76,9 @@ def main() -> int:
     first = _run([*_FIRST, "-m", "not slow" if _canaries_are_due() else "not slow and not canary", *asked])
     if first.apart and first.code in (0, _FAILED, _NO_TESTS):
         print(f"\nAlone, as they bound seconds: {len(first.apart)}.", flush=True)
-        first = _both(first, _run([*_ALONE, *first.apart]))
+        first = _both(
+            first, _run([*_ALONE, *(word for word in asked if word.startswith("--")), *first.apart])
+        )
     if first.code != _FAILED:
         if first.code == 0:
             print(_closing(first, [], [], first.seconds))
@@ -103,18 +106,22 @@ def main() -> int:
 
 
 def _canaries() -> int:
-    code = _run(["-n", "2", "--dist", "loadgroup", "-m", "canary"]).code
-    if code == 0:
-        _GREEN_WITH.write_text(_digest(_LOCK))
-    return code
+    ran = _run(["-n", "2", "--dist", "loadgroup", "-m", "canary"])
+    if ran.code == 0 and not ran.skipped:
+        _GREEN_WITH.write_text(_digests())
+    return ran.code
 
 
 def _canaries_are_due() -> bool:
-    return _LOCK.exists() and (not _GREEN_WITH.exists() or _GREEN_WITH.read_text() != _digest(_LOCK))
+    return not _GREEN_WITH.exists() or _GREEN_WITH.read_text() != _digests()
 
 
-def _digest(file: Path) -> str:
-    return f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()} {file}\n"
+def _digests() -> str:
+    return "".join(
+        f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()} {file}\n"
+        for file in _VERSIONS
+        if file.exists()
+    )
 
 
 def _both(first: Run, apart: Run) -> Run:
@@ -139,16 +146,23 @@ def _run(arguments: Sequence[str], deadline_s: float | None = None) -> Run:
             print(f"\nNot finished after {deadline_s:g} s.", flush=True)
             code = _end(child)
         if not told.exists():  # pytest did not come to its end, or not to its beginning
-            return Run(_FAILED + 2 if code in (0, _FAILED) else code, frozenset(), frozenset(), {}, 0.0)
+            return Run(
+                _FAILED + 2 if code in (0, _FAILED) else _positive(code), frozenset(), frozenset(), {}, 0.0
+            )
         found = json.loads(told.read_text())
     sets = {kind: frozenset(found[kind]) for kind in ("passed", "skipped")}
     return Run(
-        code if code >= 0 else 128 - code,
+        _positive(code),
         **sets,
         failures=found["failures"],
         seconds=found["seconds"],
         apart=found["apart"],
     )
+
+
+def _positive(code: int) -> int:
+    """As a shell says it: of a process that a signal has ended, 128 and more."""
+    return code if code >= 0 else 128 - code
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:

@@ -6,6 +6,7 @@ import _thread
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -14,6 +15,7 @@ from typing import TypeVar
 # A thread that has made its call waits so long for the next one: a loop makes one at each commit. A new thread takes 0.15 ms
 # until it runs, and 0.06 ms of processor time; one that waits takes a tenth and a quarter of that (2 cores, 3,000 calls each).
 _WAIT_S = 1.0
+_STEP_S = 0.01
 
 T = TypeVar("T")
 _Calls = SimpleQueue[tuple[str, Callable[[], object]]]
@@ -71,10 +73,14 @@ def made_beside(make: Callable[[], T]) -> T:
             over.release()
 
     def undo() -> None:
-        over.acquire()
+        while not (made or failed):
+            time.sleep(_STEP_S)
         made.clear()
 
-    _thread.start_new_thread(call, ())
+    try:
+        _thread.start_new_thread(call, ())
+    except RuntimeError:  # where the interpreter ends, or the process may have no more threads
+        return make()
     try:
         over.acquire()
     except BaseException:  # a signal handler's: what is made is not closed here either

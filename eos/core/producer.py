@@ -427,13 +427,11 @@ class ShardProducer(Opened):
         """Without offsets, the epoch is the proof: it rises by one per init, and ours is the only one since.
 
         Only after a transaction that ended cleanly: the abort of an expired one raises the epoch as well, and
-        then a rival's init looks the same as the coordinator's abort. One that the coordinator was not asked to end is
-        ended by the first init behind it, or by its timeout, and each raises the epoch once more (measured with Kafka 4.2).
+        then a rival's init looks the same as the coordinator's abort.
         """
         client = self._client  # None if an init has failed meanwhile
         before = client.identity(_IDENTITY_WAIT_S) if client is not None else None
-        left_open = client is not None and client.left_open
-        if before is None or (self._state is ProducerState.OVER and not left_open):
+        if self._state is ProducerState.OVER or before is None:
             self.close()
             raise ReopenError(
                 f"{self.transactional_id}: {reason}. Its transactions carried no offsets, so nothing shows whether "
@@ -442,7 +440,7 @@ class ShardProducer(Opened):
         self._drop_client()
         self._init(reason)
         after = self._require_client().identity(_IDENTITY_WAIT_S)
-        if after is not None and _follows(before, after, 1 + left_open):
+        if after is not None and _follows(before, after):
             return Outcome.ABORTED
         rose = f"{self.transactional_id}: the producer epoch went from {before} to {after} while one init was ours"
         doubt = self._doubt.reason
@@ -521,10 +519,10 @@ class ShardProducer(Opened):
         self._listener(CallRetried(self.transactional_id, call, attempt, str(error)))
 
 
-def _follows(before: ProducerIdentity, after: ProducerIdentity, rises: int) -> bool:
+def _follows(before: ProducerIdentity, after: ProducerIdentity) -> bool:
     if before.producer_id == after.producer_id:
-        return after.epoch == before.epoch + rises
-    return rises == 1 and before.epoch >= _MAX_EPOCH and after.epoch == 0
+        return after.epoch == before.epoch + 1
+    return before.epoch >= _MAX_EPOCH and after.epoch == 0
 
 
 def _shown(errors: Iterable[BaseException]) -> str:

@@ -25,7 +25,15 @@ from eos.base.deadline import Deadline
 from eos.base.forked import end_if_forked
 from eos.base.raised_at import of_a_signal_handler
 from eos.base.threads import beside, made_beside
-from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
+from eos.errors import (
+    AbortableError,
+    CommitOutcomeUnknownError,
+    ConfigError,
+    EosError,
+    RecordRefusedError,
+    RetriableError,
+    UsageError,
+)
 from eos.kafka.access import Access
 from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
@@ -89,7 +97,6 @@ class TransactionalClient:
         self._written: set[str] = set()  # topics, in the open transaction
         self._queued = 0  # records, in the open transaction
         self.commit_called = False  # in the open transaction, or the last one
-        self._one_written: bool | None = None  # of its records, when its abort began
         self._looked_at = 0.0  # behind its last record
         self._reported_at = 0.0  # of the last record that was not delivered
         self._poll_at = 0.0
@@ -159,7 +166,6 @@ class TransactionalClient:
             self._stamped.clear()
             self._queued = 0
             self.commit_called = False
-            self._one_written = None
             self._looked_at = 0.0
             self._call(Call.BEGIN, "begin_transaction")
             self._begun_at = _now()
@@ -225,10 +231,6 @@ class TransactionalClient:
     def abort(self, timeout_s: float) -> None:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
-        self._drain()
-        if self._one_written is None:  # so nothing was purged, unless the transaction has failed
-            failed = self._failed_delivery or self._watch.failed
-            self._one_written = not failed and len(self._producer) < self._queued
         self._call(Call.ABORT, "abort_transaction", timeout_s)
         self._begun_at, self._ended_at = None, _now()
 
@@ -356,11 +358,6 @@ class TransactionalClient:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
         return self._watch.reason or self._watch.implicit_ack or self._watch.deaf
 
-    @property
-    def left_open(self) -> bool:
-        """Whether the coordinator has the transaction open, if it has not expired: librdkafka asks for its end behind the last record."""
-        return bool(self._one_written) and not self.commit_called and len(self._producer) > 0
-
     def refused_whole(self, error: BaseException) -> bool:
         """Whether this error is the last refusal of :meth:`produce` that has queued nothing: the transaction is as before."""
         return error is self._refused_whole
@@ -431,8 +428,9 @@ class TransactionalClient:
             raise self._classified(call, error) from error
         except BaseException as error:  # a signal handler's, or of a line of the log that is no text
             self._watch.missed(error)
-            if isinstance(error, UnicodeDecodeError):
-                raise RetriableError(f"{call}: {error}") from error
+            if isinstance(error, UnicodeDecodeError):  # in place of the call's own result
+                lost = CommitOutcomeUnknownError if method == "commit_transaction" else RetriableError
+                raise lost(f"{call}: its result is lost by a line of librdkafka's log: {error}") from error
             raise
         finally:
             self._drain()

@@ -140,6 +140,13 @@ def test_a(): note("a")
     assert "2 passed, 1 flaky" in closing_line(ran)
 
 
+@pytest.mark.parametrize("how", ["os.abort()", "os.kill(os.getpid(), 9)"])
+def test_crash_of_the_run_of_tests_that_bound_seconds_is_red(gate: Gate, how: str) -> None:
+    """A negative exit code was less than that of the others' success."""
+    ran = gate(f"def test_a(): ...\n@pytest.mark.timing\ndef test_bound(): {how}\n")
+    assert ran.returncode > 2, ran.stdout
+
+
 def test_canaries_run_where_the_lock_is_another_one_than_they_were_green_with(
     gate: Gate, tmp_path: Path
 ) -> None:
@@ -153,7 +160,9 @@ def test_a(): ...
 """
     assert gate(tests, command=[".ci/gate.py", "canaries"]).returncode == 1
     (tmp_path / "alive").touch()
-    assert "2 passed" in closing_line(gate(tests)), "they were never green"
+    skipped = "@pytest.mark.canary\n@pytest.mark.skip\ndef test_cat(): ...\n"
+    assert gate(tests + skipped, command=[".ci/gate.py", "canaries"]).returncode == 0
+    assert "2 passed" in closing_line(gate(tests)), "all of them were never green"
     assert gate(tests, command=[".ci/gate.py", "canaries"]).returncode == 0
     assert "1 passed" in closing_line(gate(tests))
     (tmp_path / "requirements.lock").write_text("one==2\n")
