@@ -31,7 +31,7 @@ test: $(INSTALLED) ## the tests, on a real broker and a real Spark that they sta
 
 # What fails on a busy machine now and then; TESTS as above.
 test-stress: $(INSTALLED) ## `make test` again and again with one core kept busy, and a table of what failed how often (TIMES=3)
-	@$(REAPED) $(BIN)/python .ci/stress.py $(or $(TIMES),3)
+	@$(REAPED) $(BIN)/python -m tests.stress $(or $(TIMES),3)
 
 # In random order, and property tests again with examples that `make test` does not have.
 test-slow: $(INSTALLED) ## the long cases, which `make test` leaves out, new examples for the property tests, and the canaries

@@ -5,7 +5,8 @@
     python .ci/gate.py canaries                         the canaries, also the slow ones
 
 Tests that bound seconds (mark `timing`) run behind the others, alone from the start. Those of what other libraries do (mark
-`canary`) run where requirements.lock is another one than they were last green with, which `make canaries` writes down.
+`canary`) run where requirements.lock or Kafka's version is another one than they were last green with, which `make canaries`
+writes down.
 A test that passes only the second time is printed as FLAKY and does not fail the run. There is no second try after a
 violation of the guarantee, after a crash of a test's process, or where more tests fail than a busy machine explains.
 The last line says how many passed and failed.
@@ -31,10 +32,8 @@ from typing import Any
 _MOST = 12  # failures of one run that a second try may forgive
 _SECOND_TRY_S = 900.0  # for all that failed; the longest test may take 300
 _IN_ORDER_S = 60.0  # for pytest to tear down
-_FAILED, _NO_TESTS = (
-    1,
-    5,
-)  # pytest's exit codes when tests failed, and where none is to be run; others are errors of another kind
+# Exit codes of pytest: tests failed, and there were none to run. Others are errors of another kind.
+_FAILED, _NO_TESTS = 1, 5
 _VERSIONS = [Path("requirements.lock"), Path("eos/local/versions.py")]  # of the libraries, and of Kafka
 _GREEN_WITH = Path("tests/canaries/green_with")
 
@@ -125,10 +124,10 @@ def _digests() -> str:
 
 
 def _both(first: Run, apart: Run) -> Run:
+    # An error of another kind than a failed test has the greater code.
+    code = apart.code if first.code == _NO_TESTS else max(first.code, apart.code)
     return Run(
-        apart.code
-        if first.code == _NO_TESTS
-        else max(first.code, apart.code),  # an error of another kind than a failed test
+        code,
         first.passed | apart.passed,
         first.skipped | apart.skipped,
         first.failures | apart.failures,

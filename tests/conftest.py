@@ -95,7 +95,7 @@ def _calm_watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(scope="session")
 def proxy_port() -> int:
-    """The port that the broker's second listener advertises; nobody listens there, see ``proxy``."""
+    """The port that the broker's second listener advertises. No proxy listens there, see ``proxy``."""
     from eos.local.ports import free_port
 
     return free_port()
@@ -143,7 +143,7 @@ def proxy(kafka: LocalKafka, proxy_port: int) -> Iterator[HoldProxy]:
     """A proxy without rules; clients that bootstrap from it stay behind it.
 
     It listens at a port of its own, and tells clients that one in place of the advertised one: a client that an earlier test has
-    left behind finds nobody at the port it knows, and no rule takes its requests for those of the test.
+    left behind finds no server at the port it knows, and no rule takes its requests for those of the test.
     """
     with HoldProxy(0, kafka.proxied_listeners[proxy_port], advertised=proxy_port) as running:
         yield running

@@ -247,6 +247,12 @@ def refused_connection(call: Call, error: KafkaError) -> ConfigError | None:
     )
 
 
+def lost_result(call: Call, error: UnicodeDecodeError, *, commit_sent: bool) -> EosError:
+    """Of a producer's call that raised for a line of librdkafka's log that is no text, in place of its own result."""
+    kind = CommitOutcomeUnknownError if commit_sent else RetriableError
+    return kind(f"{call}: its result is lost by a line of librdkafka's log: {error}")
+
+
 def refused_options(client: str, error: KafkaException) -> ConfigError:
     """What librdkafka says of the options that a client (``producer``, ``consumer``, …) was to be made with."""
     cause = error.args[0]

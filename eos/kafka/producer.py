@@ -25,17 +25,9 @@ from eos.base.deadline import Deadline
 from eos.base.forked import end_if_forked
 from eos.base.raised_at import of_a_signal_handler
 from eos.base.threads import beside, made_beside
-from eos.errors import (
-    AbortableError,
-    CommitOutcomeUnknownError,
-    ConfigError,
-    EosError,
-    RecordRefusedError,
-    RetriableError,
-    UsageError,
-)
+from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify, classify_delivery, refused_connection, refused_options
+from eos.kafka.classify import classify, classify_delivery, lost_result, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.idle import IDLE_CLIENTS
@@ -62,6 +54,7 @@ _WRITTEN_STEP_S = 0.002
 _FLUSH_S = 0.19
 # A last look counts for a commit that follows it so soon: what changes between the two is changed as behind the commit.
 _LOOK_COUNTS_S = 0.1
+_LEAST_COMMIT_S = 0.001  # what is left of a timeout that the flush has used up
 _END_TXN_OF_4_0 = 5
 # Requests for the first partition and the first record, and a pause of librdkafka in between.
 _FIRST_WRITTEN_S = 0.5
@@ -223,7 +216,7 @@ class TransactionalClient:
                 if last_look is not None and time.monotonic() - self._looked_at >= _LOOK_COUNTS_S:
                     self._look(last_look)
                 self.commit_called = True
-            self._guarded(Call.COMMIT, "commit_transaction", max(0.001, deadline.left_s))
+            self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)
         self._begun_at, self._ended_at = None, _now()
@@ -260,19 +253,7 @@ class TransactionalClient:
             refusal = RecordRefusedError(f"record {unfit[0]} of {len(values)}: {unfit[1]}")
             self._refused_whole = naming(topic, refusal, values, keys, unfit[0])
             raise self._refused_whole
-        plain = headers is None and timestamps_ms is None and partitions is None
-        others: list[Sequence[Any] | None] = (
-            []
-            if plain
-            else [
-                partitions and [-1 if partition is None else partition for partition in partitions],
-                None,  # two names for a callback
-                None,
-                timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
-                headers and [of_record or None for of_record in headers],
-            ]
-        )
-        columns = [values, keys, *others]
+        columns = _columns(values, keys, headers, timestamps_ms, partitions)
         self._written.add(topic)
         self._stamped |= set() if timestamps_ms is None else {topic}
         defaults = (None, None, -1, None, None, 0, None)
@@ -429,8 +410,7 @@ class TransactionalClient:
         except BaseException as error:  # a signal handler's, or of a line of the log that is no text
             self._watch.missed(error)
             if isinstance(error, UnicodeDecodeError):  # in place of the call's own result
-                lost = CommitOutcomeUnknownError if method == "commit_transaction" else RetriableError
-                raise lost(f"{call}: its result is lost by a line of librdkafka's log: {error}") from error
+                raise lost_result(call, error, commit_sent=method == "commit_transaction") from error
             raise
         finally:
             self._drain()
@@ -568,3 +548,24 @@ class TransactionalClient:
 
 def _now() -> float:
     return time.clock_gettime(_CLOCK)
+
+
+def _columns(
+    values: Sequence[Any],
+    keys: Sequence[Any] | None,
+    headers: Sequence[Any] | None,
+    timestamps_ms: Sequence[int | None] | None,
+    partitions: Sequence[int | None] | None,
+) -> list[Sequence[Any] | None]:
+    """The arguments of the client's produce() behind the topic, by column."""
+    if headers is None and timestamps_ms is None and partitions is None:
+        return [values, keys]
+    return [
+        values,
+        keys,
+        partitions and [-1 if partition is None else partition for partition in partitions],
+        None,  # two names for a callback
+        None,
+        timestamps_ms and [time_ms or 0 for time_ms in timestamps_ms],
+        headers and [of_record or None for of_record in headers],
+    ]

@@ -339,7 +339,7 @@ def test_partition_without_a_leader_for_a_moment_is_asked_for_again(bootstrap: s
 
 @pytest.mark.canary
 def test_client_keeps_the_answer_that_a_partition_has_no_leader(bootstrap: str, proxy: HoldProxy) -> None:
-    """librdkafka asks nobody again, for ever (`_NOENT`)."""
+    """librdkafka never asks again (`_NOENT`)."""
     topic, number = without_leader(proxy, bootstrap)
     upstream = AdminClient({"bootstrap.servers": proxy.bootstrap_servers})
     wanted: dict[TopicPartition, Any] = {TopicPartition(topic, number): OffsetSpec.latest()}  # type: ignore[no-untyped-call]

@@ -32,7 +32,6 @@ _FAILURE = "failure"  # the user property by which a worker of xdist tells the c
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--outcomes", metavar="FILE", help="write what came of each test to this file, as JSON")
-
     parser.addoption("--apart", action="store_true", help="leave out tests marked `timing`, and tell which")
 
 

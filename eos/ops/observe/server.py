@@ -141,18 +141,16 @@ class _Http(ThreadingHTTPServer):
                 self.shutdown_request(request)
                 return
         self._clients[request] = time.monotonic()
-        thread = threading.Thread(
-            target=self._serve_client, args=(request, client_address), name=CLIENT_THREAD, daemon=True
-        )
         try:
-            thread.start()
+            super().process_request(request, client_address)
         except BaseException:
             self._room.release()
             raise
 
-    def _serve_client(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        threading.current_thread().name = CLIENT_THREAD
         try:
-            self.process_request_thread(request, client_address)
+            super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 

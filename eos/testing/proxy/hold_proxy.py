@@ -98,7 +98,7 @@ class HoldProxy:
         self._listener = socket.create_server(("127.0.0.1", port))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
-        self._advertised = None if advertised is None else _address(advertised)
+        self._advertised = None if advertised is None else _as_spelt(advertised)
         self._loop = asyncio.new_event_loop()
         self._loop.add_reader(self._listener, self._accept)
         self._thread = threading.Thread(target=self._loop.run_forever, name="hold-proxy", daemon=True)
@@ -268,7 +268,7 @@ class HoldProxy:
         """The answer with this proxy's address where the broker names its listener's."""
         if self._advertised is None or frame.api_key not in _NAME_BROKERS:
             return answer
-        return answer.replace(self._advertised, _address(self.port))
+        return answer.replace(self._advertised, _as_spelt(self.port))
 
     def send_later(self, frame: Frame, hold: Hold) -> None:
         """Keep a copy of this request until it is released."""
@@ -329,6 +329,6 @@ class HoldProxy:
         self._loop.close()
 
 
-def _address(port: int) -> bytes:
-    """As answers spell it: the host's text, and behind it the port in four bytes."""
+def _as_spelt(port: int) -> bytes:
+    """An address in an answer: the host's text, and behind it the port in four bytes."""
     return b"127.0.0.1" + port.to_bytes(4)

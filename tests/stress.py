@@ -1,10 +1,10 @@
 """Run `make test` again and again with one core kept busy, and show what failed how often: `make test-stress`.
 
-    python .ci/stress.py 3          three times; the output of each run is kept in build/stress
+    python -m tests.stress 3          three times; the output of each run is kept in build/stress
 
 A test that is red in two runs, flaky or not, is one to mend before anything new.
 """
-# ruff: noqa: INP001, T201 - a script
+# ruff: noqa: T201 - a script
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+from tests.support.outcomes import without_group
 
 _LOGS = Path("build/stress")
 _TOLD = re.compile(r"^(?:FLAKY|FAILED|ERROR) (.+?)(?: - (.*))?$", re.MULTILINE)
@@ -27,20 +29,16 @@ def main() -> int:
     for number in range(1, times + 1):
         log = _LOGS / f"{number}.log"
         code = _run(log)
-        told = {_without_group(test): line for test, line in _TOLD.findall(log.read_text())}
+        output = log.read_text()
+        told = {without_group(test): line for test, line in _TOLD.findall(output)}
         failed.update(told.keys())
         said |= told
         red += code != 0
-        closing = log.read_text().rstrip().rpartition("\n")[2].strip("= ")
+        closing = output.rstrip().rpartition("\n")[2].strip("= ")
         print(f"run {number} of {times}: exit {code}, {closing} ({log})", flush=True)
     for test, count in failed.most_common():
         print(f"{count:3} of {times}  {test} - {said[test]}")
     return 1 if red or any(count > 1 for count in failed.values()) else 0
-
-
-def _without_group(test: str) -> str:
-    """xdist appends a test's group to its id, in pytest's own lines."""
-    return test.rpartition("@")[0] if test.rfind("@") > test.rfind("]") else test
 
 
 def _run(log: Path) -> int:
