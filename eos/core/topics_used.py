@@ -121,20 +121,21 @@ class TopicsUsed:
         """
         if error.code in _NOT_TAKEN and (why := self._too_few_in_sync()):
             error.args = (f"{error}. {why}", *error.args[1:])
-        known = self._written & self._known.keys()
-        if error.code not in _NOT_FOUND | _NOT_TAKEN or not known:
+        # Of one that was missing at its first record, librdkafka's own error says so, where the time is long enough for it.
+        asked = self._written if error.code in _NOT_TAKEN else self._written & self._known.keys()
+        if error.code not in _NOT_FOUND | _NOT_TAKEN or not asked:
             return error
         try:
             # A transaction that is shorter than librdkafka's patience with a topic (30 s) only hears that time is up. Then the
             # brokers may be away, so they are asked once.
             ids = (
-                self._ids.soon(known, timeout_s=self._timeout_s)
+                self._ids.soon(asked, timeout_s=self._timeout_s)
                 if error.code in _NOT_FOUND
-                else self._ids.now(known, CALL_S)
+                else self._ids.now(asked, CALL_S)
             )
         except EosError:
             return error
-        missing = known - ids.keys()
+        missing = asked - ids.keys()
         return self._gone(missing) if missing else self._recreated(ids) or error
 
     def _too_few_in_sync(self) -> str:

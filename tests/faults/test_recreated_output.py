@@ -11,7 +11,7 @@ import pytest
 from eos import AbortableError, ConfigError, Partition, Session, TransactionalProducer
 from eos.base.deadline import Deadline
 from eos.errors import ReopenError
-from eos.events import TransactionEnded
+from eos.events import PartitionsAssigned, TransactionEnded
 from eos.exits import exit_code_of
 from eos.testing.proxy import ApiKey, HoldProxy
 from tests.faults.test_recreated_input import create_anew, delete
@@ -131,6 +131,21 @@ def test_job_whose_output_is_deleted_for_good_ends_and_names_it(bootstrap: str, 
             ConfigError, match=rf"an output topic was deleted.*{job.audit} does not exist.*Fix: "
         ) as ended:
             running.wait(NOT_WAITED_FOR_S / 2)
+    assert exit_code_of(ended.value) == 2
+
+
+def test_output_that_goes_before_its_first_record_is_named_where_a_transaction_is_shorter_than_librdkafkas_patience(
+    bootstrap: str,
+) -> None:
+    """The job had not written to it yet. Ten transactions waited for their time, and it ended as unavailable (5), without its name."""
+    job = fault_job(bootstrap, partitions=1)
+    settings = settings_for(bootstrap, transaction__timeout_ms=6_000)
+    with in_thread(job, settings) as running:
+        running.told(PartitionsAssigned)
+        delete(bootstrap, job.audit)
+        job.load(bootstrap, 10, "w", [0])
+        with pytest.raises(ConfigError, match=rf"{job.audit} does not exist.*Fix: ") as ended:
+            running.wait()
     assert exit_code_of(ended.value) == 2
 
 
