@@ -187,13 +187,19 @@ class TopicsUsed:
 
     def _gone(self, missing: Iterable[str]) -> ConfigError:
         missing = set(missing)
-        if lost := missing & {topic for topic, _ in self._read}:
-            return deleted(lost)
-        for topic in missing:
-            self._known.pop(topic, None)
+        if inputs := missing & {topic for topic, _ in self._read}:
+            return deleted(inputs)
+        lost = missing & self._known.keys()
+        for topic in lost:
+            del self._known[topic]
+        what, then = (
+            ("was deleted while it was written to", "; what was written to it earlier is gone")
+            if lost
+            else ("is missing", "")
+        )
         return ConfigError(
-            f"an output topic was deleted while it was written to: topic {', '.join(sorted(missing))} does not exist. Nothing "
-            "of the open transaction is visible. Fix: create it, and start again; what was written to it earlier is gone"
+            f"an output topic {what}: topic {', '.join(sorted(lost or missing))} does not exist. Nothing of the open transaction is "
+            f"visible. Fix: create it, and start again{then}"
         )
 
 

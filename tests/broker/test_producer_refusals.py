@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eos import AbortableError, ConfigError, OutputBatch, RecordRefusedError, UsageError
+from eos import ConfigError, OutputBatch, RecordRefusedError, UsageError
 from eos.core.producer import ProducerState, ShardProducer
 from eos.core.transaction import TransactionState
 from eos.shards import OrdinalShard
@@ -179,7 +179,7 @@ def test_batch_over_the_queues_bytes_is_waited_out_and_keeps_the_order(
     assert visible(bootstrap, out) == values
 
 
-def test_full_queue_of_a_stuck_topic_aborts_at_the_transactions_deadline(
+def test_full_queue_of_a_missing_topic_aborts_at_the_transactions_deadline_and_is_named(
     open_producer: Callable[..., ShardProducer], bootstrap: str, topic: NewTopic
 ) -> None:
     missing, out = unique("missing"), topic()
@@ -187,7 +187,10 @@ def test_full_queue_of_a_stuck_topic_aborts_at_the_transactions_deadline(
         {"queue.buffering.max.messages": 10, "topic.metadata.propagation.max.ms": 60_000}, timeout_ms=6_000
     )
     began = time.monotonic()
-    with pytest.raises(AbortableError), producer.transaction() as txn:
+    with (
+        pytest.raises(ConfigError, match=f"is missing: topic {missing} does not exist.*Fix: "),
+        producer.transaction() as txn,
+    ):
         for n in range(100):
             txn.produce(missing, b"%d" % n)
     assert time.monotonic() - began < 30

@@ -77,6 +77,8 @@ def spark(connector_jars: list[Path]) -> Iterator[SparkSession]:
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "4",
             "spark.python.daemon.module": "tests.support.spark_daemon",
+            # Clients of brokers that other tests have ended try their ports again, and the JVM would offer results on one of those.
+            "spark.python.unix.domain.socket.enabled": "true",
         },
     )
     signal.signal(

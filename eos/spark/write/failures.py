@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import secrets
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -55,6 +56,7 @@ _STOPPED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 )
 _CONTEXT_GONE = "cancelled because SparkContext was shut down"  # as the JVM does while it ends
+_FETCHING = "local_connect_and_auth"  # of PySpark
 _NOT_REPEATED = "(Spark's text may quote a record, so it is not repeated; Spark's log has it)"
 
 
@@ -164,6 +166,13 @@ def _meaning(error: Exception) -> EosError:
             return decoded(match[1])
         except ValueError:  # Spark cuts long texts
             return UnclassifiedError("a task failed; Spark's log has the whole of it")
+    if _was_not_handed_over(error):
+        return UnavailableError(
+            "Spark's JVM offers a result on a port of its own, and this Python was not the one that was served there: something else had "
+            "connected first (a port scan, a client that looks for a server that is gone), or the machine was too slow, or the JVM has ended. What is committed "
+            "stands, and the next start goes on behind it. Fix: start it again; without such ports: spark.python.unix.domain.socket.enabled=true "
+            "(Spark 4.1 and later)"
+        )
     found = list(thrown(error))
     if file := next((one for one in found if one.is_of_the_checkpoint), None):
         first, *_ = file.text.strip().splitlines() or [file.told]
@@ -180,6 +189,13 @@ def _meaning(error: Exception) -> EosError:
     if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
         return jvm_has_ended()
     return _from_jvm(found, error)
+
+
+def _was_not_handed_over(error: Exception) -> bool:
+    """Whether PySpark could not fetch a result. Its own clean-up then fails of a name that has no value, and hides why."""
+    first = error.__context__ or error
+    frames = traceback.walk_tb(first.__traceback__)
+    return any(frame.f_code.co_name == _FETCHING for frame, _ in frames)
 
 
 def _raised(text: str, who: str, where: str) -> EosError:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 import sys
+import threading
+import warnings
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # it has no types
+from pyspark.serializers import UTF8Deserializer
+from pyspark.util import _load_from_socket
 
 from eos.errors import (
     ConfigError,
@@ -16,6 +22,7 @@ from eos.errors import (
     UnclassifiedError,
     UsageError,
 )
+from eos.local.ports import HOST
 from eos.spark.stream.log_rules import LedgerChangedError
 from eos.spark.write.failures import WORD, TaskFailure, decoded, encoded, from_spark, input_gone, marked
 
@@ -306,3 +313,41 @@ def test_a_marker_that_was_cut_is_no_crash() -> None:
     assert isinstance(
         from_spark(RuntimeError(f'eos-failure {WORD} {{"class": "FencedErr}}')), UnclassifiedError
     )
+
+
+def _answering(*answer: bytes) -> int:
+    """The port of a server that gives its first client this answer, and hangs up."""
+    server = socket.create_server((HOST, 0))
+
+    def serve() -> None:
+        with server:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"".join(answer))
+
+    threading.Thread(target=serve, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "answer", [(b"\x00\x00\x00\x03", b"err"), ()], ids=["served to another one", "hung up"]
+)
+def test_result_that_spark_handed_to_a_stranger_is_unavailable_and_named(answer: tuple[bytes, ...]) -> None:
+    """It was "UnboundLocalError", exit code 1. PySpark's own clean-up hides the reason, and leaves the socket open."""
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        found = from_spark(_failed_to_fetch(_answering(*answer)))
+        gc.collect()
+    assert isinstance(found, UnavailableError)
+    assert "something else had connected first" in str(found)
+    assert "Fix: start it again" in str(found)
+
+
+def _failed_to_fetch(port: int) -> Exception:
+    deserializer = UTF8Deserializer()  # type: ignore[no-untyped-call] # PySpark's own
+    with pytest.raises(UnboundLocalError) as caught, _load_from_socket((port, "word"), deserializer):
+        pass
+    return caught.value
+
+
+def test_an_unbound_name_of_a_users_own_is_no_lost_result() -> None:
+    assert isinstance(from_spark(UnboundLocalError("sockfile")), UnclassifiedError)
