@@ -61,9 +61,15 @@ class AdminConnection:
     Args:
         config: librdkafka's options.
 
+    Attributes:
+        client: asks the next question.
+        last_about: by group, the last question that this client was asked about it. A client that was replaced may never answer.
+
     Raises:
         ConfigError: librdkafka refuses an option.
     """
+
+    last_about: dict[str, Future[Any]]
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._event: KafkaError | None = None
@@ -85,6 +91,7 @@ class AdminConnection:
         _close_dropped()
         self._patience = Deadline(_PATIENCE_S)
         self._is_connected = False
+        self.last_about = {}
         try:
             return made_beside(lambda: AdminClient(self._options))
         except KafkaException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -59,7 +59,6 @@ class Groups:
 
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
-        self._late: dict[str, Future[Any]] = {}  # the last question for each group
 
     def shape(self, group: str, timeout_s: float) -> GroupShape:
         """The members of a group; one that does not exist has none.
@@ -140,11 +139,11 @@ class Groups:
         deadline = Deadline(timeout_s)
         with self._connection.classified(group=group):
             # The answer to the last question may be as old as that. It only says that a new one may be asked.
-            if (late := self._late.get(group)) is not None and wait([late], deadline.left_s).not_done:
+            client, last = self._connection.client, self._connection.last_about
+            if (late := last.get(group)) is not None and wait([late], deadline.left_s).not_done:
                 raise TimeoutError
-            client = self._connection.client
             (asked,) = client.describe_consumer_groups([group], request_timeout=_GROUP_TIMEOUT_S).values()
-            self._late[group] = asked
+            last[group] = asked
             try:
                 described = asked.result(deadline.left_s)
             except KafkaException as error:

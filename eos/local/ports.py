@@ -62,7 +62,30 @@ def free_port(taken: Collection[int] = ()) -> int:
         port = _draw.randint(_FIRST_PORT, _LAST_PORT)
         if port not in taken and is_free(port):
             return port
-    raise ConfigError(f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries")
+    raise _none_free()
+
+
+def _none_free() -> ConfigError:
+    return ConfigError(f"no free port found on {HOST} in [{_FIRST_PORT}, {_LAST_PORT}] after {_TRIES} tries")
+
+
+def listener(port: int = 0) -> socket.socket:
+    """A loopback listener.
+
+    Args:
+        port: where; 0: at a free port of those that no system gives to outgoing connections.
+
+    Raises:
+        OSError: the port is taken.
+        ConfigError: no port is free.
+    """
+    for _ in range(_TRIES):
+        try:
+            return socket.create_server((HOST, port or free_port()))
+        except OSError:  # without a port of the caller's: another process was quicker
+            if port:
+                raise
+    raise _none_free()
 
 
 def choose_ports(

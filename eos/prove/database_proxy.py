@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
-from eos.local.ports import HOST
+from eos.local.ports import HOST, listener
 from eos.testing.proxy import Edge
 
 _CONNECT_S = 10.0
@@ -71,7 +71,7 @@ class DatabaseProxy:
         self._deeds: list[Deed] = []
         self._lock = threading.Lock()
         self._connections = set[_Connection]()
-        self._listener = socket.create_server((HOST, 0))
+        self._listener = listener()
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:

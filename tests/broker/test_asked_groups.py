@@ -49,6 +49,13 @@ def test_answer_to_an_earlier_question_counts_for_nothing(proxy: HoldProxy) -> N
     assert len(proxy.requests(ApiKey.CONSUMER_GROUP_DESCRIBE)) >= asked + 2
 
 
+def test_question_that_stays_without_an_answer_is_asked_anew(proxy: HoldProxy) -> None:
+    """The client that was asked is replaced after some seconds, and may never answer."""
+    admin, group = Admin({"bootstrap.servers": proxy.bootstrap_servers}), unique("asked")
+    proxy.hold(ApiKey.CONSUMER_GROUP_DESCRIBE)  # one request, for good
+    assert answered(admin, group) == []
+
+
 def test_admin_that_is_dropped_before_the_coordinator_answers_ends_no_process(proxy: HoldProxy) -> None:
     for number in range(5):
         client = {"bootstrap.servers": proxy.bootstrap_servers, "client.id": f"dropped-{number}"}

@@ -343,5 +343,5 @@ def test_three_brokers_go_on_while_one_is_paused(three: LocalKafka, topic: str) 
 def test_cluster_of_one_does_not_become_a_cluster_of_three(tmp_path: Path) -> None:
     with LocalKafka(tmp_path, jars=_JARS, heap_mb=256, jvm_options=QUICK_START):
         pass
-    with pytest.raises(ConfigError, match=r"is that of broker\(s\) \[1\], not of \[1, 2, 3\]"):
+    with pytest.raises(ConfigError, match=r"is that of the brokers \[1\], not of \[1, 2, 3\]"):
         LocalKafka(tmp_path, 3, jars=_JARS).start()

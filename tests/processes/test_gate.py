@@ -266,7 +266,7 @@ def test_part_of_the_tests_is_run_and_an_error_of_pytest_is_the_gates(gate: Gate
 
 def test_second_try_that_does_not_end_is_ended(gate: Gate) -> None:
     ran = gate("def test_a():\n    assert not once('a')\n    time.sleep(300)\n", deadline_s=5.0)
-    assert ran.returncode == 2, ran.stdout
+    assert ran.returncode in (2, 130), ran.stdout  # as pytest says it, and one that has only begun to load
     assert "Not finished after 5 s." in ran.stdout
     assert "1 failed in" in closing_line(ran)
 

@@ -7,6 +7,7 @@ import socket
 import threading
 from typing import Self
 
+from eos.local.ports import listener
 from tests.support.patience import PATIENCE_S
 
 _CHUNK = 65_536
@@ -17,7 +18,7 @@ class CuttingProxy:
 
     def __init__(self, target: int) -> None:
         self._target = target
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = listener()
         self.port: int = self._listening.getsockname()[1]
         self._word = b""
         self._arrives = False

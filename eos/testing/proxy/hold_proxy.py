@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeVar, Unpack
 
+from eos.local.ports import listener
 from eos.ops.check.kafka_python import kafka_messages
 from eos.testing.proxy.answers import refusal
 from eos.testing.proxy.connection import Connection, reset, send_copy
@@ -95,7 +96,7 @@ class HoldProxy:
         self._lock = threading.RLock()  # a predicate may look at the log
         self._connections: set[asyncio.Task[None]] = set()
         self._connection_count = 0
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = listener(port)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._advertised = None if advertised is None else _as_spelt(advertised)
