@@ -1,4 +1,4 @@
-"""Deadline: a budget of seconds that several steps share."""
+"""Deadline: a budget of seconds that several steps share; and a clock that goes on while the machine is suspended."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from collections.abc import Callable
 
 _POLL_S = 0.02
 _draw = random.SystemRandom()  # a user's code may have seeded Python's own, and counts on its numbers
+# CLOCK_MONOTONIC, where Linux has both, stands still while a machine is suspended.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def since_boot_s() -> float:
+    """Seconds, also those in which the machine was suspended: as a coordinator counts them, which goes by the time of day."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Deadline:
@@ -30,12 +37,12 @@ class Deadline:
         """Do not count so many seconds, in which this process stood still; nothing if they are negative."""
         self._end += max(0.0, seconds)
 
-    def wait_for(self, condition: Callable[[], bool]) -> bool:
-        """Poll until the condition holds (True) or the budget is used up (False)."""
+    def wait_for(self, condition: Callable[[], bool], turn: Callable[[], object] | None = None) -> bool:
+        """Poll until the condition holds (True) or the budget is used up (False); ``turn`` is called in between, or else sleeps."""
         while not condition():
             if not self.left_s:
                 return False
-            time.sleep(_POLL_S * _draw.uniform(0.5, 1.5))
+            (turn or _pause)()
         return True
 
 
@@ -50,3 +57,7 @@ def grace_over(stopped: threading.Event, grace_s: float) -> Callable[[], bool]:
         return grace is not None and grace.passed
 
     return is_over
+
+
+def _pause() -> None:
+    time.sleep(_POLL_S * _draw.uniform(0.5, 1.5))

@@ -320,9 +320,24 @@ def _abortable(call: Call, error: KafkaError) -> EosError:
         )
     if code in _FIXES:
         return ConfigError(f"{text}: {_FIXES[code]}", code=error.name())
+    if code == KafkaError.INVALID_PRODUCER_ID_MAPPING:
+        return expired_id(text)
     if code == KafkaError._INCONSISTENT:
         return AbortableError(f"{text}: a record of the transaction was not delivered", code=error.name())
     return AbortableError(text, code=error.name())
+
+
+def expired_id(text: str) -> ReopenError:
+    """The coordinator has forgotten the transactional.id, or has given it another producer id since.
+
+    An abort is not for such a transaction: librdkafka would initialise the id anew inside of it, and so fence its owner of today
+    (KAFKA-18019; measured with 2.16).
+    """
+    return ReopenError(
+        f"{text}: the cluster has forgotten this transactional.id (unused for transactional.id.expiration.ms, 7 days by default), "
+        "and another owner may have come since. What was open is not visible, and its timeout ends it",
+        code="INVALID_PRODUCER_ID_MAPPING",
+    )
 
 
 def _retriable(call: Call, error: KafkaError) -> EosError:

@@ -43,6 +43,7 @@ _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's
 # Each producer id and epoch that the instance gets, at its init and where it raises the epoch by itself (rd_kafka_idemp_pid_update).
 _ACQUIRED = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}", re.ASCII)
 _FAILED = "TXNERR"
+_ID_EXPIRED = "(INVALID_PRODUCER_ID_MAPPING"
 # Of a topic that is deleted one of these comes. For up to topic.metadata.propagation.max.ms librdkafka asks the coordinator to add
 # its partition again and again, or sends the same batch (2.16: twice and 40 times a second); or it forgets the topic's partitions.
 _NO_TOPIC = {
@@ -74,6 +75,9 @@ class ResendWatch:
     """Collects librdkafka's log lines and the durations of transactional calls.
 
     The object is given to the client as its ``logger``: librdkafka calls :meth:`log` from poll().
+
+    Attributes:
+        id_expired: whether the coordinator does not know the transactional.id under this producer's id any more.
     """
 
     def __init__(self) -> None:
@@ -82,6 +86,7 @@ class ResendWatch:
         self._init_sent_again = ""
         self._identity: ProducerIdentity | None = None
         self._failed = False
+        self.id_expired = False
         self._no_topic = False
         self._versions = ApiVersions()
         self._implicit_acks = ImplicitAcks()
@@ -152,6 +157,7 @@ class ResendWatch:
             self._versions.log(level, template, *args)
         if facility == _FAILED:
             self._failed = True
+            self.id_expired |= _ID_EXPIRED in text
         if facility in _NO_TOPIC and re.search(_NO_TOPIC[facility], text):
             self._no_topic = True
         if facility == IMPLICIT_ACK:

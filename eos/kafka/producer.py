@@ -21,13 +21,20 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from eos.base.calls import Call
-from eos.base.deadline import Deadline
+from eos.base.deadline import Deadline, since_boot_s
 from eos.base.forked import end_if_forked
 from eos.base.raised_at import of_a_signal_handler
 from eos.base.threads import beside, made_beside
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
 from eos.kafka.access import Access
-from eos.kafka.classify import classify, classify_delivery, lost_result, refused_connection, refused_options
+from eos.kafka.classify import (
+    classify,
+    classify_delivery,
+    expired_id,
+    lost_result,
+    refused_connection,
+    refused_options,
+)
 from eos.kafka.config import QUICKLY
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.idle import IDLE_CLIENTS
@@ -48,7 +55,7 @@ _FATAL_EVENT_WAIT_S = 1.0
 # answered CONCURRENT_TRANSACTIONS, and librdkafka asks again after 20 ms. Measured with transactions of 10 ms, one broker: a third
 # of the commits took 20 ms longer; after this pause, which takes less than it saves, one in fifty (90th percentile 26 and 9 ms).
 _MARKERS_S = 0.004
-_WRITTEN_STEP_S = 0.002
+_STEP_S, _WRITTEN_STEP_S = 0.02, 0.002
 # confluent-kafka cuts a flush of 0.2 s or more into such, and goes on with the next where a fatal error has been raised in one:
 # Python's exception state is broken from then on (2.16).
 _FLUSH_S = 0.19
@@ -58,8 +65,6 @@ _LEAST_COMMIT_S = 0.001  # what is left of a timeout that the flush has used up
 _END_TXN_OF_4_0 = 5
 # Requests for the first partition and the first record, and a pause of librdkafka in between.
 _FIRST_WRITTEN_S = 0.5
-# The coordinator goes by the time of day. CLOCK_MONOTONIC, where Linux has both, stands still while a machine is suspended.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class TransactionalClient:
@@ -161,7 +166,7 @@ class TransactionalClient:
             self.commit_called = False
             self._looked_at = 0.0
             self._call(Call.BEGIN, "begin_transaction")
-            self._begun_at = _now()
+            self._begun_at = since_boot_s()
 
     def send_offsets(
         self, offsets: Mapping[Partition, Committed], group: GroupMetadata, timeout_s: float
@@ -219,13 +224,16 @@ class TransactionalClient:
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)
-        self._begun_at, self._ended_at = None, _now()
+        self._begun_at, self._ended_at = None, since_boot_s()
 
     def abort(self, timeout_s: float) -> None:
         """Abort. Resumable after a RetriableError."""
         self._wait_until_one_is_written(Deadline(min(_FIRST_WRITTEN_S, timeout_s)))
+        self._drain()
+        if self._watch.id_expired:
+            raise expired_id(str(Call.ABORT))
         self._call(Call.ABORT, "abort_transaction", timeout_s)
-        self._begun_at, self._ended_at = None, _now()
+        self._begun_at, self._ended_at = None, since_boot_s()
 
     # --- producing ---------------------------------------------------------------------------------
 
@@ -321,12 +329,12 @@ class TransactionalClient:
     @property
     def settling_s(self) -> float:
         """For how many seconds more the next transaction should not begin: the coordinator may not be done with the last one."""
-        return max(0.0, self._ended_at + _MARKERS_S - _now())
+        return max(0.0, self._ended_at + _MARKERS_S - since_boot_s())
 
     @property
     def expired(self) -> bool:
         """Whether the transaction has been open for transaction.timeout.ms or longer."""
-        return self._begun_at is not None and _now() - self._begun_at >= self._timeout_s
+        return self._begun_at is not None and since_boot_s() - self._begun_at >= self._timeout_s
 
     @property
     def suspicion(self) -> str:
@@ -350,11 +358,9 @@ class TransactionalClient:
 
     def identity(self, timeout_s: float) -> ProducerIdentity | None:
         """The producer id and epoch, also where librdkafka has raised it by itself; None if they did not come in ``timeout_s``."""
-        deadline = Deadline(timeout_s)
         with self._serving:
-            while (found := self._watch.identity) is None and not deadline.passed:
-                self._serve(0.02)
-        return found
+            Deadline(timeout_s).wait_for(lambda: self._watch.identity is not None, self._serve_a_while)
+        return self._watch.identity
 
     def serve_idle(self) -> None:
         """Serve what waits while no transaction is open; nothing if another thread uses the instance."""
@@ -377,8 +383,7 @@ class TransactionalClient:
             with suppress(KafkaException):
                 self._producer.purge()
             self._drain()
-            instance = [self._producer]
-            del self._producer
+            instance = [self.__dict__.pop("_producer")]
         # Not close(): since 2.16 it calls abort_transaction itself and warns where that is refused, as after a
         # fence. Dropping the last reference destroys the instance; its callbacks are cut off by then. In another thread: in the
         # main one the destructor looks at signals, and leaves what a handler raises to the next call, as a SystemError.
@@ -461,16 +466,18 @@ class TransactionalClient:
     def _await_report(self, error: KafkaError) -> None:
         """Which record a broker refused its report alone says. It is on its way when the transaction has failed."""
         of_a_record = isinstance(classify_delivery(error, topic=""), RecordRefusedError)
-        deadline = Deadline(_FATAL_EVENT_WAIT_S * of_a_record)
         self._drain()
-        while self._failed_delivery is None and not deadline.passed:
-            self._serve(0.02)
+        deadline = Deadline(_FATAL_EVENT_WAIT_S * of_a_record)
+        deadline.wait_for(lambda: self._failed_delivery is not None, self._serve_a_while)
 
     def _drain(self) -> None:
         """Serve everything that waits: log lines and reports are handed over by poll, not before a call returns."""
         for _ in range(_MAX_DRAIN_POLLS):
             if not self._serve(0):
                 return
+
+    def _serve_a_while(self) -> None:
+        self._serve(_STEP_S)
 
     def _serve(self, timeout_s: float) -> int:
         """Run waiting callbacks; returns how many events there were.
@@ -492,9 +499,7 @@ class TransactionalClient:
         self._fatal = self._fatal or (error if error.fatal() else None)
         if error.code() == KafkaError._FATAL:
             # produce() says only that there is a fatal error; the event that holds it is on its way.
-            deadline = Deadline(_FATAL_EVENT_WAIT_S)
-            while self._fatal is None and not deadline.passed:
-                self._serve(0.02)
+            Deadline(_FATAL_EVENT_WAIT_S).wait_for(lambda: self._fatal is not None, self._serve_a_while)
 
     def _wait_until_one_is_written(self, deadline: Deadline) -> None:
         """Wait until a record of the open transaction is, if there are any.
@@ -544,10 +549,6 @@ class TransactionalClient:
             return failed
         batch.await_all(lambda: 0 if self._closed else len(self._producer), self._serve)
         return batch.with_the_cause(self._stamped)
-
-
-def _now() -> float:
-    return time.clock_gettime(_CLOCK)
 
 
 def _columns(

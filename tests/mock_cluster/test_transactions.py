@@ -395,12 +395,14 @@ def test_id_that_expired_while_idle_is_opened_again(api: ApiKey, shard: MockShar
 
 
 def test_id_that_expired_and_is_known_again_under_another_producer_is_fenced(shard: MockShard) -> None:
-    """The abort asks for a new epoch of the old producer id. 90 means that somebody has initialised the id since."""
+    """By the init of the reopen: 90 means that somebody has initialised the id since."""
     shard.run()
+    shard.cluster.clear_requests()
     shard.cluster.push_errors(ADD_PARTITIONS, E.INVALID_PRODUCER_ID_MAPPING)
     shard.cluster.push_errors(INIT, E.PRODUCER_FENCED)
-    with pytest.raises(AbortableError):
+    with pytest.raises(ReopenError, match="has forgotten this transactional"):
         shard.run(offset=5)
+    assert shard.cluster.requests(INIT) == shard.cluster.requests(END) == []
     with pytest.raises(FencedError):
         shard.run()
     assert len(shard.told_of(Fenced)) == 1

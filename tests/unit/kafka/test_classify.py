@@ -83,7 +83,8 @@ ROWS: list[Row] = [
     *rows(Call.PRODUCE, "fatal", FencedError, E._FENCED),
     *rows(Call.PRODUCE, "fatal", ReopenError, E.INVALID_TXN_STATE),
     *rows(Call.PRODUCE, "fatal", ConfigError, *_REFUSED_FATALLY),
-    *rows(Call.PRODUCE, "abortable", AbortableError, *_PRODUCER_FORGOTTEN, E.TRANSACTION_ABORTABLE, UNKNOWN),
+    *rows(Call.PRODUCE, "abortable", AbortableError, E.UNKNOWN_PRODUCER_ID, E.TRANSACTION_ABORTABLE, UNKNOWN),
+    *rows(Call.PRODUCE, "abortable", ReopenError, E.INVALID_PRODUCER_ID_MAPPING),
     *rows(Call.PRODUCE, "abortable", ConfigError, E.TOPIC_AUTHORIZATION_FAILED),
     *rows(Call.PRODUCE, "", AbortableError, E._STATE),  # the transaction has failed before this record
     *rows(Call.PRODUCE, "", RecordRefusedError, E.MSG_SIZE_TOO_LARGE, E._UNKNOWN_TOPIC, E._UNKNOWN_PARTITION),
@@ -99,7 +100,8 @@ ROWS: list[Row] = [
     *rows(Call.SEND_OFFSETS, "abortable", ConfigError, E.TOPIC_AUTHORIZATION_FAILED),
     # 90 is not in librdkafka's list for these two requests, so a fence arrives flagged abortable.
     *rows(Call.SEND_OFFSETS, "abortable", FencedError, E._FENCED, E.PRODUCER_FENCED),
-    *rows(Call.SEND_OFFSETS, "abortable", AbortableError, *_PRODUCER_FORGOTTEN, E.UNKNOWN_TOPIC_OR_PART),
+    *rows(Call.SEND_OFFSETS, "abortable", AbortableError, E.UNKNOWN_PRODUCER_ID, E.UNKNOWN_TOPIC_OR_PART),
+    *rows(Call.SEND_OFFSETS, "abortable", ReopenError, E.INVALID_PRODUCER_ID_MAPPING),
     *rows(Call.SEND_OFFSETS, "abortable", AbortableError, E._TIMED_OUT, E.TRANSACTION_ABORTABLE, UNKNOWN),
     # Not resumable: a second call is a second request.
     *rows(Call.SEND_OFFSETS, "retriable", AbortableError, *_AWAY, *_COORDINATOR, E.CONCURRENT_TRANSACTIONS),
@@ -114,7 +116,8 @@ ROWS: list[Row] = [
     *rows(Call.COMMIT, "fatal", CommitOutcomeUnknownError, E.INVALID_TXN_STATE, E._FAIL, UNKNOWN),
     *rows(Call.COMMIT, "fatal", CommitOutcomeUnknownError, *_PRODUCER_FORGOTTEN),
     *rows(Call.COMMIT, "abortable", AbortableError, E._INCONSISTENT),
-    *rows(Call.COMMIT, "abortable", AbortableError, *_PRODUCER_FORGOTTEN, E.TRANSACTION_ABORTABLE),
+    *rows(Call.COMMIT, "abortable", AbortableError, E.UNKNOWN_PRODUCER_ID, E.TRANSACTION_ABORTABLE),
+    *rows(Call.COMMIT, "abortable", ReopenError, E.INVALID_PRODUCER_ID_MAPPING),
     *rows(Call.COMMIT, "abortable", AbortableError, E.UNKNOWN, E._TIMED_OUT, UNKNOWN),
     *rows(Call.COMMIT, "retriable", RetriableError, *_AWAY, *_COORDINATOR, E.CONCURRENT_TRANSACTIONS),
     *rows(Call.COMMIT, "retriable", UsageError, E._CONFLICT, E._PREV_IN_PROGRESS),
