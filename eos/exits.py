@@ -11,6 +11,7 @@ from eos.errors import (
     OffsetGapError,
     RecordRefusedError,
     ReopenError,
+    TransactionExpiredError,
     TransformError,
     UnavailableError,
     UsageError,
@@ -58,7 +59,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         ((ConfigError, UsageError), ExitCode.CONFIGURATION),
         ((FencedError,), ExitCode.FENCED),
         ((TransformError, RecordRefusedError), ExitCode.POISON),
-        ((UnavailableError,), ExitCode.UNAVAILABLE),
+        # A transaction outlives its time where the machine stands still: a start later may go on.
+        ((UnavailableError, TransactionExpiredError), ExitCode.UNAVAILABLE),
         ((OffsetGapError,), ExitCode.OFFSET_GAP),
     ):
         if isinstance(error, kinds):

@@ -294,8 +294,9 @@ def _fenced(call: Call, error: KafkaError, expired: bool, doubt: str) -> FencedE
     text = _text(call, error)
     if expired:
         return TransactionExpiredError(
-            f"{text}: the transaction was open for transaction.timeout_ms or longer, so the coordinator may have aborted "
-            "it; a newer owner is possible too",
+            f"{text}: the transaction was open for transaction.timeout_ms or longer, so the coordinator may have aborted it. Whether "
+            "another owner has come instead shows in the reopen. Fix, where it happens again and again: a machine that does not "
+            "stand still (suspended, or out of processor time), or a longer transaction.timeout_ms",
             code=error.name(),
         )
     if doubt:

@@ -19,7 +19,7 @@ EXPECTED = {
     errors.TransformError: ExitCode.POISON,
     errors.ProcessDiedError: ExitCode.POISON,
     errors.ReopenError: ExitCode.UNEXPECTED,
-    errors.TransactionExpiredError: ExitCode.UNEXPECTED,
+    errors.TransactionExpiredError: ExitCode.UNAVAILABLE,
     errors.UnprovenFenceError: ExitCode.UNEXPECTED,
     errors.CommitOutcomeUnknownError: ExitCode.UNEXPECTED,
     errors.OffsetGapError: ExitCode.OFFSET_GAP,
