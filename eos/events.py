@@ -164,6 +164,13 @@ class StartPolicyApplied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsAdopted(Event):
+    """A start goes on at offsets that another program than eos has committed, because ``ownership.adopt_offsets`` says so."""
+
+    positions: OffsetVector
+
+
+@dataclass(frozen=True, slots=True)
 class RecordDeadLettered(Event):
     """A record that could not be processed went to the dead-letter topic (or was skipped)."""
 
@@ -208,6 +215,19 @@ class TransformAtWork(Event):
     records: str
     seconds: float
     stack: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StrangersInGroup(Event):
+    """The group has members that are no instances of the job, or has none of them any more.
+
+    Attributes:
+        group: the group.
+        members: ``client id @ host`` of each; empty: they have gone.
+    """
+
+    group: str
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

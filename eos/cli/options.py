@@ -43,7 +43,10 @@ Start = Annotated[
     typer.Option(metavar="earliest|latest", help="Once: where a group without offsets begins."),
 ]
 AdoptOffsets = Annotated[
-    bool, typer.Option("--adopt-offsets", help="Once: take over offsets of another mode of ownership.")
+    bool,
+    typer.Option(
+        "--adopt-offsets", help="Once: take over offsets of another job, mode of ownership or program."
+    ),
 ]
 Directory = Annotated[
     Path | None,

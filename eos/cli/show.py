@@ -57,7 +57,7 @@ def show(
     settings = given.settings()
     start = _start(topic, at)
     reach(settings)
-    from eos.ops.check.grants import OFFSETS_TOPIC
+    from eos.group.offset_record import OFFSETS_TOPIC
     from eos.ops.verifier.records import records
 
     found = list(records(settings, topic, start=start, count=count))

@@ -77,6 +77,11 @@ def _shown(name: str, found: JobStatus) -> Iterator[str | Table]:
     )
     for member in found.members:
         yield f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}"
+    if found.strangers:
+        yield (
+            f"members that are no instances of this job, and take partitions from it: {listed(found.strangers, _MAX_LISTED)}. Stop them; "
+            "to look into a topic: eos show"
+        )
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
         yield f"no member reads {listed(unread, _MAX_LISTED)}"
     # Members say where they are; of the other owners only their commits do.
@@ -109,6 +114,11 @@ def _troubles(one: PartitionStatus) -> Iterator[str]:
         yield (
             f"{one.partition}: up to {one.gone:,} offsets were deleted before they were processed, the log begins at "
             f"{one.start:,}. The job ends with 6: see 'Input is gone' in docs/operations/offsets.md"
+        )
+    if one.committed is not None and one.metadata is None:
+        yield (
+            f"{one.partition}: another program than eos has committed {one.committed:,}. A start is refused there, and says where eos's "
+            "own offset was: see 'An offset that eos has not committed' in docs/operations/offsets.md"
         )
     if one.held_back:
         yield f"{one.partition}: {one.end - one.lso:,} offsets are held back {one.held_back}"
@@ -165,4 +175,5 @@ def _plain(found: JobStatus) -> dict[str, Any]:
         "unknown": list(found.unknown),
         "kept_in": found.kept_in or None,
         "remarks": list(found.remarks),
+        "strangers": [str(one) for one in found.strangers],
     }

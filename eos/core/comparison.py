@@ -17,7 +17,7 @@ from eos.offsets import Partition
 
 _SET_FROM_OUTSIDE = (
     "another program has set it while the job ran. Fix: stop the job before its "
-    "offsets are set; the next start goes on from what is stored now"
+    "offsets are set; the next start says how to go on from what is stored now"
 )
 
 Stored = Mapping[Partition, Committed]

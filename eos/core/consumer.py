@@ -92,7 +92,7 @@ class ShardConsumer(Opened):
         self._polling = False
         self._seeking_since: float | None = None
         self._assignment = Assignment(
-            self.seat, surroundings.guards, self._ledger, self._require_client, hooks
+            lambda: self.seat, surroundings.guards, self._ledger, self._require_client, hooks
         )
 
     # --- life --------------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ class ShardConsumer(Opened):
             config |= QUICKLY
         client = ConsumerClient(config)
         try:
-            partitions = self._surroundings.enter(seat, client)
+            partitions, adopted = self._surroundings.enter(seat, client)
             if seat.given is None:
                 self._member = consumer_config(seat.settings, seat.group, self._ordinal, partitions)
                 self._name = self.instance_id
-            self.seat = replace(seat, partitions=partitions, instance_id=self._name)
+            self.seat = replace(seat, partitions=partitions, instance_id=self._name, adopted=adopted)
             self._watch()
             if seat.given is not None:
                 self._client = client

@@ -82,6 +82,7 @@ class Ledger:
         self.found: dict[Partition, Committed | None] = {}
         self.lost: set[Partition] = set()
         self.pending: OffsetVector | None = None
+        self._left: dict[Partition, int] = {}  # see `last_own`
         self._pending_metadata: dict[Partition, str] = {}
         self._replaced: dict[Partition, Committed | None] = {}
         self.unsettled = OffsetVector()
@@ -124,8 +125,7 @@ class Ledger:
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Partitions were given up in order; later comparisons leave them out."""
         gone = set(partitions)
-        for partition in gone - self.lost:
-            self.stored.pop(partition, None)
+        self._leave(gone - self.lost)
         self._gone(gone)
 
     def lose(self, partitions: Iterable[Partition]) -> None:
@@ -147,9 +147,24 @@ class Ledger:
 
     def proved(self) -> None:
         """The broker accepted a commit, or an init after a comparison: the shard was ours then."""
-        for partition in self.lost:
-            del self.stored[partition]
-        self.lost.clear()
+        if self.lost:
+            self._leave(self.lost)
+            self.lost.clear()
+
+    def _leave(self, partitions: Iterable[Partition]) -> None:
+        """Their offsets are not compared any more."""
+        self._left |= self.last_own(partitions)
+        for partition in partitions:
+            self.stored.pop(partition, None)
+
+    def last_own(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The last offset that this owner has committed in each of these, where it has; also after they were given up."""
+        found = {p: self._left[p] for p in partitions if p in self._left}
+        for partition in partitions:
+            stored = self.stored.get(partition)
+            if stored is not None and self.metadata.is_owner_of(stored.metadata):
+                found[partition] = stored.offset
+        return found
 
     # --- reading ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from eos.shards import Shard
 from eos.watches.catch_up import CatchUp
 from eos.watches.input_topics import InputTopics
 from eos.watches.stalls import StallWatch
+from eos.watches.strangers import Strangers
 from eos.watches.unowned import Unowned
 from eos.watches.unreached import Unreached
 
@@ -40,6 +41,6 @@ SURROUNDINGS = Surroundings(
     destination=ToKafka(),
     enter=enter,
     guards=(expired, recreated, foreign, new_and_deleted, truncated),
-    watches=(InputTopics, Unowned.of, StallWatch, Unreached),
+    watches=(InputTopics, Unowned.of, Strangers.of, StallWatch, Unreached),
     catch_up=CatchUp.of,
 )

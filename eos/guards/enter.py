@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from eos.core.surroundings import Seat
-from eos.events import StartPolicyApplied
+from eos.core.surroundings import Entered, Seat
+from eos.events import OffsetsAdopted, StartPolicyApplied
 from eos.guards.expired import refuse_expired
-from eos.guards.owners import refuse_foreign, refuse_members
+from eos.guards.owners import adopted, refuse_foreign, refuse_members
 from eos.guards.start_policy import CommitFirst, RefuseMissing, apply_start_policy
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
-from eos.offsets import OffsetVector, Partition
+from eos.offsets import OffsetVector
 
 
 def enter(
@@ -20,7 +18,7 @@ def enter(
     *,
     commit_first: CommitFirst | None = None,
     refuse_missing: RefuseMissing = refuse_expired,
-) -> Sequence[Partition]:
+) -> Entered:
     """Check a group before its input is read, and apply the start policy if it has no offsets.
 
     Args:
@@ -30,11 +28,11 @@ def enter(
         refuse_missing: as of `apply_start_policy`.
 
     Returns:
-        All partitions of the topics.
+        All partitions of the topics, and another program's offsets that are taken over.
 
     Raises:
-        ConfigError: the group has members that would not be fenced, or offsets of another app or mode of ownership; a topic does
-            not exist, or nothing says where to start.
+        ConfigError: the group has members that would not be fenced, or offsets of another app, mode of ownership or program; a topic
+            does not exist, or nothing says where to start.
         OffsetGapError, UnavailableError: as `apply_start_policy`.
     """
     settings = seat.settings
@@ -60,4 +58,8 @@ def enter(
     )
     own = partitions if seat.given is None else seat.given
     refuse_foreign(settings, seat.group, {p: stored[p] for p in own if p in stored}, seat.mode, seat.app)
-    return partitions
+
+    def told(positions: OffsetVector) -> None:
+        seat.listener(OffsetsAdopted(seat.shard, positions))
+
+    return Entered(partitions, adopted(settings, seat.group, stored, told, own=own))

@@ -6,9 +6,11 @@ from eos.base.commands import suggested
 from eos.core.surroundings import TakeOver
 from eos.errors import OffsetGapError
 from eos.group.committed import offsets_at
+from eos.group.others import refuse_others
 from eos.group.topics import refuse_recreated, stored_topic_ids
 from eos.guards.owners import refuse_foreign
 from eos.kafka.admin import Mark
+from eos.kafka.group_offsets import same_commit
 from eos.settings import Settings
 
 
@@ -18,8 +20,10 @@ def recreated(_: Settings, found: TakeOver) -> None:
 
 
 def foreign(settings: Settings, found: TakeOver) -> None:
-    """Refuse offsets of another app or mode of ownership."""
+    """Refuse offsets of another app, mode of ownership or program: of the latter all that were not adopted at the start."""
     refuse_foreign(settings, found.group, found.own, found.mode, found.app)
+    new = {p: one for p, one in found.own.items() if not same_commit(one, found.adopted.get(p))}
+    refuse_others(settings, found.group, new, own=found.last_own)
 
 
 def new_and_deleted(settings: Settings, found: TakeOver) -> None:

@@ -50,9 +50,12 @@ QUICKLY: Mapping[str, str | int] = {
 # The topic's limit is what counts then. Batches of several records stay below batch.size.
 MAX_MESSAGE_BYTES = 1_048_588 + 10_000
 _LOG_LEVEL_INFO = 6  # REQTMOUT lines, which show a resend, are not written at 3
+# By which a member of a group is known for one of eos's, where it has no group.instance.id and settings name no other.
+CLIENT_ID = "eos"
 # org.apache.kafka.common.requests.JoinGroupRequest: an instance id is checked like a topic name.
 _NO_INSTANCE_ID = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_INSTANCE_ID_CHARS = 249 - 5  # what a member adds that joins anew, see eos.watches.unowned
+_MAX_TAIL_CHARS = 20  # of an instance id: a digest and an ordinal
 _DIGEST_CHARS = 8  # of what a member reads: two that differ are hardly ever taken for the same
 
 
@@ -152,12 +155,25 @@ def consumer_config(
     if classic and ownership.static_membership and ordinal is not None:
         fixed["group.instance.id"] = _instance_id(group, ordinal, inputs)
     defaults = {
+        "client.id": CLIENT_ID,
         "check.crcs": True,  # as in Java; without it a record that was damaged on its way is processed as it came
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
         "queued.min.messages": _QUEUED_MIN_MESSAGES,
         "topic.metadata.refresh.interval.ms": _METADATA_REFRESH_MS,
     }
     return _merged(settings, defaults, settings.kafka.consumer, fixed)
+
+
+def member_ids(settings: Settings, group: str) -> tuple[str, re.Pattern[str]]:
+    """The client.id of the members of a job with these settings, and the form of their group.instance.ids."""
+    given = {**settings.kafka.client, **settings.kafka.consumer}
+    name = _NO_INSTANCE_ID.sub("_", group)
+    begins = re.escape(name[: _MAX_INSTANCE_ID_CHARS - _MAX_TAIL_CHARS])
+    rest = (
+        "" if re.escape(name) == begins else ".*"
+    )  # of a long name `_instance_id` cuts off as much as it has to
+    form = rf"{begins}{rest}(-[0-9a-f]{{{_DIGEST_CHARS}}})?-\d+(\.[0-9a-f]{{4}})?"  # eos.watches.unowned adds the last part
+    return str(given.get("client.id", CLIENT_ID)), re.compile(form, re.ASCII)
 
 
 def _merged(

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eos.errors import UnavailableError
+from eos.group.offset_record import OFFSETS_TOPIC
 from eos.local import LocalKafka
 from eos.offsets import Partition
 
 DUMP_LOG_SEGMENTS = "kafka.tools.DumpLogSegments"
-OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+OFFSETS, TRANSACTIONS = OFFSETS_TOPIC, "__transaction_state"
 COMMIT, ABORT = "COMMIT", "ABORT"
 _TOOL_S = 600.0
 _FIELD = re.compile(r"(\w+): (\S+)")

@@ -226,7 +226,8 @@ class OwnershipSettings(Table):
     )
     adopt_offsets: bool = Field(
         default=False,
-        description="true, for one start: accept the offsets that the other ownership mode, or another job, committed",
+        description="true, for one start: accept the offsets that the other ownership mode, another job, or another program than eos "
+        "committed",
     )
 
     @property

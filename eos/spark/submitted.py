@@ -14,7 +14,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from eos.errors import EosError
-from eos.events import Event, StartPolicyApplied, TransactionCommitted
+from eos.events import Event, OffsetsAdopted, StartPolicyApplied, TransactionCommitted
 from eos.exits import ExitCode, exit_code_of
 from eos.identity import Kind
 from eos.kafka.librdkafka import librdkafka_version
@@ -151,6 +151,8 @@ def _logged(event: Event) -> None:
             log.info("input planned: %d of %d partitions, %d offsets", new, partitions, offsets)
         case StartPolicyApplied():
             log.warning("start policy applied: %s, %d partitions", event.policy, len(event.positions))
+        case OffsetsAdopted():
+            log.warning("another program's offsets adopted: %d partitions", len(event.positions))
         case TransactionCommitted():
             log.info("committed: %s, %d records, %.3f s", event.shard, event.records_out, event.seconds)
         case BatchResumed():

@@ -30,8 +30,8 @@ from eos.errors import (
 )
 from eos.events import ignore_event
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.mirror import MIRROR, refuse_mirror
-from eos.guards.owners import refuse_foreign, refuse_members
+from eos.group.mirror import MIRROR
+from eos.guards.owners import refuse_foreign, refuse_members, refuse_mixed
 from eos.identity import Identity
 from eos.job import Declaration
 from eos.kafka.admin import Admin
@@ -111,7 +111,7 @@ class TablePositions:
         if found:
             return {p: _committed(found[p]) for p in partitions if p in found}
         stored = stored_of(self._settings, group, partitions)
-        refuse_mirror(group, stored)
+        refuse_mixed(self._settings, group, stored)
         return stored
 
     def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:

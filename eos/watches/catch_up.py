@@ -10,8 +10,10 @@ from eos.base.deadline import Deadline
 from eos.core.surroundings import Seat
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.committed import OffsetStore, offsets_at, partitions_of
+from eos.group.others import of_others, refuse_others
 from eos.kafka.admin import Mark, shared_admin
 from eos.kafka.consumer import ConsumerClient, lone_reader
+from eos.kafka.group_offsets import Committed, same_commit
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -43,6 +45,7 @@ class CatchUp:
         topics: the input topics, all partitions of which count …
         only: … or just these.
         store: where the offsets of a group's client are.
+        adopted: offsets of another program that an owner will commit again.
 
     Raises:
         UnavailableError: the cluster did not answer in time.
@@ -56,7 +59,11 @@ class CatchUp:
         only: Sequence[Partition] | None = None,
         *,
         store: Callable[[ConsumerClient], OffsetStore] = lambda reader: reader,
+        adopted: Mapping[Partition, Committed] | None = None,
     ) -> None:
+        self._settings = settings
+        self._group = group
+        self._adopted = adopted or {}
         self._timeout_s = settings.held_back_timeout_s
         self._admin = shared_admin(settings)
         # A client of its own: on the loop's, the questions would wait behind its fetches.
@@ -77,6 +84,7 @@ class CatchUp:
         self._empty = {p for p, end in self._ends.items() if not end}
         self._stands: dict[Partition, _Stand] = {}
         self._set_back_at: dict[Partition, float] = {}
+        self._of_others_since: dict[Partition, float] = {}
         self._reached = False
         self._asked_at = 0.0
         self._pause_s = _ASK_AGAIN_S
@@ -88,7 +96,14 @@ class CatchUp:
     @classmethod
     def of(cls, seat: Seat) -> CatchUp:
         """The goal of one owner's run."""
-        return cls(seat.settings, seat.group, seat.topics, seat.given, store=seat.destination.store)
+        return cls(
+            seat.settings,
+            seat.group,
+            seat.topics,
+            seat.given,
+            store=seat.destination.store,
+            adopted=seat.adopted,
+        )
 
     @property
     def ends(self) -> OffsetVector:
@@ -109,6 +124,7 @@ class CatchUp:
             UnavailableError: a transaction of another writer has held some of it back for too long, or nothing was answered for
                 ``input.offline_timeout_ms``.
             FencedError: the offset of an own partition was set back from outside.
+            ConfigError: another program has committed, and no owner has committed there since.
         """
         now = time.monotonic()
         # Not at each move: input that goes on coming moves it for ever.
@@ -118,10 +134,13 @@ class CatchUp:
             self._asked_at, self._pause_s = now, min(2 * self._pause_s, _ASK_EVERY_S)
             try:
                 stored = self._store.committed(self._ends, _CALL_S)
+                # What another program has committed says nothing of what the job has processed.
+                others = of_others(stored)
                 behind = [
                     partition
                     for partition, end in self._ends.items()
-                    if (
+                    if partition in others
+                    or (
                         stored[partition].offset < end
                         if partition in stored
                         else partition not in self._empty
@@ -134,6 +153,7 @@ class CatchUp:
             self._answered_at = now
             self._reached = not behind
             self._refuse_set_back({p: stored[p].offset if p in stored else None for p in behind}, mine)
+            self._refuse_others(others, mine)
             self._look_for_what_is_held_back(stable)
         return self._reached
 
@@ -145,6 +165,14 @@ class CatchUp:
                 "brokers, and run again",
                 code=error.code,
             ) from error
+
+    def _refuse_others(self, others: Mapping[Partition, Committed], mine: OffsetVector) -> None:
+        """An owner's next commit takes the place of such an offset; one that is at its end commits none."""
+        now = time.monotonic()
+        new = {p: one for p, one in others.items() if not same_commit(one, self._adopted.get(p))}
+        self._of_others_since = {p: self._of_others_since.get(p, now) for p in new}
+        old = {p: one for p, one in new.items() if now - self._of_others_since[p] > _SET_BACK_S}
+        refuse_others(self._settings, self._group, old, own=mine)
 
     def _refuse_set_back(self, behind: Mapping[Partition, int | None], mine: OffsetVector) -> None:
         """The caller reads on from its own commit, so input before that would never be processed."""

@@ -9,15 +9,14 @@ group rebalances for another reason. A member of another name is a reason.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 
 from eos.core.surroundings import Seat, Watch
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
 from eos.offsets import OffsetVector, Partition
+from eos.watches.background import in_background
 
 _LOOKS = 3  # in a session timeout: for so long the group has to stand still, as it does not while members come or go
 _CALL_S = 10.0
@@ -63,7 +62,7 @@ class Unowned(Watch):
         asked = self._asked
         done = asked is not None and asked.done()
         if asked is None or done:
-            self._asked = in_background(self._ask)
+            self._asked = in_background(self._ask, "eos-unowned")
         assigned = asked.result() if asked and done and asked.exception() is None else {}
         without = sorted(self._inputs.difference(*assigned.values())) if assigned else []
         self._seen = self._seen + 1 if without and assigned == self._before else 0
@@ -77,17 +76,3 @@ class Unowned(Watch):
     def _ask(self) -> _Assigned:
         self._admin = self._admin or Admin.of(self._settings)
         return self._admin.groups.stable_assignment(self._group, _CALL_S)
-
-
-def in_background(question: Callable[[], _Assigned]) -> Future[_Assigned]:
-    """Ask in a thread of its own: confluent-kafka's constructors and questions fail half-way when a signal comes into them."""
-    answer: Future[_Assigned] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(question())
-        except BaseException as error:  # noqa: BLE001 - it is asked again
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, name="eos-unowned", daemon=True).start()
-    return answer

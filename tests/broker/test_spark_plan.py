@@ -170,7 +170,7 @@ def test_offset_that_a_plain_client_committed_inside_an_open_transaction_is_no_g
     bootstrap: str, topic: NewTopic, app: str
 ) -> None:
     source = topic("in")
-    settings = settings_for(bootstrap)
+    settings = settings_for(bootstrap, ownership__adopt_offsets=True)
     with open_transaction(bootstrap, source):
         plain = Consumer({"bootstrap.servers": bootstrap, "group.id": app, "log_level": 0})
         plain.commit(offsets=[TopicPartition(source, 0, 1)], asynchronous=False)

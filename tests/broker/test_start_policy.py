@@ -141,15 +141,15 @@ def test_topic_that_is_added_to_a_started_job_needs_a_policy_of_its_own(bootstra
     assert job.check(bootstrap).processed == 2
 
 
-def test_offsets_of_a_plain_client_are_taken_over(bootstrap: str) -> None:
-    """A job that replaces another application goes on where that one ended; no policy is needed."""
+def test_offsets_of_a_plain_client_are_taken_over_where_settings_adopt_them(bootstrap: str) -> None:
+    """A job that replaces another application goes on where that one ended; no start policy is needed."""
     job = fault_job(bootstrap, partitions=1)
     produce_plain(bootstrap, job.inputs[0], [b"theirs", b"ours"])
     plain = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
     plain.commit(offsets=[TopicPartition(job.inputs[0], 0, 1)], asynchronous=False)
     plain.close()
 
-    run_to_end(job, settings_for(bootstrap, input__start="fail"))
+    run_to_end(job, settings_for(bootstrap, input__start="fail", ownership__adopt_offsets=True))
 
     assert [record.value for record in read_committed(bootstrap, job.audit)] == [b"audit ours"]
     assert offsets(bootstrap, job) == [2]

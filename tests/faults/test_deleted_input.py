@@ -52,7 +52,7 @@ def test_deleted_input_stops_the_job_which_names_the_first_offset_left_and_how_m
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
         consumer.commit(offsets=[TopicPartition(source, 1, 15)], asynchronous=False)
         consumer.close()
-        run_to_end(job, settings)
+        run_to_end(job, settings_for(bootstrap, ownership__adopt_offsets=True, **OWNED[mode]))
         assert committed_offsets(bootstrap, job.group, [(source, 1)])[source, 1][0] == 20
         values = sorted(one.value or b"" for one in read_committed(bootstrap, job.out))
         assert values == [b"out a%d" % n for n in range(10)] + [b"out b%d" % n for n in range(5, 10)]

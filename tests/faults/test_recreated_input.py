@@ -237,7 +237,8 @@ def test_offsets_of_the_former_topic_are_refused_at_the_next_start(bootstrap: st
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     load(bootstrap, source, FORMER, "former")
-    settings = settings_for(bootstrap, **OWNED[mode], ownership__static_membership=False)
+    changes: dict[str, object] = {**OWNED[mode], "ownership__static_membership": False}
+    settings = settings_for(bootstrap, **changes)
     run_to_end(job, settings)
     offset, metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0]
     assert offset == FORMER
@@ -250,9 +251,9 @@ def test_offsets_of_the_former_topic_are_refused_at_the_next_start(bootstrap: st
         run_to_end(job, settings)
     assert len(read_committed(bootstrap, job.out)) == FORMER
 
-    # The way out that the error names; offsets that name no topic are accepted, and get its id.
+    # Offsets that name no topic are adopted, and get its id.
     with plain_offset(bootstrap, job.group, source, 0, ""):
-        run_to_end(job, settings)
+        run_to_end(job, settings_for(bootstrap, ownership__adopt_offsets=True, **changes))
     assert len(read_committed(bootstrap, job.out)) == FORMER + NEW
     _, metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0]
     assert f" topic={topic_id(bootstrap, source)}" in metadata

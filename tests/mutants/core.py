@@ -231,6 +231,42 @@ CORE = (
         (f"{_GUARDS}::test_offsets_of_another_mode_are_refused_unless_a_person_adopts_them",),
     ),
     Mutation(
+        "strangers-at-a-start",
+        "offsets that another program has committed are refused at a start",
+        "eos/guards/owners.py",
+        "    if found and not settings.ownership.adopt_offsets:\n        refuse_others(settings, group, stored)\n",
+        "",
+        (f"{_GUARDS}::test_offsets_of_another_program_are_refused_at_a_start_unless_a_person_adopts_them",),
+    ),
+    Mutation(
+        "strangers-at-a-rebalance",
+        "they are taken over only as they were adopted at the start",
+        "eos/guards/takeover.py",
+        "if not same_commit(one, found.adopted.get(p))}",
+        "if not found.adopted}",
+        (
+            f"{_GUARDS}::test_offsets_of_another_program_are_taken_over_only_as_they_were_adopted_at_the_start",
+        ),
+    ),
+    Mutation(
+        "strangers-copied",
+        "a group of which a part is another program's is not copied unasked",
+        "eos/guards/owners.py",
+        "if not settings.ownership.adopt_offsets and len(of_others(stored)) < len(stored):",
+        "if False:",
+        (
+            f"{_GUARDS}::test_a_group_of_which_a_part_is_another_programs_is_not_copied_unless_a_person_adopts_it",
+        ),
+    ),
+    Mutation(
+        "stranger-skipped",
+        "no record is skipped behind another program's offset",
+        "eos/ops/operate/skip.py",
+        "        refuse_others(settings, self._target.group, stored)\n",
+        "",
+        ("tests/faults/test_strangers.py::test_record_is_not_skipped_behind_an_offset_of_another_program",),
+    ),
+    Mutation(
         "output-not-asked",
         "the ids of the outputs are asked for before the commit",
         "eos/core/topics_used.py",

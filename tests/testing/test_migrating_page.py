@@ -35,7 +35,10 @@ def test_job_and_loop_of_the_page_each_go_on_where_the_other_was_stopped(tmp_pat
         assert sum(cluster.committed(GROUP).values()) == 50
 
         cluster.produce("payments", [b"new %d" % number for number in range(50)])
-        run_eos(["run", "ledger:job", "--until-caught-up"], tmp_path, environment)
+        adopting = run_eos(
+            ["run", "ledger:job", "--until-caught-up", "--adopt-offsets"], tmp_path, environment
+        )
+        assert "another program's offsets adopted" in adopting
         ledger = Counter(record.value for record in cluster.read_committed("ledger"))
         assert ledger == Counter(
             record.value.upper() for record in cluster.read_committed("payments") if record.value

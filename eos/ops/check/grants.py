@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Literal
 
+from eos.group.offset_record import OFFSETS_TOPIC
 from eos.identity import Identity
 
 Resource = Literal["TransactionalId", "Topic", "Group", "Cluster"]
@@ -21,7 +22,6 @@ Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Alter"]
 
 # The brokers' own topics that a transaction is written to: preflight looks at their replication. They exist once they
 # were used.
-OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = (OFFSETS_TOPIC, "__transaction_state")
 _ANY = "*"  # Kafka's wildcard, as a literal name
 _CLUSTER = "kafka-cluster"  # Kafka's one name of the resource

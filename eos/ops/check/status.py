@@ -9,6 +9,7 @@ from eos.base.deadline import Deadline
 from eos.errors import EosError
 from eos.group.committed import committed_offsets, fresh_reader, offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata
+from eos.group.strangers import strangers
 from eos.job import Declaration
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.group_offsets import Committed
@@ -87,6 +88,7 @@ class JobStatus:
         unknown: why not, and what else could not be found out, in words.
         kept_in: what the positions are kept in, if they are no offsets of the group.
         remarks: what there is to say of these positions.
+        strangers: members that are no instances of a job with these settings.
     """
 
     group: str
@@ -96,6 +98,7 @@ class JobStatus:
     unknown: tuple[str, ...] = ()
     kept_in: str = ""
     remarks: tuple[str, ...] = ()
+    strangers: tuple[Member, ...] = ()
 
 
 def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> JobStatus:
@@ -162,6 +165,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
         unknown,
         "" if kept is None else kept.kept_in,
         () if kept is None else tuple(kept.remarks(stored)),
+        tuple(strangers(settings, group, members, owned_by_members=looked_at.mode == "group")),
     )
 
 

@@ -34,7 +34,13 @@ _Found = Iterator[tuple[str, str, str]]
 
 def alerts(status: Status) -> list[dict[str, str]]:
     """Each with ``level`` ("error": nothing goes on there, or "warning"), ``text`` and ``fix``."""
-    found = [*_workers(status), *_partitions(status), *_transactions(status), *_events(status)]
+    found = [
+        *_workers(status),
+        *_strangers(status),
+        *_partitions(status),
+        *_transactions(status),
+        *_events(status),
+    ]
     return [
         {"level": level, "text": text, "fix": fix}
         for level, text, fix in sorted(found, key=lambda one: one[0] != "error")
@@ -85,6 +91,15 @@ def _workers(status: Status) -> _Found:
                     f"{name} has not reported since its start {worker['silent_s']:,.0f} s ago.",
                     "Its log says what it waits for: usually the job's imports, or the brokers",
                 )
+
+
+def _strangers(status: Status) -> _Found:
+    if status["strangers"]:
+        yield (
+            "error",
+            f"Members of the group are no instances of this job: {listed(status['strangers'], _MAX_NAMED)}. The job does not process their partitions.",
+            "Stop them (eos show looks into a topic). Then see 'An offset that eos has not committed' in docs/operations/offsets.md",
+        )
 
 
 def _partitions(status: Status) -> _Found:

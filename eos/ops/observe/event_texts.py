@@ -16,6 +16,7 @@ from eos.settings.secrets import hidden
 
 MAX_PARTITIONS_SHOWN = 32  # in a line
 _MAX_PARTITIONS = 8  # on the page
+_MAX_MEMBERS = 8
 _MAX_TEXT = 300
 _DEAD_LETTERS_PER_PERIOD = 20  # an input that is all poison must not make the loop write a line per record
 
@@ -162,6 +163,13 @@ def _started(event: events.StartPolicyApplied) -> Said:
     return Said(level, "start policy applied", fields, "started", text, "info")
 
 
+def _adopted(event: events.OffsetsAdopted) -> Said:
+    text = listed(event.positions, _MAX_PARTITIONS)
+    return Said(
+        "warning", "another program's offsets adopted", {"positions": _at(event.positions)}, "adopted", text
+    )
+
+
 def _dead_lettered(event: events.RecordDeadLettered) -> Said:
     """Skipped records leave no other trace, so each of them is written."""
     kind = "skipped" if event.skipped else "dead-lettered"
@@ -198,6 +206,17 @@ def _stalled(event: events.PartitionStalled) -> Said:
     return Said("warning", "partition brings no records, its fetches fail", fields, "stalled", text)
 
 
+def _strangers(event: events.StrangersInGroup) -> Said:
+    if not event.members:
+        return Said(
+            "info", "no stranger in the group any more", {"group": event.group}, "strangers have gone"
+        )
+    shown = listed(event.members, _MAX_MEMBERS)
+    fields = {"group": event.group, "members": shown}
+    text = f"members of the group {event.group} that are no instances of this job: {shown}"
+    return Said("warning", "strangers in the group", fields, "strangers", text)
+
+
 def _at_work(event: events.TransformAtWork) -> Said:
     if not event.seconds:
         return Said("info", "transform has returned", kind="transform returned")
@@ -228,10 +247,12 @@ TEXTS: Mapping[type[Event], Callable[[Any], Said | None]] = {
     events.PartitionsRevoked: _revoked,
     events.Rewound: lambda event: Said("info", "rewound", {"positions": _at(event.positions)}),
     events.StartPolicyApplied: _started,
+    events.OffsetsAdopted: _adopted,
     events.RecordDeadLettered: _dead_lettered,
     events.Sampled: _lag,
     events.PartitionStalled: _stalled,
     events.TransformAtWork: _at_work,
+    events.StrangersInGroup: _strangers,
     events.InputTaken: lambda _: None,  # many per second; the end of its transaction is written
     events.ShardsOwned: lambda _: None,  # sent often; each shard's session has lines of its own
 }

@@ -159,6 +159,7 @@ class JobStatus:
             "committed_s": min(committed, default=None),
             "workers": [worker.shown(now) for worker in self.workers.values()],
             "partitions": self._partitions(now),
+            "strangers": sorted({one for report in self._alive.values() for one in report.strangers}),
             "rates": {"step_s": STEP_S, **self._rates.per_second(now)},
             "events": [
                 {"worker": key[0], **note._asdict(), "times": times, "since": since}

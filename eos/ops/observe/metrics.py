@@ -37,6 +37,7 @@ _GAUGES = {
         _OF_PARTITION,
     ),
     "sessions_open": ("eos_sessions_open", "Sessions that are open.", ()),
+    "strangers": ("eos_group_strangers", "Members of the group that are no instances of the job.", ()),
     "shards_owned": ("eos_shards_owned", "Shards that need an open session.", ()),
     "last_turn": (
         "eos_last_turn_timestamp_seconds",

@@ -75,6 +75,7 @@ class WorkerReport(NamedTuple):
     committed_s: float | None  # since the last commit
     outside_s: float  # since the coordinator of its group was reached
     at_work: tuple[LongTransform, ...]
+    strangers: tuple[str, ...]  # in the group: members that are no instances of the job
     notes: tuple[Note, ...]  # since the last report, as the dead letters
     dead_letters: tuple[DeadLetter, ...]
     families: tuple[Metric, ...]  # for Prometheus

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ _OF_OTHERS = re.compile(r"/(site|dist)-packages/|/lib/python3|^<frozen ")
 UNCOUNTED: Mapping[type[Event], str] = {
     events.InputTaken: "the end of its transaction is counted",
     events.StartPolicyApplied: "happens once in the life of a group; the log has it",
+    events.OffsetsAdopted: "happens at a start alone, by a setting; the log has it",
 }
 
 
@@ -45,6 +46,7 @@ class _Shard:
     lag: dict[Partition, int] = field(default_factory=dict)
     lso_distance: dict[Partition, int] = field(default_factory=dict)
     stalled: dict[Partition, float] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
     outside_since: float | None = None
     open_since: float | None = None
 
@@ -89,6 +91,7 @@ class WorkerState:
             events.Sampled: self._sampled,
             events.PartitionStalled: self._stalled,
             events.TransformAtWork: self._worked,
+            events.StrangersInGroup: self._strangers_came,
         }
 
     @property
@@ -141,6 +144,7 @@ class WorkerState:
                 LongTransform(event.records, now - since, shortened(_own_place(event.stack)))
                 for event, since in self._at_work.copy().values()
             ),
+            strangers=_strangers(shards),
             notes=tuple(note for note in notes if note is not None),
             dead_letters=tuple(
                 dead_letter_of(*self._dead_letters.popleft()) for _ in range(len(self._dead_letters))
@@ -160,6 +164,7 @@ class WorkerState:
             **partitions,
             "sessions_open": sessions,
             "shards_owned": {(): self._owned},
+            "strangers": {(): len(_strangers(shards.values()))},
             "last_turn": turned,
         }
 
@@ -261,6 +266,9 @@ class WorkerState:
         else:
             stalled.pop(event.partition, None)
 
+    def _strangers_came(self, event: events.StrangersInGroup) -> None:
+        self._of(event).strangers = event.members
+
     def _worked(self, event: events.TransformAtWork) -> None:
         if event.seconds:
             self._at_work[event.shard] = (event, self._clock() - event.seconds)
@@ -287,6 +295,11 @@ def _partitions(shard: _Shard, now: float) -> list[PartitionReport]:
             )
         )
     return found
+
+
+def _strangers(shards: Iterable[_Shard]) -> tuple[str, ...]:
+    """As each shard's session has seen them last; of several the same ones."""
+    return tuple(sorted({member for shard in shards for member in shard.strangers}))
 
 
 def _own_place(stack: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from eos.deadletter import dead_letter, skipped_by_operator
 from eos.errors import ConfigError
 from eos.group.committed import offsets_at
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.mirror import refuse_mirror
+from eos.guards.owners import refuse_mixed
 from eos.identity import Identity
 from eos.job import Declaration
 from eos.kafka.admin import Admin, Mark
@@ -59,7 +59,7 @@ class InGroup:
 
     def of_group(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         stored = stored_of(self._settings, group, partitions)
-        refuse_mirror(group, stored)
+        refuse_mixed(self._settings, group, stored)
         return stored
 
     def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
+from eos.base.listing import listed
 from eos.deadletter import died_with, lettered, skipped
 from eos.errors import EosError, reason_of
 from eos.group.metadata import OffsetMetadata, OwnershipMode
@@ -29,6 +30,7 @@ OnMade = Callable[[InputRecord, Sequence[OutputRecord]], None]
 
 _DEADLINE_S = 3600.0
 _FAILED_EXAMPLES = 5
+_MAX_LISTED = 8
 _OF_SPARK = (OwnershipMode.BATCH, OwnershipMode.SINK)  # a query's marks of its input are in its ledger
 
 
@@ -191,7 +193,12 @@ def _verified(
         failed=applied.failed,
         problems=contradictions,
         examples=(*compared.examples, *applied.examples),
-        notes=(*_unseen(job, configs), *_compacted(job, configs), *applied.notes()),
+        notes=(
+            *_of_others(state.committed),
+            *_unseen(job, configs),
+            *_compacted(job, configs),
+            *applied.notes(),
+        ),
         held_back=held_back(settings, lsos, state.high_watermarks, deadline),
         order=why_not or _how_compared(compared, by_batches=transform.takes_batches),
     )
@@ -218,6 +225,15 @@ def _how_compared(compared: Compared, *, by_batches: bool) -> str:
             "without the order (order=False, --no-order)"
         )
     return text
+
+
+def _of_others(stored: Mapping[Partition, Committed]) -> Iterator[str]:
+    others = [p for p, one in stored.items() if OffsetMetadata.parse(one.metadata, with_more=True) is None]
+    if others:
+        yield (
+            f"{listed(sorted(others), _MAX_LISTED)}: another program than eos has committed the offset, which may be behind input that no "
+            "job has processed"
+        )
 
 
 def _unseen(job: Job, configs: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

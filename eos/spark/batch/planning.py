@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eos.base.commands import suggested
 from eos.errors import OffsetGapError
-from eos.events import Listener, StartPolicyApplied, ignore_event
+from eos.events import Listener, OffsetsAdopted, StartPolicyApplied, ignore_event
 from eos.group.committed import fresh_reader, offsets_at
 from eos.group.expiry import count_started, due_for_renewal
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.guards.owners import refuse_foreign, refuse_members
+from eos.guards.owners import adopted, refuse_foreign, refuse_members
 from eos.guards.start_policy import apply_start_policy, preview_start_policy
 from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Mark
@@ -68,8 +68,9 @@ def plan_input(
     mode = OwnershipMode(commit)
     logs = InputLogs(settings)
 
+    shard = StartShard(app, group).transactional_id
+
     def started(positions: OffsetVector) -> None:
-        shard = StartShard(app, group).transactional_id
         listener(
             StartPolicyApplied(shard, positions, settings.input.start, settings.source_of("input.start"))
         )
@@ -85,6 +86,7 @@ def plan_input(
                 settings, topics, reader, app=app, mode=mode, on_first_offsets=started
             )
         refuse_foreign(settings, group, stored, mode, app)
+        adopted(settings, group, stored, lambda found: listener(OffsetsAdopted(shard, found)), own=listed)
         partitions = tuple(sorted(listed))
         positions = stored_positions(stored)
         # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.

@@ -420,6 +420,17 @@ def test_a_job_that_is_well_has_no_problem(job: Job, worker: Worker) -> None:
             "error: in[0]: no record comes, although there are some, for 45 s.",
         ),
         (
+            [
+                events.SessionOpened(SHARD, 0.1),
+                events.StrangersInGroup(SHARD, "refunds", ("console-consumer @ 10.0.0.7",)),
+            ],
+            0,
+            (
+                "error: Members of the group are no instances of this job: console-consumer @ 10.0.0.7. The job does not process "
+                "their partitions."
+            ),
+        ),
+        (
             [events.SessionOpened(SHARD, 0.1), events.Sampled(SHARD, 31.0)],
             0,
             "error: Worker 0's transaction has been open for 31 s.",

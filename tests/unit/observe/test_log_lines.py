@@ -53,6 +53,24 @@ WRITTEN: list[tuple[Event, str, str, dict[str, Any]]] = [
         {"partition": "settlements[1]"},
     ),
     (
+        events.StrangersInGroup(SHARD, "refunds", ("console-consumer @ 10.0.0.7",)),
+        "warning",
+        "strangers in the group",
+        {"group": "refunds", "members": "console-consumer @ 10.0.0.7"},
+    ),
+    (
+        events.StrangersInGroup(SHARD, "refunds", ()),
+        "info",
+        "no stranger in the group any more",
+        {"group": "refunds"},
+    ),
+    (
+        events.OffsetsAdopted(SHARD, OffsetVector({P0: 7})),
+        "warning",
+        "another program's offsets adopted",
+        {"positions": "settlements[0] at 7"},
+    ),
+    (
         events.SessionClosed(SHARD, "FencedError: a rival"),
         "warning",
         "session closed",

@@ -21,6 +21,7 @@ COUNTED: list[tuple[Event, dict[str, float]]] = [
     (events.ShardsOwned("refunds.refunds.", (SHARD, "refunds.refunds.i.4")), {"eos_shards_owned": 2}),
     (events.SessionOpened(SHARD, 0.1), {"eos_sessions_open": 1}),
     (events.PartitionStalled(SHARD, P0, 5, 9, 40.0), {'eos_stalled_seconds{partition="0",topic="in"}': 40}),
+    (events.StrangersInGroup(SHARD, "g", ("a @ x", "b @ y")), {"eos_group_strangers": 2}),
     (
         COMMITTED,
         {

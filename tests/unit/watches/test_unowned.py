@@ -20,7 +20,7 @@ HALF: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": fr
 WHOLE: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": frozenset(ALL[:2])}
 
 
-def at_once(question: Callable[[], object]) -> Future[object]:
+def at_once(question: Callable[[], object], _: str) -> Future[object]:
     answer: Future[object] = Future()
     try:
         answer.set_result(question())
@@ -122,7 +122,7 @@ def test_group_that_is_slow_to_answer_is_asked_once_at_a_time(
 ) -> None:
     asked: list[Future[object]] = []
 
-    def slowly(_: object) -> Future[object]:
+    def slowly(_: object, __: str) -> Future[object]:
         asked.append(Future())
         return asked[-1]
 

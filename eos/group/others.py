@@ -1,0 +1,75 @@
+"""Others: offsets of a job's group that another program than eos has committed. What lies behind them may be processed by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from eos.base.commands import suggested
+from eos.base.listing import counted
+from eos.errors import ConfigError
+from eos.group.metadata import OffsetMetadata
+from eos.group.mirror import refuse_mirror
+from eos.group.offset_history import Before, before
+from eos.kafka.group_offsets import Committed
+from eos.offsets import Partition
+from eos.settings import Settings
+
+_LOOK_BACK_S = 10.0  # in the log of a group's offsets, for the words of a refusal
+
+
+def of_others(stored: Mapping[Partition, Committed]) -> dict[Partition, Committed]:
+    """Those of these offsets that another program than eos has committed."""
+    return {p: one for p, one in stored.items() if OffsetMetadata.parse(one.metadata) is None}
+
+
+def refuse_others(
+    settings: Settings,
+    group: str,
+    stored: Mapping[Partition, Committed],
+    *,
+    own: Mapping[Partition, int] | None = None,
+) -> None:
+    """Refuse offsets that another program than eos has committed: it may have read input that no job has processed.
+
+    A plain consumer that joins the group of a job is given partitions of it, commits what it has read, and leaves. A tool sets
+    offsets of a group without members. Nothing tells either from the other program whose group a job takes over.
+
+    Args:
+        settings: how to reach the cluster.
+        group: the group.
+        stored: its offsets.
+        own: what this process has committed last, as far as it knows. By default it is looked for in the log of the offsets.
+
+    Raises:
+        ConfigError: names the first such partition, what is known of it, and the ways out.
+    """
+    refuse_mirror(group, stored)
+    others = of_others(stored)
+    if not others:
+        return
+    if own is None:
+        found = before(settings, group, others, timeout_s=min(_LOOK_BACK_S, settings.open_timeout_s))
+    else:
+        found = {partition: Before(own.get(partition)) for partition in others}
+    partition, one = min(others.items())
+    told = found[partition]
+    and_more = f", and of {counted(len(others) - 1, 'other partition')}" if len(others) > 1 else ""
+    known = {p: at.own for p, at in sorted(found.items()) if at.own is not None}
+    if told.own is not None:
+        last = f"The last one of eos's there is {told.own}{_when(told.own_at_ms)}. "
+    elif own is None:
+        last = "Whether eos has committed there before, the log of the group's offsets does not show. "
+    else:
+        last = ""
+    places = ",".join(f"{p.topic}:{p.number}@{offset}" for p, offset in known.items()) or "TOPIC:N@OFFSET,…"
+    raise ConfigError(
+        f"{partition}: the group {group!r} has the offset {one.offset}, which eos has not committed{_when(told.other_at_ms)}{and_more}. "
+        f"{last}Another program was a member of the group, or has set it: what lies between may not be processed. Fix: stop every "
+        f"instance, and go on at eos's own ({suggested('offsets set', '--to', places, job=True)}); or, if the job is to go on at what is "
+        "stored, as in the group of a program that it replaces, start once with ownership.adopt_offsets = true (--adopt-offsets)"
+    )
+
+
+def _when(at_ms: int | None) -> str:
+    return "" if at_ms is None else f" ({datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ})"

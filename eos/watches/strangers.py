@@ -1,0 +1,57 @@
+"""Strangers in the group, looked for from time to time, and said when they come and when they have gone."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+
+from eos.core.surroundings import Seat, Watch
+from eos.events import StrangersInGroup
+from eos.group.strangers import strangers
+from eos.kafka.admin import Admin
+from eos.kafka.consumer import ConsumerClient
+from eos.offsets import OffsetVector
+from eos.watches.background import in_background
+
+_EVERY_S = 20.0
+_CALL_S = 10.0
+
+
+class Strangers(Watch):
+    """Looks at the members of a group of which this consumer is one.
+
+    Args:
+        seat: the consumer's.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._look_at = time.monotonic() + _EVERY_S / 2  # an instance that has just come is a member by then
+        self._admin: Admin | None = None
+        self._asked: Future[tuple[str, ...]] | None = None
+        self._known: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, seat: Seat) -> Strangers | None:
+        """For a member. An owner that is none refuses a group with members at its start."""
+        return cls(seat) if seat.given is None else None
+
+    def look(self, client: ConsumerClient, owned: OffsetVector) -> str:  # noqa: ARG002 - it asks the group
+        """Look if it is time to; the answer is taken up in a later turn."""
+        asked = self._asked
+        if asked is not None and asked.done():
+            self._asked = None
+            if asked.exception() is None and (found := asked.result()) != self._known:
+                self._known = found
+                self._seat.listener(StrangersInGroup(self._seat.shard, self._seat.group, found))
+        now = time.monotonic()
+        if now >= self._look_at and self._asked is None:
+            self._look_at = now + _EVERY_S
+            self._asked = in_background(self._ask, "eos-strangers")
+        return ""
+
+    def _ask(self) -> tuple[str, ...]:
+        self._admin = self._admin or Admin.of(self._seat.settings)
+        members = self._admin.groups.members(self._seat.group, _CALL_S)
+        found = strangers(self._seat.settings, self._seat.group, members, owned_by_members=True)
+        return tuple(sorted(map(str, found)))

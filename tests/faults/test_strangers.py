@@ -1,0 +1,349 @@
+"""Another program commits in a job's group: no input is passed over, and the refusal says where eos's own offset was.
+
+A console consumer with `--group`, a tool that resets offsets, a plain loop: none of them writes what eos writes with an offset.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eos.base.deadline import Deadline
+from eos.errors import ConfigError
+from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup
+from eos.exits import ExitCode
+from eos.group import offset_history
+from eos.offsets import OffsetVector, Partition
+from eos.ops.operate.choosing import stored_of
+from eos.watches.catch_up import CatchUp
+from tests.support.command_line import Eos
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
+from tests.support.observer import read_committed, unique
+from tests.support.operated import GROUP, MODES, Operated
+from tests.support.patience import PATIENCE_S
+
+pytestmark = pytest.mark.broker
+
+EACH = 10  # records in each of two partitions, before the stranger comes and while it is there
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+def stranger(bootstrap: str, group: str, **options: Any) -> Consumer:
+    """As kafka-console-consumer is: it commits by itself what it has read, and when it leaves."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": True,
+            "log_level": 0,
+            **options,
+        }
+    )
+
+
+def read_by_a_member(bootstrap: str, job: FaultJob, **options: Any) -> None:
+    """One that reads to the end and leaves."""
+    consumer = stranger(bootstrap, job.group, **options)
+    consumer.subscribe(list(job.inputs))
+    read_on(bootstrap, job, consumer, 2)
+    consumer.close()
+
+
+def read_on(bootstrap: str, job: FaultJob, consumer: Consumer, partitions: int) -> set[int]:
+    """Once it is given so many partitions, more comes, which it reads to the end; returns the numbers of the partitions."""
+    deadline = Deadline(PATIENCE_S)
+    while len(consumer.assignment()) < partitions and not deadline.passed:
+        assert consumer.poll(0.1) is None
+    job.load(bootstrap, 2 * EACH, "later ")
+    read: dict[int, int] = {}
+    while (len(read) < partitions or set(read.values()) != {2 * EACH}) and not deadline.passed:
+        for message in consumer.consume(100, 0.2):
+            assert message.error() is None
+            read[message.partition() or 0] = (message.offset() or 0) + 1
+    assert set(read.values()) == {2 * EACH}
+    return set(read)
+
+
+def set_by_a_client(bootstrap: str, job: FaultJob) -> None:
+    job.load(bootstrap, 2 * EACH, "later ")
+    consumer = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(job.inputs[0], n, 2 * EACH) for n in (0, 1)], asynchronous=False)
+    consumer.close()
+
+
+def set_by_an_admin(bootstrap: str, job: FaultJob) -> None:
+    """As kafka-consumer-groups --reset-offsets."""
+    job.load(bootstrap, 2 * EACH, "later ")
+    wanted = [TopicPartition(job.inputs[0], n, 2 * EACH) for n in (0, 1)]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(job.group, wanted)]).values()
+    done.result(PATIENCE_S)
+
+
+WAYS: dict[str, Callable[[str, FaultJob], None]] = {
+    "a member": read_by_a_member,
+    "a client": set_by_a_client,
+    "an admin": set_by_an_admin,
+}
+
+
+@pytest.fixture
+def operated(bootstrap: str, eos: Eos, tmp_path: Path) -> Callable[..., Operated]:
+    """A maker of jobs that have processed `EACH` records in each of two partitions."""
+
+    def make(mode: str, **changes: object) -> Operated:
+        job = fault_job(bootstrap, partitions=2)
+        job.load(bootstrap, 2 * EACH)
+        one = Operated(eos, tmp_path, bootstrap, job, {**MODES[mode], **changes})
+        one.run()
+        return one
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [*(("group", way) for way in WAYS), ("partition", "a client"), ("partition", "an admin")],
+)
+def test_offsets_that_another_program_has_moved_on_are_refused_at_the_start_and_set_back(
+    bootstrap: str, operated: Callable[..., Operated], mode: str, way: str
+) -> None:
+    """Of a job that is stopped: the records of that time were never processed, and its start ended with 0."""
+    one = operated(mode)
+    WAYS[way](bootstrap, one.job)
+    assert one.offsets() == [2 * EACH, 2 * EACH]
+    with pytest.raises(ConfigError) as refused:
+        one.run()
+    assert one.offsets() == [2 * EACH, 2 * EACH]
+    at = r"\(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\)"
+    found = re.search(
+        rf"in\S+\[0\]: the group \S+ has the offset {2 * EACH}, which eos has not committed {at}, and of 1 other partition\. "
+        rf"The last one of eos's there is {EACH} {at}\. .*\(eos offsets set \S+ --to (\S+)\); .*--adopt-offsets",
+        str(refused.value),
+    )
+    assert found is not None, str(refused.value)
+    ended = one("offsets", "set", "JOB", "--to", found[1], "--yes")
+    assert ended.code == ExitCode.DONE, ended.err
+    one.run()
+    assert one.job.check(bootstrap).processed == 4 * EACH
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_partitions_that_a_stranger_gives_back_at_offsets_of_its_own_are_refused(
+    bootstrap: str, eos: Eos, tmp_path: Path, protocol: str, *, own_loop: bool
+) -> None:
+    """Of a job that runs: it had committed these partitions itself, and went on at the stranger's offsets without a line."""
+    job = fault_job(bootstrap, partitions=2, own_loop=own_loop)
+    job.load(bootstrap, 2 * EACH)
+    one = Operated(eos, tmp_path, bootstrap, job, {**GROUP, "ownership__protocol": protocol})
+    with in_thread(job, one.settings) as running:
+        running.wait_for_commits(2 * EACH)
+        consumer = stranger(bootstrap, job.group, **PROTOCOLS[protocol])
+        consumer.subscribe(list(job.inputs))
+        (taken,) = read_on(bootstrap, job, consumer, 1)
+        consumer.close()
+        job.load(bootstrap, 2, "at last ")
+        with pytest.raises(
+            ConfigError,
+            match=rf"\[{taken}\]: the group .* has the offset {2 * EACH}, which eos has not committed\. "
+            rf"The last one of eos's there is {EACH}\. ",
+        ):
+            running.wait()
+    assert one.offsets()[taken] == 2 * EACH
+    place = f"{job.inputs[0]}:{taken}@{EACH}"
+    assert one("offsets", "set", "JOB", "--to", place, "--yes").code == ExitCode.DONE
+    one.run()
+    assert job.check(bootstrap).processed == 4 * EACH + 2
+
+
+def test_offsets_of_a_group_that_another_program_leaves_are_adopted_by_a_setting_and_it_is_said(
+    bootstrap: str,
+) -> None:
+    """A job that replaces another application goes on where that one ended; then they are eos's, though nothing new has come."""
+    job = fault_job(bootstrap, partitions=2)
+    source = job.inputs[0]
+    job.load(bootstrap, 2 * EACH)
+    read_by_a_member(bootstrap, job)
+    settings = settings_for(bootstrap, input__start="fail", **GROUP)
+    with pytest.raises(ConfigError, match="the log of the group's offsets does not show"):
+        run_to_end(job, settings)
+    events = run_to_end(
+        job, settings_for(bootstrap, input__start="fail", ownership__adopt_offsets=True, **GROUP)
+    )
+    (adopted,) = [one for one in events if isinstance(one, OffsetsAdopted)]
+    assert dict(adopted.positions) == {Partition(source, n): 2 * EACH for n in (0, 1)}
+    job.load(bootstrap, 2 * EACH, "at last ")
+    run_to_end(job, settings)
+    assert len(read_committed(bootstrap, job.audit)) == 2 * EACH
+
+
+def test_a_setting_that_adopts_takes_what_was_there_at_the_start_alone(
+    bootstrap: str, operated: Callable[..., Operated]
+) -> None:
+    """It may be left in a configuration: what a stranger commits later is refused all the same."""
+    one = operated("group", ownership__adopt_offsets=True)
+    with in_thread(one.job, one.settings) as running:
+        running.told(PartitionsAssigned)
+        consumer = stranger(bootstrap, one.job.group, **PROTOCOLS["cooperative"])
+        consumer.subscribe(list(one.job.inputs))
+        read_on(bootstrap, one.job, consumer, 1)
+        consumer.close()
+        one.job.load(bootstrap, 2, "at last ")
+        with pytest.raises(ConfigError, match="which eos has not committed"):
+            running.wait()
+        assert not [event for event in running.events if isinstance(event, OffsetsAdopted)]
+
+
+def test_record_is_not_skipped_behind_an_offset_of_another_program(
+    bootstrap: str, operated: Callable[..., Operated]
+) -> None:
+    """The offset behind it would be eos's, and what the other program has passed over would stay so."""
+    one = operated("group")
+    set_by_a_client(bootstrap, one.job)
+    one.job.load(bootstrap, 2, "at last ")
+    place = f"{one.job.inputs[0]}:0@{2 * EACH}"
+    for yes in ([], ["--yes"]):
+        ended = one("skip", "JOB", place, "--reason", "x", *yes)
+        assert ended.code == ExitCode.CONFIGURATION
+        assert f"The last one of eos's there is {EACH}" in ended.err
+    assert one.offsets() == [2 * EACH, 2 * EACH]
+
+
+def test_group_in_which_some_offsets_are_of_another_program_is_not_copied_unless_a_person_adopts_them(
+    bootstrap: str, operated: Callable[..., Operated]
+) -> None:
+    one = operated("group")
+    consumer = stranger(bootstrap, one.job.group, **{"enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(one.job.inputs[0], 1, 3)], asynchronous=False)
+    consumer.close()
+    second = Operated(
+        one._eos, one._directory, bootstrap, one.job, {**one.changes, "group": unique("second")}
+    )
+    words = ("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    refused = second(*words)
+    assert refused.code == ExitCode.CONFIGURATION
+    assert f"[1]: the group {one.job.group!r} has the offset 3, which eos has not committed" in refused.err
+    assert second.offsets(second.settings.group or "") == [None, None]
+    assert second(*words, "--adopt-offsets").code == ExitCode.DONE
+    assert second.offsets(second.settings.group or "") == [EACH, 3]
+
+
+def test_an_owner_that_has_input_is_not_led_astray_by_an_idle_member_that_commits(
+    bootstrap: str, operated: Callable[..., Operated]
+) -> None:
+    """A member may commit for partitions that others have. The owner's next commit takes their place."""
+    one = operated("group")
+    with in_thread(one.job, one.settings) as running:
+        running.told(PartitionsAssigned)
+        consumer = stranger(
+            bootstrap, one.job.group, **{**PROTOCOLS["cooperative"], "enable.auto.commit": False}
+        )
+        consumer.subscribe(list(one.job.inputs))
+        mine: list[int] = []
+        deadline = Deadline(PATIENCE_S)
+        while not mine and not deadline.passed:
+            consumer.poll(0.1)
+            mine = [one.partition for one in consumer.assignment()]
+        (number,) = mine
+        one.job.load(bootstrap, 2 * EACH, "later ")
+        running.wait_for_commits(EACH)
+        other = TopicPartition(one.job.inputs[0], 1 - number, EACH + 1)
+        consumer.commit(offsets=[other], asynchronous=False)
+        one.job.load(bootstrap, 2, "at last ")
+        running.wait_for_commits(EACH + 1)
+        consumer.close()
+        running.stop()
+    one.run()
+    assert one.job.check(bootstrap).processed == 4 * EACH + 2
+
+
+def test_what_eos_had_committed_is_found_in_several_looks_and_not_guessed_in_a_part_of_one(
+    bootstrap: str, operated: Callable[..., Operated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = operated("group")
+    source = one.job.inputs[0]
+    own = one.offsets()
+    consumer = stranger(bootstrap, one.job.group, **{"enable.auto.commit": False})
+    for offset in range(1, 10):
+        consumer.commit(offsets=[TopicPartition(source, n, offset) for n in (0, 1)], asynchronous=False)
+    consumer.close()
+    monkeypatch.setattr(offset_history, "_FIRST_LOOK", 2)
+    monkeypatch.setattr(offset_history, "_GROWS", 1)
+    wanted = [Partition(source, 0), Partition(source, 1)]
+    found = offset_history.before(one.settings, one.job.group, wanted, timeout_s=PATIENCE_S)
+    assert [found[p].own for p in wanted] == own
+    assert all(at.own_at_ms and at.other_at_ms and at.own_at_ms <= at.other_at_ms for at in found.values())
+    found = offset_history.before(one.settings, one.job.group, wanted, timeout_s=0.0)
+    assert [at.own for at in found.values()] == [None, None]
+
+
+def test_run_that_catches_up_does_not_count_what_another_program_has_committed_for_processed(
+    bootstrap: str, operated: Callable[..., Operated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 0 when the group's offsets had reached the end, whoever had committed them."""
+    monkeypatch.setattr("eos.watches.catch_up._SET_BACK_S", 0.5)
+    one = operated("group")
+    set_by_a_client(bootstrap, one.job)
+    seen = stored_of(one.settings, one.job.group, [Partition(one.job.inputs[0], n) for n in (0, 1)])
+    deadline = Deadline(PATIENCE_S)
+    with (
+        closing(CatchUp(one.settings, one.job.group, one.job.inputs)) as goal,
+        pytest.raises(ConfigError, match=f"has the offset {2 * EACH}, which eos has not committed"),
+    ):
+        while not deadline.passed:
+            assert not goal.reached(OffsetVector())
+            time.sleep(0.05)
+    with closing(CatchUp(one.settings, one.job.group, one.job.inputs, adopted=seen)) as goal:
+        for _ in range(40):
+            assert not goal.reached(OffsetVector())
+            time.sleep(0.05)
+        run_to_end(one.job, settings_for(bootstrap, ownership__adopt_offsets=True, **one.changes))
+        assert deadline.wait_for(lambda: goal.reached(OffsetVector()))
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_stranger_is_named_while_it_is_in_the_group_and_an_instance_of_the_job_is_none(
+    bootstrap: str, eos: Eos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, static: bool
+) -> None:
+    monkeypatch.setattr("eos.watches.strangers._EVERY_S", 0.5)
+    job = fault_job(bootstrap, partitions=2)
+    changes = {"ownership__static_membership": static, "ownership__session_timeout_ms": 6_000}
+    one = Operated(eos, tmp_path, bootstrap, job, changes)
+    with (
+        in_thread(job, one.settings) as running,
+        in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as other,
+    ):
+        for instance in (running, other):
+            instance.told(PartitionsAssigned)
+        assert one.told("status", "JOB")["strangers"] == []
+        consumer = stranger(
+            bootstrap, job.group, **PROTOCOLS["cooperative"], **{"client.id": "console-consumer"}
+        )
+        consumer.subscribe(list(job.inputs))
+        Deadline(PATIENCE_S).wait_for(
+            lambda: bool(consumer.consume(1, 0.1)) or StrangersInGroup in map(type, other.events)
+        )
+        for instance in (running, other):
+            (seen, *_) = instance.told(StrangersInGroup)
+            assert seen.group == job.group
+            assert [member.split(" @ ")[0] for member in seen.members] == ["console-consumer"]
+        assert [name.split(" @ ")[0] for name in one.told("status", "JOB")["strangers"]] == [
+            "console-consumer"
+        ]
+        consumer.close()
+        for instance in (running, other):
+            *_, gone = instance.told(StrangersInGroup, count=2)
+            assert gone.members == ()
