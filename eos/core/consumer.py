@@ -406,8 +406,9 @@ class ShardConsumer(Opened):
 
     def _joined_anew(self, client: ConsumerClient) -> bool:
         """Let the watches look. Whether one of them has made this member join its group anew."""
+        now = time.monotonic()
         for watch in self._watches:
-            if why := watch.look(client, self._ledger.committed):
+            if watch.due_at <= now and (why := watch.look(client, self._ledger.committed)):
                 self._join_anew(why)
                 return True
         return False

@@ -105,7 +105,13 @@ Enter = Callable[[Seat, ConsumerClient], Entered]
 
 
 class Watch:
-    """Looks from outside while a consumer reads; see `eos.watches`. Each overrides what it looks at."""
+    """Looks from outside while a consumer reads; see `eos.watches`. Each overrides what it looks at.
+
+    Attributes:
+        due_at: before that, by `time.monotonic`, it is not asked to look.
+    """
+
+    due_at = 0.0
 
     def look(self, client: ConsumerClient, owned: OffsetVector) -> str:  # noqa: ARG002 - what there is to look at
         """Before each fetch: raises what is wrong. Returns why the member has to join its group anew; "" if it has not.

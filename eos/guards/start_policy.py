@@ -161,8 +161,9 @@ def preview_start_policy(
     missing = _not_started(partitions, stored)
     if missing and settings.input.start == "fail":
         raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
+    would_be = str(OffsetMetadata(OwnershipMode.START, "start"))
     return partitions, stored | {
-        p: Committed(offset, "") for p, offset in first_offsets(missing, settings).items()
+        p: Committed(offset, would_be) for p, offset in first_offsets(missing, settings).items()
     }
 
 

@@ -27,28 +27,27 @@ class InputTopics(Watch):
     def __init__(self, seat: Seat) -> None:
         self._topics = tuple(seat.topics)
         self._topic_ids = TopicIds(seat.settings)
-        self._ask_at = time.monotonic() + _ASK_EVERY_S
+        self.due_at = time.monotonic() + _ASK_EVERY_S
         self._missing_before = False
 
     def failed(self, error: EosError) -> None:
         """An error that says that a topic may be missing comes once; then the group assigns no partition of the topic."""
         if error.code in _NO_TOPIC:
-            self._ask_at = min(self._ask_at, time.monotonic() + _ASK_AGAIN_S)
+            self.due_at = min(self.due_at, time.monotonic() + _ASK_AGAIN_S)
 
     def look(self, client: ConsumerClient, owned: OffsetVector) -> str:  # noqa: ARG002 - it asks with another one
-        """Check the topics if it is time to.
+        """Check the topics.
 
         Raises:
             ConfigError: a topic was deleted.
             OffsetGapError: a topic was deleted and created anew.
         """
-        if time.monotonic() >= self._ask_at:
-            self._check(owned)
+        self._check(owned)
         return ""
 
     def _check(self, owned: OffsetVector) -> None:
         now = time.monotonic()
-        self._ask_at = now + _ASK_EVERY_S
+        self.due_at = now + _ASK_EVERY_S
         try:
             ids = self._topic_ids.now(self._topics, _CALL_S)
         except RetriableError:
@@ -59,5 +58,5 @@ class InputTopics(Watch):
         if missing and self._missing_before:
             raise deleted(missing)
         if missing:
-            self._ask_at = now + _ASK_AGAIN_S
+            self.due_at = now + _ASK_AGAIN_S
         self._missing_before = bool(missing)

@@ -14,6 +14,7 @@ from eos.offsets import OffsetVector
 from eos.watches.background import in_background
 
 _EVERY_S = 20.0
+_ANSWER_S = 1.0  # how often to look whether there is one
 _CALL_S = 10.0
 
 
@@ -26,7 +27,8 @@ class Strangers(Watch):
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self._look_at = time.monotonic() + _EVERY_S / 2  # an instance that has just come is a member by then
+        self.due_at = time.monotonic() + _EVERY_S / 2  # an instance that has just come is a member by then
+        self._asked_at = 0.0
         self._admin: Admin | None = None
         self._asked: Future[tuple[str, ...]] | None = None
         self._known: tuple[str, ...] = ()
@@ -37,18 +39,21 @@ class Strangers(Watch):
         return cls(seat) if seat.given is None else None
 
     def look(self, client: ConsumerClient, owned: OffsetVector) -> str:  # noqa: ARG002 - it asks the group
-        """Look if it is time to; the answer is taken up in a later turn."""
-        asked = self._asked
-        if asked is not None and asked.done():
-            self._asked = None
-            if asked.exception() is None and (found := asked.result()) != self._known:
-                self._known = found
-                self._seat.listener(StrangersInGroup(self._seat.shard, self._seat.group, found))
-        now = time.monotonic()
-        if now >= self._look_at and self._asked is None:
-            self._look_at = now + _EVERY_S
-            self._asked = in_background(self._ask, "eos-strangers")
+        """Ask, or take up what was answered since."""
+        now, asked = time.monotonic(), self._asked
+        self.due_at = now + _ANSWER_S
+        if asked is None:
+            self._asked, self._asked_at = in_background(self._ask, "eos-strangers"), now
+        elif asked.done():
+            self._asked, self.due_at = None, self._asked_at + _EVERY_S
+            if asked.exception() is None:
+                self._say(asked.result())
         return ""
+
+    def _say(self, found: tuple[str, ...]) -> None:
+        if found != self._known:
+            self._known = found
+            self._seat.listener(StrangersInGroup(self._seat.shard, self._seat.group, found))
 
     def _ask(self) -> tuple[str, ...]:
         self._admin = self._admin or Admin.of(self._seat.settings)

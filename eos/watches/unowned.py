@@ -38,7 +38,7 @@ class Unowned(Watch):
         self._inputs = frozenset(seat.partitions)
         self._instance_id = instance_id
         self._every_s = seat.settings.ownership.session_timeout_ms / 1000 / _LOOKS
-        self._look_at = time.monotonic() + self._every_s
+        self.due_at = time.monotonic() + self._every_s
         self._admin: Admin | None = None
         self._asked: Future[_Assigned] | None = None
         self._before: _Assigned = {}
@@ -50,15 +50,12 @@ class Unowned(Watch):
         return None if seat.instance_id is None else cls(seat, seat.instance_id)
 
     def look(self, client: ConsumerClient, owned: OffsetVector) -> str:  # noqa: ARG002 - it asks the group
-        """Look if it is time to. Names the partitions without an owner if this member has to join anew for them.
+        """Names the partitions without an owner if this member has to join anew for them.
 
         Of all members it is the one with the fewest partitions, which wait until its old name's session has timed out.
         Nothing is waited for: it judges the answer to the question of the last look.
         """
-        now = time.monotonic()
-        if now < self._look_at:
-            return ""
-        self._look_at = now + self._every_s
+        self.due_at = time.monotonic() + self._every_s
         asked = self._asked
         done = asked is not None and asked.done()
         if asked is None or done:

@@ -247,7 +247,9 @@ def test_offsets_that_a_transaction_is_pending_on_are_waited_for(
     pending.init_transactions(PATIENCE_S)
     pending.begin_transaction()
     pending.send_offsets_to_transaction(
-        [TopicPartition(source, 0, 1)], client.consumer_group_metadata(), PATIENCE_S
+        [TopicPartition(source, 0, 1, str(OffsetMetadata(OwnershipMode.PARTITION, "dead", app=app)))],
+        client.consumer_group_metadata(),
+        PATIENCE_S,
     )
     later = threading.Timer(2.0, pending.commit_transaction, [PATIENCE_S])
     began = time.monotonic()

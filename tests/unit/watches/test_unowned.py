@@ -64,7 +64,8 @@ class Group:
         return self.assigned
 
     def look(self, name: str) -> str:
-        return self.watches[name].look(None, OffsetVector())  # type: ignore[arg-type] # it asks the group
+        watch = self.watches[name]
+        return "" if self.now < watch.due_at else watch.look(None, OffsetVector())  # type: ignore[arg-type] # it asks the group
 
     def looks(self, count: int, name: str = "g-1") -> list[str]:
         found = []
