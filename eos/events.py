@@ -165,7 +165,7 @@ class StartPolicyApplied(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAdopted(Event):
-    """A start goes on at offsets that another program than eos has committed, because ``ownership.adopt_offsets`` says so."""
+    """A start has committed another program's offsets again as eos's, because ``ownership.adopt_offsets`` says so."""
 
     positions: OffsetVector
 

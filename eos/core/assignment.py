@@ -32,7 +32,7 @@ class Assignment:
     client's callback, so they keep it for :meth:`raise_error`.
 
     Args:
-        seat: the consumer's, which knows more once it is open.
+        seat: the consumer's.
         guards: asked before partitions are owned.
         ledger: the owner's.
         client: returns the consumer's client.
@@ -41,24 +41,20 @@ class Assignment:
 
     def __init__(
         self,
-        seat: Callable[[], Seat],
+        seat: Seat,
         guards: Sequence[Guard],
         ledger: Ledger,
         client: Callable[[], ConsumerClient],
         hooks: RebalanceHooks | None,
     ) -> None:
-        self._seat_now = seat
+        self._seat = seat
         self._guards = guards
         self._ledger = ledger
         self._client = client
         self._hooks = hooks
-        self._topic_ids = TopicIds(self._seat.settings)
+        self._topic_ids = TopicIds(seat.settings)
         self._not_taken_over: set[Partition] = set()  # assigned, but taking them over failed: not read yet
         self._error: BaseException | None = None
-
-    @property
-    def _seat(self) -> Seat:
-        return self._seat_now()
 
     # --- rebalance callbacks; called by the client inside consume; must not raise -----------------------
 
@@ -174,8 +170,6 @@ class Assignment:
             positions=stored_positions(committed).merged(OffsetVector(new, topic_ids=topic_ids)),
             topic_ids=topic_ids,
             known_ids=known_ids,
-            adopted=seat.adopted,
-            last_own=self._ledger.last_own(partitions),
         )
 
     def _stored(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:

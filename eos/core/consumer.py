@@ -92,7 +92,7 @@ class ShardConsumer(Opened):
         self._polling = False
         self._seeking_since: float | None = None
         self._assignment = Assignment(
-            lambda: self.seat, surroundings.guards, self._ledger, self._require_client, hooks
+            self.seat, surroundings.guards, self._ledger, self._require_client, hooks
         )
 
     # --- life --------------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ class ShardConsumer(Opened):
             config |= QUICKLY
         client = ConsumerClient(config)
         try:
-            partitions, adopted = self._surroundings.enter(seat, client)
+            partitions = self._surroundings.enter(seat, client)
             if seat.given is None:
                 self._member = consumer_config(seat.settings, seat.group, self._ordinal, partitions)
                 self._name = self.instance_id
-            self.seat = replace(seat, partitions=partitions, instance_id=self._name, adopted=adopted)
+            self.seat = replace(seat, partitions=partitions, instance_id=self._name)
             self._watch()
             if seat.given is not None:
                 self._client = client
@@ -419,7 +419,8 @@ class ShardConsumer(Opened):
         self.lose_all()
         name = self._member["group.instance.id"] = f"{self._name}.{secrets.token_hex(2)}"
         self.seat = replace(self.seat, instance_id=name)
-        self._watch()
+        for watch in self._watches:
+            watch.joined_anew(self.seat)
         self.rejoin()
 
     def _repair_assignment(self) -> None:

@@ -82,7 +82,6 @@ class Ledger:
         self.found: dict[Partition, Committed | None] = {}
         self.lost: set[Partition] = set()
         self.pending: OffsetVector | None = None
-        self._left: dict[Partition, int] = {}  # see `last_own`
         self._pending_metadata: dict[Partition, str] = {}
         self._replaced: dict[Partition, Committed | None] = {}
         self.unsettled = OffsetVector()
@@ -125,7 +124,8 @@ class Ledger:
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Partitions were given up in order; later comparisons leave them out."""
         gone = set(partitions)
-        self._leave(gone - self.lost)
+        for partition in gone - self.lost:
+            self.stored.pop(partition, None)
         self._gone(gone)
 
     def lose(self, partitions: Iterable[Partition]) -> None:
@@ -147,24 +147,9 @@ class Ledger:
 
     def proved(self) -> None:
         """The broker accepted a commit, or an init after a comparison: the shard was ours then."""
-        if self.lost:
-            self._leave(self.lost)
-            self.lost.clear()
-
-    def _leave(self, partitions: Iterable[Partition]) -> None:
-        """Their offsets are not compared any more."""
-        self._left |= self.last_own(partitions)
-        for partition in partitions:
-            self.stored.pop(partition, None)
-
-    def last_own(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The last offset that this owner has committed in each of these, where it has; also after they were given up."""
-        found = {p: self._left[p] for p in partitions if p in self._left}
-        for partition in partitions:
-            stored = self.stored.get(partition)
-            if stored is not None and self.metadata.is_owner_of(stored.metadata):
-                found[partition] = stored.offset
-        return found
+        for partition in self.lost:
+            del self.stored[partition]
+        self.lost.clear()
 
     # --- reading ---------------------------------------------------------------------------------------
 

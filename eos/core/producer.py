@@ -43,6 +43,7 @@ from eos.events import (
     ignore_event,
 )
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.kafka.classify import ID_EXPIRED, expired_id
 from eos.kafka.config import producer_config
 from eos.kafka.group_offsets import Committed
 from eos.kafka.late_copies import FenceDoubt, ProducerIdentity
@@ -133,7 +134,8 @@ class ShardProducer(Opened):
         self._gives_up: Callable[[], bool] = lambda: False
         self._hurry: Deadline | None = None
         self._doubt = FenceDoubt(_OTHER_CAUSES if compare_when_fenced else "")
-        self._fence_unproven = False  # since the last init
+        self._fence_unproven = False  # since the last init …
+        self._id_expired = False  # … and so is this
         self._forgotten = ForgottenOffsets(settings)
         self._commits_again = False
 
@@ -265,7 +267,8 @@ class ShardProducer(Opened):
 
         Before the init (which would fence the current owner) and after it, the committed offsets must be what
         this producer last committed, metadata included. A producer that has sent no offsets compares its epoch
-        instead. It cannot settle a transaction that expired or got no answer, and raises.
+        instead, and one whose transactional.id has expired before it had committed any. It cannot settle a transaction that expired
+        or got no answer, and raises.
 
         Returns:
             The outcome of an unanswered commit (ABORTED if there was none, UNKNOWN if it carried no offsets).
@@ -284,7 +287,8 @@ class ShardProducer(Opened):
             return Outcome.COMMITTED
         reason = self._why or "reopened"
         try:
-            if (group := self._offsets.group) is None:
+            group = self._offsets.group
+            if group is None or (self._id_expired and not self._offsets.shows_owner):
                 return self._reopen_by_epoch(reason)
             self._offsets.look_for_rival(group, after_a_fence=self._fence_unproven)
             self._drop_client()
@@ -393,7 +397,7 @@ class ShardProducer(Opened):
         self._client = client
         self._state = ProducerState.READY
         self._why = ""
-        self._fence_unproven = False
+        self._fence_unproven = self._id_expired = False
         self._used = False
         self._forgotten.epoch_begins()
         self._listener(ProducerOpened(self.transactional_id, time.monotonic() - began, reason))
@@ -444,6 +448,9 @@ class ShardProducer(Opened):
             return Outcome.ABORTED
         rose = f"{self.transactional_id}: the producer epoch went from {before} to {after} while one init was ours"
         doubt = self._doubt.reason
+        if after is not None and after.producer_id != before.producer_id and not after.epoch:
+            self.close()
+            raise expired_id(rose)
         if after is not None and not doubt:
             raise FencedError(f"{rose}: another owner has opened the shard. {ONE_OWNER}")
         self.close()
@@ -460,6 +467,8 @@ class ShardProducer(Opened):
         if any(isinstance(error, UnprovenFenceError) for error in errors):
             self._fence_unproven = True
             self._doubt.doubted()
+        if any(isinstance(error, EosError) and error.code == ID_EXPIRED for error in errors):
+            self._id_expired = True
         expired = [error for error in errors if isinstance(error, TransactionExpiredError)]
         self._listener(
             TransactionEnded(
@@ -479,6 +488,7 @@ class ShardProducer(Opened):
         self._offsets.ledger.ended(outcome)
         if outcome is Outcome.COMMITTED:
             self._offsets.ledger.proved()
+            self._offsets.accepted()
 
     def _over(self, reason: str) -> None:
         self._state = ProducerState.OVER

@@ -7,8 +7,8 @@ a commit can be read without them, and another one is added to a list (`eos.face
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from eos.core.destination import Destination
 from eos.errors import EosError
@@ -35,7 +35,6 @@ class Seat:
         destination: where the committed offsets are.
         partitions: all partitions of the topics, once they are known.
         instance_id: the group.instance.id of a static member, once it has one.
-        adopted: offsets of another program that were found at the start, and are accepted as they were then.
     """
 
     settings: Settings
@@ -48,7 +47,6 @@ class Seat:
     destination: Destination
     partitions: Sequence[Partition] = ()
     instance_id: str | None = None
-    adopted: Mapping[Partition, Committed] = field(default_factory=dict)
 
     @property
     def mode(self) -> OwnershipMode:
@@ -68,8 +66,6 @@ class TakeOver:
         positions: where the reading begins: the committed offset, or 0 in a partition that has none.
         topic_ids: the ids that their topics have now.
         known_ids: (topic, id) of the topics that partitions are owned of already.
-        adopted: as of the `Seat`.
-        last_own: what the one who takes them over has committed before, where it has owned them.
     """
 
     group: str
@@ -80,8 +76,6 @@ class TakeOver:
     positions: OffsetVector
     topic_ids: Mapping[str, str]
     known_ids: set[tuple[str, str]]
-    adopted: Mapping[Partition, Committed]
-    last_own: Mapping[Partition, int]
 
     @property
     def own(self) -> dict[Partition, Committed]:
@@ -92,16 +86,8 @@ class TakeOver:
 Guard = Callable[[Settings, TakeOver], None]
 """Raises what speaks against it; see `eos.guards`."""
 
-
-class Entered(NamedTuple):
-    """What was found at a start: all partitions of the topics, and those offsets of another program that are accepted."""
-
-    partitions: Sequence[Partition]
-    adopted: Mapping[Partition, Committed]
-
-
-Enter = Callable[[Seat, ConsumerClient], Entered]
-"""Refuses a group that is not the owner's, and gives one without offsets its first ones."""
+Enter = Callable[[Seat, ConsumerClient], Sequence[Partition]]
+"""Refuses a group that is not the owner's, gives one without offsets its first ones, and returns all partitions of the topics."""
 
 
 class Watch:
@@ -121,6 +107,9 @@ class Watch:
             owned: the committed offset of each owned partition.
         """
         return ""
+
+    def joined_anew(self, seat: Seat) -> None:
+        """The consumer has lost all, and is another member of its group from now on."""
 
     def consumed(self, client: ConsumerClient, count: int, *, asked: int) -> None:
         """A fetch brought so many records and events."""

@@ -7,7 +7,7 @@ begin with before a segment is full (``offsets.topic.segment.bytes``, 100 MB). A
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from eos.base.deadline import Deadline
@@ -15,8 +15,10 @@ from eos.errors import EosError, UnavailableError
 from eos.group.committed import offsets_at, partitions_of
 from eos.group.metadata import OffsetMetadata
 from eos.group.offset_record import OFFSETS_TOPIC, OffsetRecord, parse
+from eos.group.topics import TopicIds
 from eos.kafka.admin import Mark
 from eos.kafka.consumer import ConsumerClient, lone_reader
+from eos.kafka.group_offsets import Committed, same_commit
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
 from eos.settings import Settings
@@ -41,16 +43,29 @@ class Before(NamedTuple):
 
 
 def before(
-    settings: Settings, group: str, partitions: Collection[Partition], *, timeout_s: float
+    settings: Settings, group: str, others: Mapping[Partition, Committed], *, timeout_s: float
 ) -> dict[Partition, Before]:
-    """What the log says of these partitions; nothing of it where it cannot be read in this time. Raises nothing."""
-    found = dict.fromkeys(partitions, Before())
+    """What the log says of partitions for which another program has committed these offsets. Raises nothing.
+
+    Nothing where the log cannot be read in this time; nor where the last commit that it shows is not the one that is stored. Others may
+    be missing then: a transaction that is open hides what comes behind it.
+    """
+    found: dict[Partition, Before] = {}
     with contextlib.suppress(EosError):
-        _look(settings, group, found, Deadline(timeout_s))
-    return found
+        deadline = Deadline(timeout_s)
+        ids = TopicIds(settings).now({p.topic for p in others}, deadline.left_s)
+        found = _look(settings, group, others, ids, deadline)
+    return dict.fromkeys(others, Before()) | found
 
 
-def _look(settings: Settings, group: str, found: dict[Partition, Before], deadline: Deadline) -> None:
+def _look(
+    settings: Settings,
+    group: str,
+    others: Mapping[Partition, Committed],
+    ids: Mapping[str, str],
+    deadline: Deadline,
+) -> dict[Partition, Before]:
+    traces = {partition: _Trace(one, ids.get(partition.topic, "")) for partition, one in others.items()}
     with contextlib.closing(lone_reader(settings, group, stable=True, options=_OPTIONS)) as reader:
         count = len(partitions_of(reader, [OFFSETS_TOPIC], timeout_s=deadline.left_s))
         log = Partition(OFFSETS_TOPIC, place_of(group, count))
@@ -59,26 +74,40 @@ def _look(settings: Settings, group: str, found: dict[Partition, Before], deadli
             for mark in (Mark.START, Mark.LAST_STABLE)
         )
         size = _FIRST_LOOK
-        while begin < end and not deadline.passed and any(one.own is None for one in found.values()):
+        while begin < end and any(not one.over for one in traces.values()):
             start = max(begin, end - size)
-            _take(found, _commits(reader, group, log, range(start, end), deadline))
+            commits = list(_commits(reader, group, log, range(start, end), deadline))
+            for one, at_ms in reversed(commits):
+                if one.partition in traces:
+                    traces[one.partition].back_to(one.stored, at_ms)
             end, size = start, size * _GROWS
+    return {partition: one.found for partition, one in traces.items()}
 
 
-def _take(found: dict[Partition, Before], commits: Iterator[tuple[OffsetRecord, int | None]]) -> None:
-    """Add what a part of the log shows, which ends where one that was taken before begins."""
-    own: dict[Partition, tuple[int, int | None]] = {}
-    other: dict[Partition, int | None] = {}
-    for one, at_ms in commits:
-        if one.partition not in found or one.stored is None:
-            continue
-        if OffsetMetadata.parse(one.stored.metadata) is None:
-            other[one.partition] = at_ms
-        else:
-            own[one.partition] = (one.stored.offset, at_ms)
-    for partition, known in found.items():
-        offset, at_ms = own.get(partition, (None, None)) if known.own is None else known[:2]
-        found[partition] = Before(offset, at_ms, known.other_at_ms or other.get(partition))
+class _Trace:
+    """The commits of one partition, from the last one backwards."""
+
+    def __init__(self, stored: Committed, topic_id: str) -> None:
+        self.found = Before()
+        self.over = False
+        self._stored = stored
+        self._topic_id = topic_id
+        self._is_first = True
+
+    def back_to(self, stored: Committed | None, at_ms: int | None) -> None:
+        if self.over:
+            return
+        metadata = OffsetMetadata.parse(stored.metadata) if stored is not None else None
+        if self._is_first:
+            self._is_first = False
+            self.over = not same_commit(stored, self._stored)
+            self.found = Before() if self.over else Before(other_at_ms=at_ms)
+        elif stored is None:  # deleted: what was before says nothing of what came then
+            self.over = True
+        elif metadata is not None:
+            self.over = True
+            if metadata.topic in ("", self._topic_id):
+                self.found = self.found._replace(own=stored.offset, own_at_ms=at_ms)
 
 
 def _commits(

@@ -16,6 +16,7 @@ from eos.offsets import Partition
 from eos.settings import Settings
 
 _LOOK_BACK_S = 10.0  # in the log of a group's offsets, for the words of a refusal
+_ADOPT = "start once with ownership.adopt_offsets = true (--adopt-offsets)"
 
 
 def of_others(stored: Mapping[Partition, Committed]) -> dict[Partition, Committed]:
@@ -23,51 +24,69 @@ def of_others(stored: Mapping[Partition, Committed]) -> dict[Partition, Committe
     return {p: one for p, one in stored.items() if OffsetMetadata.parse(one.metadata) is None}
 
 
-def refuse_others(
-    settings: Settings,
-    group: str,
-    stored: Mapping[Partition, Committed],
-    *,
-    own: Mapping[Partition, int] | None = None,
-) -> None:
+def refuse_others(settings: Settings, group: str, stored: Mapping[Partition, Committed]) -> None:
     """Refuse offsets that another program than eos has committed: it may have read input that no job has processed.
 
     A plain consumer that joins the group of a job is given partitions of it, commits what it has read, and leaves. A tool sets
     offsets of a group without members. Nothing tells either from the other program whose group a job takes over.
 
-    Args:
-        settings: how to reach the cluster.
-        group: the group.
-        stored: its offsets.
-        own: what this process has committed last, as far as it knows. By default it is looked for in the log of the offsets.
+    What eos had committed before is looked for in the log of the group's offsets. A process knows its own commits alone, and another
+    instance may have gone on from there.
 
     Raises:
         ConfigError: names the first such partition, what is known of it, and the ways out.
     """
     refuse_mirror(group, stored)
-    others = of_others(stored)
-    if not others:
-        return
-    if own is None:
+    if others := of_others(stored):
         found = before(settings, group, others, timeout_s=min(_LOOK_BACK_S, settings.open_timeout_s))
-    else:
-        found = {partition: Before(own.get(partition)) for partition in others}
+        raise _refusal(group, others, found)
+
+
+def refuse_mixed(
+    settings: Settings,
+    group: str,
+    stored: Mapping[Partition, Committed],
+    chosen: Mapping[Partition, Committed],
+) -> None:
+    """Refuse to copy another program's offsets out of a group in which eos has committed too; unless settings adopt them.
+
+    Args:
+        settings: ``ownership.adopt_offsets``.
+        group: which is copied.
+        stored: all of its offsets in the job's input.
+        chosen: those that are copied.
+
+    Raises:
+        ConfigError: as `refuse_others`.
+    """
+    refuse_mirror(group, chosen)
+    others = of_others(chosen)
+    if not others or settings.ownership.adopt_offsets:
+        return
+    found = before(settings, group, others, timeout_s=min(_LOOK_BACK_S, settings.open_timeout_s))
+    if len(of_others(stored)) < len(stored) or any(one.own is not None for one in found.values()):
+        raise _refusal(group, others, found)
+
+
+def _refusal(
+    group: str, others: Mapping[Partition, Committed], found: Mapping[Partition, Before]
+) -> ConfigError:
     partition, one = min(others.items())
     told = found[partition]
     and_more = f", and of {counted(len(others) - 1, 'other partition')}" if len(others) > 1 else ""
     known = {p: at.own for p, at in sorted(found.items()) if at.own is not None}
+    last = "Whether eos has committed there before, the log of the group's offsets does not show"
     if told.own is not None:
-        last = f"The last one of eos's there is {told.own}{_when(told.own_at_ms)}. "
-    elif own is None:
-        last = "Whether eos has committed there before, the log of the group's offsets does not show. "
-    else:
-        last = ""
+        last = f"The last one of eos's there is {told.own}{_when(told.own_at_ms)}"
+    between = "what lies between may not be processed"
+    if known == {p: at.offset for p, at in others.items()}:
+        between = "but nothing lies between the two"
     places = ",".join(f"{p.topic}:{p.number}@{offset}" for p, offset in known.items()) or "TOPIC:N@OFFSET,…"
-    raise ConfigError(
+    return ConfigError(
         f"{partition}: the group {group!r} has the offset {one.offset}, which eos has not committed{_when(told.other_at_ms)}{and_more}. "
-        f"{last}Another program was a member of the group, or has set it: what lies between may not be processed. Fix: stop every "
+        f"{last}. Another program was a member of the group, or has set it: {between}. Fix: stop every "
         f"instance, and go on at eos's own ({suggested('offsets set', '--to', places, job=True)}); or, if the job is to go on at what is "
-        "stored, as in the group of a program that it replaces, start once with ownership.adopt_offsets = true (--adopt-offsets)"
+        f"stored, as in the group of a program that it replaces, {_ADOPT}"
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from eos.core.surroundings import Entered, Seat
+from collections.abc import Sequence
+
+from eos.core.surroundings import Seat
 from eos.events import OffsetsAdopted, StartPolicyApplied
+from eos.group.others import of_others, refuse_others
 from eos.guards.expired import refuse_expired
-from eos.guards.owners import adopted, refuse_foreign, refuse_members
+from eos.guards.owners import refuse_foreign, refuse_members
 from eos.guards.start_policy import CommitFirst, RefuseMissing, apply_start_policy
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
-from eos.offsets import OffsetVector
+from eos.offsets import OffsetVector, Partition
 
 
 def enter(
@@ -18,7 +21,7 @@ def enter(
     *,
     commit_first: CommitFirst | None = None,
     refuse_missing: RefuseMissing = refuse_expired,
-) -> Entered:
+) -> Sequence[Partition]:
     """Check a group before its input is read, and apply the start policy if it has no offsets.
 
     Args:
@@ -28,7 +31,7 @@ def enter(
         refuse_missing: as of `apply_start_policy`.
 
     Returns:
-        All partitions of the topics, and another program's offsets that are taken over.
+        All partitions of the topics.
 
     Raises:
         ConfigError: the group has members that would not be fenced, or offsets of another app, mode of ownership or program; a topic
@@ -44,6 +47,9 @@ def enter(
             StartPolicyApplied(seat.shard, positions, settings.input.start, settings.source_of("input.start"))
         )
 
+    def adopted(positions: OffsetVector) -> None:
+        seat.listener(OffsetsAdopted(seat.shard, positions))
+
     partitions, stored = apply_start_policy(
         settings,
         seat.topics,
@@ -51,15 +57,14 @@ def enter(
         app=seat.app or "consumer",
         mode=seat.mode,
         on_first_offsets=started,
+        on_adopted=adopted,
         own=seat.given,
         store=seat.destination.store(reader),
         commit_first=commit_first,
         refuse_missing=refuse_missing,
     )
-    own = partitions if seat.given is None else seat.given
-    refuse_foreign(settings, seat.group, {p: stored[p] for p in own if p in stored}, seat.mode, seat.app)
-
-    def told(positions: OffsetVector) -> None:
-        seat.listener(OffsetsAdopted(seat.shard, positions))
-
-    return Entered(partitions, adopted(settings, seat.group, stored, told, own=own))
+    own = {p: stored[p] for p in (partitions if seat.given is None else seat.given) if p in stored}
+    refuse_foreign(settings, seat.group, own, seat.mode, seat.app)
+    if of_others(own):
+        refuse_others(settings, seat.group, stored)  # those of others too: they can be set back at once
+    return partitions

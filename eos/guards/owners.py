@@ -1,4 +1,4 @@
-"""Guards of a group: refuse a group with live members, or with offsets of another mode of ownership, app or program.
+"""Guards of a group: refuse a group with live members, or with offsets of another mode of ownership or app.
 
 Kafka accepts the offsets of an owner that is no member of the group unchecked, so such an owner checks first. Between the
 check and its commits another owner may come; the offset metadata shows that at the next start.
@@ -6,17 +6,15 @@ check and its commits another owner may come; the offset metadata shows that at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 
 from eos import retry
 from eos.base.commands import suggested
 from eos.errors import ConfigError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.mirror import refuse_mirror
-from eos.group.others import of_others, refuse_others
 from eos.kafka.admin import Admin
-from eos.kafka.group_offsets import Committed, stored_positions
-from eos.offsets import OffsetVector, Partition
+from eos.kafka.group_offsets import Committed
+from eos.offsets import Partition
 from eos.settings import Settings
 
 _MODE_NAMES = {
@@ -64,46 +62,6 @@ def refuse_foreign(
                 "group of its own (group, EOS_GROUP); or, if the job was renamed, stop every instance of the old name and "
                 "start once with ownership.adopt_offsets = true (--adopt-offsets)"
             )
-
-
-def adopted(
-    settings: Settings,
-    group: str,
-    stored: Mapping[Partition, Committed],
-    told: Callable[[OffsetVector], object],
-    *,
-    own: Collection[Partition],
-) -> dict[Partition, Committed]:
-    """At a start, the offsets that another program has committed and that settings adopt; none if there are none.
-
-    Args:
-        settings: ``ownership.adopt_offsets``.
-        group: the group.
-        stored: its offsets.
-        told: called with those that are adopted.
-        own: the partitions that count; the words of a refusal name the others too, so that all of them are set back at once.
-
-    Raises:
-        ConfigError: there are some, and settings do not adopt them.
-    """
-    found = of_others({p: stored[p] for p in own if p in stored})
-    if found and not settings.ownership.adopt_offsets:
-        refuse_others(settings, group, stored)
-    refuse_mirror(group, found)
-    if found:
-        told(stored_positions(found))
-    return found
-
-
-def refuse_mixed(settings: Settings, group: str, stored: Mapping[Partition, Committed]) -> None:
-    """Refuse a group, whose offsets are to be copied, in which some are eos's and some another program's; unless settings adopt them.
-
-    Raises:
-        ConfigError: as `refuse_others`.
-    """
-    refuse_mirror(group, stored)
-    if not settings.ownership.adopt_offsets and len(of_others(stored)) < len(stored):
-        refuse_others(settings, group, stored)
 
 
 def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, timeout_s: float) -> None:

@@ -24,11 +24,13 @@ from eos.errors import (
 from eos.group.committed import OffsetStore, committed_offsets, offsets_at, partitions_of
 from eos.group.expiry import count_started
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.mirror import refuse_mirror
+from eos.group.others import of_others
 from eos.group.topics import TopicIds, stored_topic_ids
 from eos.guards.expired import refuse_expired
-from eos.kafka.admin import Mark
+from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import ConsumerClient
-from eos.kafka.group_offsets import Committed
+from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import StartShard
@@ -69,6 +71,7 @@ def apply_start_policy(
     store: OffsetStore | None = None,
     commit_first: CommitFirst | None = None,
     refuse_missing: RefuseMissing = refuse_expired,
+    on_adopted: OnFirstOffsets = lambda _: None,
 ) -> tuple[list[Partition], dict[Partition, Committed]]:
     """Give every input topic without any committed offset its first ones, and return all committed offsets.
 
@@ -91,6 +94,7 @@ def apply_start_policy(
         store: where the committed offsets are; by default the reader's group.
         commit_first: how they are committed there.
         refuse_missing: refuses partitions whose committed offset was there, and is gone.
+        on_adopted: called with another program's offsets, if settings adopt them and this call commits them again.
 
     Returns:
         The topics' partitions, and what the group has stored for them; those without an offset are left out there
@@ -112,14 +116,17 @@ def apply_start_policy(
         nonlocal tries
         partitions, stored = look()
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
-        missing = _not_started(partitions, stored)
-        if not missing:
+        missing, others = _not_started(partitions, stored), _to_adopt(settings, stored, own)
+        if not missing and not others:
             return partitions, stored
-        if settings.input.start == "fail":
+        if missing and settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
         began = time.monotonic()
         try:
-            commit(missing, settings, reader, app=app, mode=mode, on_first_offsets=on_first_offsets)
+            if others:
+                adopt_in_the_group(others, settings, reader, app=app, mode=mode, on_adopted=on_adopted)
+            if missing:
+                commit(missing, settings, reader, app=app, mode=mode, on_first_offsets=on_first_offsets)
             partitions, stored = look()
         except (FencedError, AbortableError, ReopenError) as error:
             # The next try reads what is stored. If another instance came in between: instances that start at once fence
@@ -130,7 +137,7 @@ def apply_start_policy(
             raise RetriableError(
                 f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
             ) from error
-        if _not_started(partitions, stored):
+        if _not_started(partitions, stored) or _to_adopt(settings, stored, own):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not visible yet")
         return partitions, stored
 
@@ -200,6 +207,45 @@ def commit_to_the_group(
     on_first_offsets(positions)
 
 
+def adopt_in_the_group(
+    partitions: Sequence[Partition],
+    settings: Settings,
+    reader: ConsumerClient,
+    *,
+    app: str,
+    mode: OwnershipMode,
+    on_adopted: OnFirstOffsets,
+) -> None:
+    """Commit another program's offsets again, with eos's metadata, in a transaction under the id of the start.
+
+    From then on they are eos's, so that whatever another program commits later shows.
+
+    Raises:
+        RetriableError: the group has members, whose commits could come in between. Another instance may have done it.
+    """
+    admin, group = Admin.of(settings), reader.group_id
+    members = retry.ask(lambda s: admin.groups.members(group, s), timeout_s=settings.open_timeout_s)
+    if members:
+        raise RetriableError(
+            f"the group {group!r} has members ({', '.join(map(str, members))}), and offsets of another program are taken over "
+            "(ownership.adopt_offsets) only while nobody may commit beside that. Fix: stop them; a static member that was stopped stays for "
+            "ownership.session_timeout_ms"
+        )
+    shard = StartShard(app, group)
+    metadata = OffsetMetadata(mode, str(shard))
+    with ShardProducer(settings, shard, metadata=metadata) as producer:
+        producer.give_up(retry.is_given_up)
+        # The init above ended what another instance left pending, so this is final.
+        found = of_others(producer.take_over(group, partitions))
+        if not found:
+            return
+        refuse_mirror(group, found)
+        positions = stored_positions(found)
+        with producer.transaction() as txn:
+            txn.add_offsets(positions, reader.group_metadata())  # of no member
+    on_adopted(positions)
+
+
 def first_offsets(partitions: Sequence[Partition], settings: Settings) -> OffsetVector:
     """Where the policy lets these partitions begin, with the ids that their topics had before that was asked."""
     topic_ids = TopicIds(settings).of(set(_topics_of(partitions)), timeout_s=settings.open_timeout_s)
@@ -234,6 +280,15 @@ def _not_started(partitions: Iterable[Partition], stored: Iterable[Partition]) -
     """The partitions of topics of which no partition has an offset."""
     started = {partition.topic for partition in stored}
     return [partition for partition in partitions if partition.topic not in started]
+
+
+def _to_adopt(
+    settings: Settings, stored: Mapping[Partition, Committed], own: Collection[Partition] | None
+) -> list[Partition]:
+    """The partitions whose offsets another program has committed, and that settings adopt."""
+    if not settings.ownership.adopt_offsets:
+        return []
+    return sorted(p for p in of_others(stored) if own is None or p in own)
 
 
 def _topics_of(partitions: Iterable[Partition]) -> list[str]:

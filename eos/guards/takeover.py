@@ -10,7 +10,6 @@ from eos.group.others import refuse_others
 from eos.group.topics import refuse_recreated, stored_topic_ids
 from eos.guards.owners import refuse_foreign
 from eos.kafka.admin import Mark
-from eos.kafka.group_offsets import same_commit
 from eos.settings import Settings
 
 
@@ -20,10 +19,9 @@ def recreated(_: Settings, found: TakeOver) -> None:
 
 
 def foreign(settings: Settings, found: TakeOver) -> None:
-    """Refuse offsets of another app, mode of ownership or program: of the latter all that were not adopted at the start."""
+    """Refuse offsets of another app, mode of ownership or program. What a start has adopted was committed again by it."""
     refuse_foreign(settings, found.group, found.own, found.mode, found.app)
-    new = {p: one for p, one in found.own.items() if not same_commit(one, found.adopted.get(p))}
-    refuse_others(settings, found.group, new, own=found.last_own)
+    refuse_others(settings, found.group, found.own)
 
 
 def new_and_deleted(settings: Settings, found: TakeOver) -> None:

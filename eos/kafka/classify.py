@@ -43,6 +43,8 @@ from eos.errors import (
 # librdkafka turns both of the broker's answers into _FENCED; the raw codes still occur in delivery reports.
 _FENCES = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
+ID_EXPIRED = "INVALID_PRODUCER_ID_MAPPING"
+
 # The broker no longer knows this producer as it is, which says nothing of a rival: 49 and 59 after idle
 # expiry (transactional.id.expiration.ms, producer.id.expiration.ms), 48 and 45 after an abort that raced
 # the first AddPartitions (librdkafka issue 4849) or a late packet.
@@ -337,7 +339,7 @@ def expired_id(text: str) -> ReopenError:
     return ReopenError(
         f"{text}: the cluster has forgotten this transactional.id (unused for transactional.id.expiration.ms, 7 days by default), "
         "and another owner may have come since. What was open is not visible, and its timeout ends it",
-        code="INVALID_PRODUCER_ID_MAPPING",
+        code=ID_EXPIRED,
     )
 
 

@@ -173,7 +173,8 @@ def member_ids(settings: Settings, group: str) -> tuple[str, re.Pattern[str]]:
         "" if re.escape(name) == begins else ".*"
     )  # of a long name `_instance_id` cuts off as much as it has to
     form = rf"{begins}{rest}(-[0-9a-f]{{{_DIGEST_CHARS}}})?-\d+(\.[0-9a-f]{{4}})?"  # eos.watches.unowned adds the last part
-    return str(given.get("client.id", CLIENT_ID)), re.compile(form, re.ASCII)
+    # As librdkafka reads it.
+    return str(given.get("client.id", CLIENT_ID)).lstrip() or "rdkafka", re.compile(form, re.ASCII)
 
 
 def _merged(

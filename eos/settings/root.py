@@ -173,11 +173,14 @@ class Settings(BaseSettings):
         return (self.spark.twin_wait_ms or self.transaction.timeout_ms) / 1000
 
     def once_started(self) -> Settings:
-        """The settings of a process that joins a job which runs already: a start policy was for the job's first start.
+        """The settings of a process that joins a job which runs already: what is said once was for the job's first start.
 
-        Where the offsets are gone now, the input topic was deleted and created anew, or the group was deleted.
+        Where the offsets are gone now, the input topic was deleted and created anew, or the group was deleted. Where another program has
+        committed, it has done so since.
         """
-        return self.model_copy(update={"input": self.input.model_copy(update={"start": "fail"})})
+        input_ = self.input.model_copy(update={"start": "fail"})
+        ownership = self.ownership.model_copy(update={"adopt_offsets": False})
+        return self.model_copy(update={"input": input_, "ownership": ownership})
 
     @property
     def replaces_dead(self) -> bool:

@@ -31,7 +31,8 @@ from eos.errors import (
 from eos.events import ignore_event
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import MIRROR
-from eos.guards.owners import refuse_foreign, refuse_members, refuse_mixed
+from eos.group.others import refuse_mixed
+from eos.guards.owners import refuse_foreign, refuse_members
 from eos.identity import Identity
 from eos.job import Declaration
 from eos.kafka.admin import Admin
@@ -105,14 +106,17 @@ class TablePositions:
         refuse_foreign(self._settings, self._target.group, stored, mode, self._target.app)
         return stored
 
-    def of_group(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+    def of_group(
+        self, group: str, partitions: Collection[Partition], chosen: Collection[Partition]
+    ) -> dict[Partition, Committed]:
         """Its positions in this database; or, of a group that has none there, its offsets in Kafka."""
         found = self._positions(group)
         if found:
-            return {p: _committed(found[p]) for p in partitions if p in found}
+            return {p: _committed(found[p]) for p in chosen if p in found}
         stored = stored_of(self._settings, group, partitions)
-        refuse_mixed(self._settings, group, stored)
-        return stored
+        copied = {p: stored[p] for p in chosen if p in stored}
+        refuse_mixed(self._settings, group, stored, copied)
+        return copied
 
     def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
         others, notes = self._groups_of(source, partitions)

@@ -13,7 +13,7 @@ from eos.group.committed import OffsetStore, offsets_at, partitions_of
 from eos.group.others import of_others, refuse_others
 from eos.kafka.admin import Mark, shared_admin
 from eos.kafka.consumer import ConsumerClient, lone_reader
-from eos.kafka.group_offsets import Committed, same_commit
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 
@@ -45,7 +45,6 @@ class CatchUp:
         topics: the input topics, all partitions of which count …
         only: … or just these.
         store: where the offsets of a group's client are.
-        adopted: offsets of another program that an owner will commit again.
 
     Raises:
         UnavailableError: the cluster did not answer in time.
@@ -59,11 +58,9 @@ class CatchUp:
         only: Sequence[Partition] | None = None,
         *,
         store: Callable[[ConsumerClient], OffsetStore] = lambda reader: reader,
-        adopted: Mapping[Partition, Committed] | None = None,
     ) -> None:
         self._settings = settings
         self._group = group
-        self._adopted = adopted or {}
         self._timeout_s = settings.held_back_timeout_s
         self._admin = shared_admin(settings)
         # A client of its own: on the loop's, the questions would wait behind its fetches.
@@ -102,7 +99,6 @@ class CatchUp:
             seat.topics,
             seat.given,
             store=seat.destination.store,
-            adopted=seat.adopted,
         )
 
     @property
@@ -153,7 +149,7 @@ class CatchUp:
             self._answered_at = now
             self._reached = not behind
             self._refuse_set_back({p: stored[p].offset if p in stored else None for p in behind}, mine)
-            self._refuse_others(others, mine)
+            self._refuse_others(others)
             self._look_for_what_is_held_back(stable)
         return self._reached
 
@@ -166,13 +162,12 @@ class CatchUp:
                 code=error.code,
             ) from error
 
-    def _refuse_others(self, others: Mapping[Partition, Committed], mine: OffsetVector) -> None:
+    def _refuse_others(self, others: Mapping[Partition, Committed]) -> None:
         """An owner's next commit takes the place of such an offset; one that is at its end commits none."""
         now = time.monotonic()
-        new = {p: one for p, one in others.items() if not same_commit(one, self._adopted.get(p))}
-        self._of_others_since = {p: self._of_others_since.get(p, now) for p in new}
-        old = {p: one for p, one in new.items() if now - self._of_others_since[p] > _SET_BACK_S}
-        refuse_others(self._settings, self._group, old, own=mine)
+        self._of_others_since = {p: self._of_others_since.get(p, now) for p in others}
+        old = {p: one for p, one in others.items() if now - self._of_others_since[p] > _SET_BACK_S}
+        refuse_others(self._settings, self._group, old)
 
     def _refuse_set_back(self, behind: Mapping[Partition, int | None], mine: OffsetVector) -> None:
         """The caller reads on from its own commit, so input before that would never be processed."""

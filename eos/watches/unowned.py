@@ -49,6 +49,12 @@ class Unowned(Watch):
         """For a static member; a dynamic one that asks for nothing leaves its group."""
         return None if seat.instance_id is None else cls(seat, seat.instance_id)
 
+    def joined_anew(self, seat: Seat) -> None:
+        """Its old name is a member until that one's session times out."""
+        self._instance_id = seat.instance_id or self._instance_id
+        self.due_at = time.monotonic() + self._every_s
+        self._asked, self._before, self._seen = None, {}, 0
+
     def look(self, client: ConsumerClient, owned: OffsetVector) -> str:  # noqa: ARG002 - it asks the group
         """Names the partitions without an owner if this member has to join anew for them.
 

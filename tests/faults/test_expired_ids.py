@@ -6,18 +6,20 @@ one that opened it since. librdkafka's abort then initialised the id anew, which
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from eos import AbortTransaction, ReopenError, TransactionalProducer
 from eos.base.deadline import Deadline
+from eos.group.committed import fresh_reader
 from eos.local import QUICK_START, LocalKafka
+from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
 from eos.testing.proxy import ApiKey, HoldProxy
 from tests.conftest import NewTopic
-from tests.support.observer import create_topics, read_committed, unique
+from tests.support.observer import committed_offsets, create_topics, read_committed, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
@@ -81,6 +83,60 @@ def test_zombie_of_an_id_that_was_forgotten_does_not_take_it_back_from_its_owner
         b"still",
         b"and still",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("had_output", [False, True])
+def test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_for_its_own(
+    forgetful: LocalKafka, *, had_output: bool
+) -> None:
+    """What it read right before its first send was the successor's: it put the offset back, and doubled records."""
+    bootstrap, out, source, app = forgetful.bootstrap_servers, unique("out"), unique("in"), unique("idle")
+    create_topics(bootstrap, {out: 1, source: 1})
+    settings, partition = settings_of(bootstrap, group=app), Partition(source, 0)
+    with fresh_reader(settings, app, stable=False) as reader:
+        no_member = reader.group_metadata()
+
+        def block(producer: TransactionalProducer, values: Iterable[bytes], offset: int) -> None:
+            with producer.transaction() as txn:
+                for value in values:
+                    txn.produce(out, value)
+                txn.add_offsets(OffsetVector({partition: offset}), no_member)
+
+        with TransactionalProducer(settings, app=app) as zombie:
+            zombie.open()
+            if had_output:
+                write(zombie, out, b"before")
+            with TransactionsView(settings) as view:
+                name = zombie.transactional_id
+                assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+            with TransactionalProducer(settings, app=app) as owner:
+                block(owner, [b"0", b"1", b"2"], 3)
+                for _ in range(2):
+                    with pytest.raises(ReopenError):
+                        block(zombie, [b"0", b"1"], 2)
+                block(owner, [b"3"], 4)
+    values = [record.value for record in read_committed(bootstrap, out)]
+    assert values == [*([b"before"] if had_output else []), b"0", b"1", b"2", b"3"]
+    assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == 4
+
+
+@pytest.mark.slow
+def test_owner_of_an_id_that_was_forgotten_is_told_so_and_not_of_another_owner(forgetful: LocalKafka) -> None:
+    """It opens anew before each transaction, and gets a new producer id: whether another owner came since does not show."""
+    bootstrap, out, app = forgetful.bootstrap_servers, unique("out"), unique("idle")
+    create_topics(bootstrap, {out: 1})
+    settings = settings_of(bootstrap, transaction__fence_every="transaction")
+    with TransactionalProducer(settings, app=app) as producer:
+        write(producer, out, b"before")
+        with TransactionsView(settings) as view:
+            name = producer.transactional_id
+            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+        with pytest.raises(ReopenError, match="has forgotten this transactional"):
+            write(producer, out, b"never")
+    with TransactionalProducer(settings, app=app) as producer:
+        write(producer, out, b"after")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"before", b"after"]
 
 
 def test_id_that_was_forgotten_ends_its_producer_without_another_init(

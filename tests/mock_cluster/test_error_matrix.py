@@ -120,6 +120,7 @@ def test_cell(api: ApiKey, code: int, cluster: MockCluster, new_shard: NewShard)
     shard = new_shard()
     if api is not ApiKey.INIT_PRODUCER_ID:
         shard.producer.open()
+        shard.take_over()
     cluster.push_errors(api, code)
     began = time.monotonic()
     if expected is None:

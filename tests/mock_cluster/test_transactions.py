@@ -387,6 +387,7 @@ def test_offsets_without_an_answer_are_sent_once_and_aborted(
 @pytest.mark.parametrize("api", [ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, OFFSET_COMMIT, END])
 def test_id_that_expired_while_idle_is_opened_again(api: ApiKey, shard: MockShard) -> None:
     shard.run()
+    shard.take_over()
     shard.cluster.push_errors(api, E.INVALID_PRODUCER_ID_MAPPING)
     with pytest.raises((AbortableError, ReopenError)):
         shard.run(offset=5)
@@ -397,6 +398,7 @@ def test_id_that_expired_while_idle_is_opened_again(api: ApiKey, shard: MockShar
 def test_id_that_expired_and_is_known_again_under_another_producer_is_fenced(shard: MockShard) -> None:
     """By the init of the reopen: 90 means that somebody has initialised the id since."""
     shard.run()
+    shard.take_over()
     shard.cluster.clear_requests()
     shard.cluster.push_errors(ADD_PARTITIONS, E.INVALID_PRODUCER_ID_MAPPING)
     shard.cluster.push_errors(INIT, E.PRODUCER_FENCED)

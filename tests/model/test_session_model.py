@@ -22,7 +22,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from eos.core.owner import ShardOwner
 from eos.core.pipeline import Pipeline
 from eos.core.producer import ProducerState
-from eos.core.surroundings import Entered
 from eos.crashes.search import Search
 from eos.errors import (
     AbortableError,
@@ -521,7 +520,7 @@ class SessionMachine(RuleBasedStateMachine):
             "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
         patch.setattr("eos.core.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
-        self.surroundings = replace(SURROUNDINGS, enter=lambda *_: Entered(self.world.start()[0], {}))
+        self.surroundings = replace(SURROUNDINGS, enter=lambda *_: self.world.start()[0])
         patch.setattr("eos.faces.session.SURROUNDINGS", self.surroundings)
         patch.setattr("eos.kafka.admin.Admin.of", lambda *_: self.world)
         patch.setattr("eos.group.committed.shared_admin", lambda *_: self.world)

@@ -21,6 +21,7 @@ _TRANSACTION = "tests/unit/core/test_transaction.py"
 _REOPEN = "tests/unit/core/test_producer_reopen.py"
 _COMMITTER = "tests/unit/core/test_committer.py"
 _ASSIGNMENT = "tests/unit/core/test_assignment.py"
+_EXPIRED = "tests/faults/test_expired_ids.py"
 _GUARDS = "tests/unit/guards/test_group_guards.py"
 
 CORE = (
@@ -231,31 +232,33 @@ CORE = (
         (f"{_GUARDS}::test_offsets_of_another_mode_are_refused_unless_a_person_adopts_them",),
     ),
     Mutation(
-        "strangers-at-a-start",
-        "offsets that another program has committed are refused at a start",
-        "eos/guards/owners.py",
-        "    if found and not settings.ownership.adopt_offsets:\n        refuse_others(settings, group, stored)\n",
-        "",
-        (f"{_GUARDS}::test_offsets_of_another_program_are_refused_at_a_start_unless_a_person_adopts_them",),
+        "expired-id-compares",
+        "behind an expired id, offsets that were read right before they were to be sent show no owner",
+        "eos/core/producer.py",
+        "if group is None or (self._id_expired and not self._offsets.shows_owner):",
+        "if group is None:",
+        (
+            f"{_EXPIRED}::test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_for_its_own",
+        ),
     ),
     Mutation(
-        "strangers-at-a-rebalance",
-        "they are taken over only as they were adopted at the start",
+        "strangers",
+        "offsets that another program has committed are refused when partitions come, whatever a start has adopted",
         "eos/guards/takeover.py",
-        "if not same_commit(one, found.adopted.get(p))}",
-        "if not found.adopted}",
+        "    refuse_others(settings, found.group, found.own)\n",
+        "",
         (
-            f"{_GUARDS}::test_offsets_of_another_program_are_taken_over_only_as_they_were_adopted_at_the_start",
+            f"{_GUARDS}::test_offsets_of_another_program_are_refused_at_a_takeover_whatever_was_adopted_at_the_start",
         ),
     ),
     Mutation(
         "strangers-copied",
-        "a group of which a part is another program's is not copied unasked",
-        "eos/guards/owners.py",
-        "if not settings.ownership.adopt_offsets and len(of_others(stored)) < len(stored):",
-        "if False:",
+        "another program's offsets are not copied out of a group of eos's unasked",
+        "eos/group/others.py",
+        "    if not others or settings.ownership.adopt_offsets:\n",
+        "    if others or settings.ownership.adopt_offsets:\n",
         (
-            f"{_GUARDS}::test_a_group_of_which_a_part_is_another_programs_is_not_copied_unless_a_person_adopts_it",
+            f"{_GUARDS}::test_another_programs_offsets_are_not_copied_from_a_group_in_which_eos_has_committed_unless_a_person_adopts_them",
         ),
     ),
     Mutation(
@@ -510,8 +513,8 @@ CORE = (
         "commit-proves-nothing",
         "a commit that was accepted proves the shard",
         "eos/core/producer.py",
-        "        if outcome is Outcome.COMMITTED:\n            self._offsets.ledger.proved()\n",
-        "",
+        "            self._offsets.ledger.proved()\n            self._offsets.accepted()\n",
+        "            self._offsets.accepted()\n",
         (f"{_REOPEN}::test_commit_that_was_accepted_proves_the_shard",),
     ),
     Mutation(

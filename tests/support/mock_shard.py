@@ -57,6 +57,10 @@ class MockShard:
                 transaction.add_offsets(OffsetVector({INPUT: offset}), group)
         return transaction
 
+    def take_over(self) -> None:
+        """What the group has stored is known before anything is sent, as a session knows it."""
+        self.producer.take_over(self.group, [INPUT])
+
     def told_of(self, kind: type[Kind]) -> list[Kind]:
         """The events of a kind, in order."""
         return [event for event in self.told if isinstance(event, kind)]

@@ -31,6 +31,7 @@ VALUES: dict[str, object] = {
     "written": (0, 2),
     "transactional_ids": ("j.g.i.0",),
     "stack": ("job.py:1 in f",),
+    "members": ("a-client @ 10.0.0.7",),
 }
 
 

@@ -48,9 +48,9 @@ def copied(
         ConfigError: it has none, or access was refused.
         OffsetGapError: it has committed them in a topic that was deleted since, or in a log that was truncated.
     """
-    partitions = narrowed(all_partitions(settings, target.group, target.inputs), only)
+    every = all_partitions(settings, target.group, target.inputs)
     ids = TopicIds(settings).of(target.inputs, timeout_s=settings.open_timeout_s)
-    stored = positions.of_group(source, partitions)
+    stored = positions.of_group(source, every, narrowed(every, only))
     if not stored:
         raise ConfigError(f"the group {source!r} has no committed offsets of {', '.join(target.inputs)}")
     refuse_recreated(settings, stored_topic_ids(stored), ids)

@@ -10,7 +10,7 @@ from eos.deadletter import dead_letter, skipped_by_operator
 from eos.errors import ConfigError
 from eos.group.committed import offsets_at
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.guards.owners import refuse_mixed
+from eos.group.others import refuse_mixed
 from eos.identity import Identity
 from eos.job import Declaration
 from eos.kafka.admin import Admin, Mark
@@ -57,10 +57,13 @@ class InGroup:
         """As of every job; once no transaction is pending on it."""
         return stored_offsets(self._settings, self._target, partitions)
 
-    def of_group(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+    def of_group(
+        self, group: str, partitions: Collection[Partition], chosen: Collection[Partition]
+    ) -> dict[Partition, Committed]:
         stored = stored_of(self._settings, group, partitions)
-        refuse_mixed(self._settings, group, stored)
-        return stored
+        copied = {p: stored[p] for p in chosen if p in stored}
+        refuse_mixed(self._settings, group, stored, copied)
+        return copied
 
     def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
         with TransactionsView(self._settings) as view:

@@ -11,7 +11,8 @@ from eos.events import Listener, OffsetsAdopted, StartPolicyApplied, ignore_even
 from eos.group.committed import fresh_reader, offsets_at
 from eos.group.expiry import count_started, due_for_renewal
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.guards.owners import adopted, refuse_foreign, refuse_members
+from eos.group.others import refuse_others
+from eos.guards.owners import refuse_foreign, refuse_members
 from eos.guards.start_policy import apply_start_policy, preview_start_policy
 from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Mark
@@ -83,10 +84,17 @@ def plan_input(
             listed, stored = preview_start_policy(settings, topics, reader)
         else:
             listed, stored = apply_start_policy(
-                settings, topics, reader, app=app, mode=mode, on_first_offsets=started
+                settings,
+                topics,
+                reader,
+                app=app,
+                mode=mode,
+                on_first_offsets=started,
+                on_adopted=lambda found: listener(OffsetsAdopted(shard, found)),
             )
         refuse_foreign(settings, group, stored, mode, app)
-        adopted(settings, group, stored, lambda found: listener(OffsetsAdopted(shard, found)), own=listed)
+        if not (preview and settings.ownership.adopt_offsets):
+            refuse_others(settings, group, stored)
         partitions = tuple(sorted(listed))
         positions = stored_positions(stored)
         # After the committed offsets: a log only grows, so what was committed is not beyond an end that is read later.
@@ -143,6 +151,7 @@ def _renew_offsets(
         shards = {PartitionShard(app, group, partition): [partition] for partition in partitions}
 
     def where_they_stand(stored: Mapping[Partition, Committed], owned: Iterable[Partition]) -> OffsetVector:
+        refuse_others(settings, group, stored)  # committed since the plan looked
         due = due_for_renewal(
             {p: stored.get(p) for p in owned}, mine, app, after_s=settings.input.recommit_idle_after_s
         )

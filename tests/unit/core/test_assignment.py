@@ -55,7 +55,7 @@ def client() -> Client:
 
 @pytest.fixture
 def assignment(ledger: Ledger, client: Client, monkeypatch: pytest.MonkeyPatch) -> Assignment:
-    made = Assignment(lambda: cast("Any", Seat()), [], ledger, lambda: cast("Any", client), None)
+    made = Assignment(cast("Any", Seat()), [], ledger, lambda: cast("Any", client), None)
     monkeypatch.setattr(
         made, "take_over", lambda partitions: ledger.taken_over(dict.fromkeys(partitions), OffsetVector(dict.fromkeys(partitions, 0)))
     )  # fmt: skip

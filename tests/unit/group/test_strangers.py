@@ -45,6 +45,8 @@ def test_dynamic_instance_is_known_by_the_client_id_that_its_settings_give_it() 
     assert not found(member("mine"), settings=named)
     assert found(member("less"), settings=named)
     assert found(member("eos"), settings=named)
+    for given, known in (("", "rdkafka"), (" padded ", "padded ")):
+        assert not found(member(known), settings=settings_of("nowhere:1", kafka__client={"client.id": given}))
     assert not found(member("less"), settings=settings_of("nowhere:1", kafka__client={"client.id": "less"}))
 
 

@@ -10,7 +10,8 @@ from eos.group import others
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import MIRROR
 from eos.group.offset_history import Before
-from eos.guards.owners import adopted, refuse_foreign, refuse_mixed
+from eos.group.others import refuse_mixed, refuse_others
+from eos.guards.owners import refuse_foreign
 from eos.guards.takeover import foreign
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
@@ -72,79 +73,67 @@ def log(monkeypatch: pytest.MonkeyPatch) -> dict[Partition, Before]:
     return shown
 
 
-def start(stored: dict[Partition, Committed], *, adopt: bool = False) -> dict[Partition, Committed]:
-    told: list[OffsetVector] = []
-    settings = settings_of("nowhere:1", ownership__adopt_offsets=adopt)
-    found = adopted(settings, "g", stored, told.append, own=[P0, P1])
-    assert [dict(one) for one in told] == ([{p: one.offset for p, one in found.items()}] if found else [])
-    return found
-
-
-def test_offsets_of_another_program_are_refused_at_a_start_unless_a_person_adopts_them(
+def test_offsets_of_another_program_are_refused_with_what_is_known_of_them(
     log: dict[Partition, Before],
 ) -> None:
-    assert start({P0: OURS}) == {}
-    with pytest.raises(ConfigError) as refused:
-        start({P0: THEIRS, P1: OURS})
-    assert str(refused.value).startswith(
+    def refusal(stored: dict[Partition, Committed]) -> str:
+        with pytest.raises(ConfigError) as refused:
+            refuse_others(settings_of("nowhere:1"), "g", stored)
+        return str(refused.value)
+
+    refuse_others(settings_of("nowhere:1"), "g", {P0: OURS})
+    found = refusal({P0: THEIRS, P1: OURS})
+    assert found.startswith(
         "in[0]: the group 'g' has the offset 9, which eos has not committed (1970-01-01T00:00:01Z). Whether eos has committed there "
-        "before, the log of the group's offsets does not show. Another program"
+        "before, the log of the group's offsets does not show. Another program was a member of the group, or has set it: what lies "
+        "between may not be processed. Fix: "
     )
-    assert "--to TOPIC:N@OFFSET,…" in str(refused.value)
-    with pytest.raises(ConfigError) as refused:
-        start({P1: THEIRS})
-    assert "The last one of eos's there is 5 (1970-01-01T00:00:02Z). " in str(refused.value)
-    assert "--to in:1@5)" in str(refused.value)
-    with pytest.raises(ConfigError, match=r"and of 1 other partition\."):
-        start({P0: THEIRS, P1: THEIRS})
-    assert start({P0: THEIRS, P1: OURS}, adopt=True) == {P0: THEIRS}
-    assert start({P0: OURS}, adopt=True) == {}
+    assert "--to TOPIC:N@OFFSET,…" in found
+    found = refusal({P1: THEIRS})
+    assert "The last one of eos's there is 5 (1970-01-01T00:00:02Z). " in found
+    assert "--to in:1@5)" in found
+    assert "and of 1 other partition." in refusal({P0: THEIRS, P1: THEIRS})
+    log[P1] = Before(9, 2_000, 3_000)
+    assert "has set it: but nothing lies between the two. Fix: " in refusal({P1: THEIRS})
+
+
+def test_a_mirror_of_positions_is_no_offset_to_begin_at(log: dict[Partition, Before]) -> None:
+    with pytest.raises(ConfigError, match="only repeats a position of a database"):
+        refuse_others(settings_of("nowhere:1"), "g", {P0: Committed(9, MIRROR)})
 
 
 @pytest.mark.parametrize("adopt", [False, True])
-def test_a_mirror_of_positions_is_no_offset_to_begin_at(log: dict[Partition, Before], *, adopt: bool) -> None:
-    with pytest.raises(ConfigError, match="only repeats a position of a database"):
-        start({P0: Committed(9, MIRROR)}, adopt=adopt)
-
-
-def take_over(
-    stored: dict[Partition, Committed],
-    *,
-    adopted: dict[Partition, Committed] | None = None,
-    own: dict[Partition, int] | None = None,
+def test_offsets_of_another_program_are_refused_at_a_takeover_whatever_was_adopted_at_the_start(
+    log: dict[Partition, Before], *, adopt: bool
 ) -> None:
-    found = TakeOver(
-        group="g",
-        mode=OwnershipMode.GROUP,
-        app="mine",
-        partitions=[P0],
-        stored=stored,
-        positions=OffsetVector(),
-        topic_ids={},
-        known_ids=set(),
-        adopted=adopted or {},
-        last_own=own or {},
-    )
-    foreign(settings_of("nowhere:1", ownership__adopt_offsets=True), found)
+    def take_over(stored: dict[Partition, Committed]) -> None:
+        found = TakeOver(
+            group="g",
+            mode=OwnershipMode.GROUP,
+            app="mine",
+            partitions=[P0],
+            stored=stored,
+            positions=OffsetVector(),
+            topic_ids={},
+            known_ids=set(),
+        )
+        foreign(settings_of("nowhere:1", ownership__adopt_offsets=adopt), found)
 
-
-def test_offsets_of_another_program_are_taken_over_only_as_they_were_adopted_at_the_start() -> None:
-    take_over({P0: OURS})
-    take_over({P0: THEIRS, P1: Committed(1, "")}, adopted={P0: THEIRS})
-    with pytest.raises(ConfigError, match=r"in\[0\].* which eos has not committed\. Another program"):
+    take_over({P0: OURS, P1: THEIRS})
+    with pytest.raises(ConfigError, match=r"in\[0\].* which eos has not committed"):
         take_over({P0: THEIRS})
-    with pytest.raises(ConfigError, match=r"offset 10, .*The last one of eos's there is 8\. "):
-        take_over({P0: Committed(10, "")}, adopted={P0: THEIRS}, own={P0: 8})
 
 
-def test_a_group_of_which_a_part_is_another_programs_is_not_copied_unless_a_person_adopts_it(
+def test_another_programs_offsets_are_not_copied_from_a_group_in_which_eos_has_committed_unless_a_person_adopts_them(
     log: dict[Partition, Before],
 ) -> None:
-    def copy(stored: dict[Partition, Committed], *, adopt: bool = False) -> None:
-        refuse_mixed(settings_of("nowhere:1", ownership__adopt_offsets=adopt), "g", stored)
+    def copy(chosen: dict[Partition, Committed], *beside: Partition, adopt: bool = False) -> None:
+        settings = settings_of("nowhere:1", ownership__adopt_offsets=adopt)
+        refuse_mixed(settings, "g", chosen | dict.fromkeys(beside, OURS), chosen)
 
     copy({P0: OURS})
-    copy({P0: THEIRS, P1: THEIRS})
-    with pytest.raises(ConfigError, match=r"in\[0\].*which eos has not committed"):
-        copy({P0: THEIRS, P1: OURS})
-    copy({P0: THEIRS, P1: OURS}, adopt=True)
+    copy({P0: THEIRS})
+    for chosen, beside in (({P0: THEIRS, P1: OURS}, ()), ({P0: THEIRS}, (P1,)), ({P1: THEIRS}, ())):
+        with pytest.raises(ConfigError, match=r"which eos has not committed"):
+            copy(chosen, *beside)
+        copy(chosen, *beside, adopt=True)

@@ -13,6 +13,7 @@ from eos.errors import ConfigError
 from eos.settings import Settings
 from eos.settings.catalogue import Catalogue
 from eos.settings.sources import Sources
+from tests.support.settings import settings_of
 
 CATALOGUE = Catalogue(Settings)
 DESCRIBED = {one.name: one for one in Settings.described()}
@@ -325,3 +326,13 @@ def test_path_of_the_file_may_be_a_text(tmp_path: Path) -> None:
     """As the documents write it."""
     (tmp_path / "one.toml").write_text('group = "g"\n')
     assert Settings.load(str(tmp_path / "one.toml"), environ={}).group == "g"
+
+
+def test_what_is_said_once_is_not_said_to_a_process_that_joins_a_job_which_runs() -> None:
+    """A supervisor starts workers again: a start policy, or what was adopted, was for the job's first start."""
+    given = settings_of("nowhere:1", input__start="earliest", ownership__adopt_offsets=True)
+    later = given.once_started()
+    assert (later.input.start, later.ownership.adopt_offsets) == ("fail", False)
+    assert later.model_dump(exclude={"input", "ownership"}) == given.model_dump(
+        exclude={"input", "ownership"}
+    )
