@@ -19,6 +19,7 @@ ENTRIES = (
     "access was refused",
     "has no committed offsets for …, and nothing says where to start",
     "has an offset committed by the job",
+    "has the offset …, which eos has not committed",
     "the broker is too old for transactions with group metadata",
     "transaction.timeout_ms is above the broker's",
     "another owner",

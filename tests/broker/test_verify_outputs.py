@@ -15,6 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError, OffsetGapError, UnavailableError, UsageError
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.offsets import Partition
 from eos.ops.verifier.logs import LogReader
@@ -89,9 +90,13 @@ class House(NamedTuple):
             self.send_offsets(producer, offsets)
         producer.commit_transaction(PATIENCE_S)
 
-    def send_offsets(self, producer: Producer, offsets: Mapping[int, int]) -> None:
+    def send_offsets(
+        self, producer: Producer, offsets: Mapping[int, int], metadata: str | None = None
+    ) -> None:
         positions = {Partition(self.source, p): offset for p, offset in offsets.items()}
-        by_hand.send_offsets(producer, self.bootstrap, self.group, positions)
+        if metadata is None:
+            metadata = str(OffsetMetadata(OwnershipMode.GROUP, "#0", app=self.job.name))
+        by_hand.send_offsets(producer, self.bootstrap, self.group, positions, metadata)
 
     def process(self, records: Sequence[InputRecord], batch: int = 25) -> None:
         """Everything, exactly once, in transactions."""
@@ -357,6 +362,18 @@ def test_what_progress_raises_ends_a_verification(house: House) -> None:
     job = Job(name="house", inputs=house.job.inputs, outputs=house.job.outputs, transform=transform)
     with pytest.raises(LookupError, match="input"):
         verify(job, house.settings(), timeout_s=PATIENCE_S, on_progress=enough)
+
+
+def test_offset_of_another_program_is_noted(house: House) -> None:
+    records = house.load(4)
+    house.process(records)
+    assert house.verified().notes == ()
+    producer = house.producer()
+    producer.begin_transaction()
+    house.send_offsets(producer, {1: 1}, metadata="")
+    producer.commit_transaction(PATIENCE_S)
+    (note,) = house.verified().notes
+    assert note.startswith(f"{house.source}[1]: another program than eos has committed the offset")
 
 
 def test_a_configuration_that_may_not_be_seen_is_noted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
