@@ -18,6 +18,10 @@ def since_boot_s() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+def _pause() -> None:
+    time.sleep(_POLL_S * _draw.uniform(0.5, 1.5))
+
+
 class Deadline:
     """``seconds`` from now on."""
 
@@ -37,12 +41,12 @@ class Deadline:
         """Do not count so many seconds, in which this process stood still; nothing if they are negative."""
         self._end += max(0.0, seconds)
 
-    def wait_for(self, condition: Callable[[], bool], turn: Callable[[], object] | None = None) -> bool:
-        """Poll until the condition holds (True) or the budget is used up (False); ``turn`` is called in between, or else sleeps."""
+    def wait_for(self, condition: Callable[[], bool], turn: Callable[[], object] = _pause) -> bool:
+        """Poll until the condition holds (True) or the budget is used up (False), with a ``turn`` in between."""
         while not condition():
             if not self.left_s:
                 return False
-            (turn or _pause)()
+            turn()
         return True
 
 
@@ -57,7 +61,3 @@ def grace_over(stopped: threading.Event, grace_s: float) -> Callable[[], bool]:
         return grace is not None and grace.passed
 
     return is_over
-
-
-def _pause() -> None:
-    time.sleep(_POLL_S * _draw.uniform(0.5, 1.5))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -47,6 +48,22 @@ def beside(function: Callable[[], object], *, name: str) -> threading.Event:
         threading.Thread(target=_make, args=(calls,), name=name, daemon=True).start()
     calls.put((name, call))
     return over
+
+
+def future_beside(function: Callable[[], T], *, name: str) -> Future[T]:
+    """As :func:`beside`; the future has what the call returned, or raised."""
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001 - raised by result()
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    beside(call, name=name)
+    return future
 
 
 def made_beside(make: Callable[[], T]) -> T:

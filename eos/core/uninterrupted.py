@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 
 from eos.base.deadline import Deadline
-from eos.base.threads import beside
+from eos.base.threads import future_beside
 from eos.errors import EosError, ReopenError
 
 _OVERDUE_S = 5.0  # after the call's own timeout
@@ -36,9 +36,8 @@ def uninterrupted(
         ReopenError: the call is overdue, or given up.
         EosError: of ``meanwhile``, if the call itself raised nothing.
     """
-    done: Future[None] = Future()
     deadline = Deadline(timeout_s + _OVERDUE_S)
-    beside(lambda: _settle(done, function), name="eos-send-offsets")
+    done = future_beside(function, name="eos-send-offsets")
 
     def over() -> bool:
         return done.done() or deadline.passed or given_up()
@@ -62,15 +61,6 @@ def uninterrupted(
     done.result()
     if refused is not None:
         raise refused
-
-
-def _settle(done: Future[None], function: Callable[[], None]) -> None:
-    try:
-        function()
-    except BaseException as error:  # noqa: BLE001 - raised by result()
-        done.set_exception(error)
-    else:
-        done.set_result(None)
 
 
 def _wait(done: Future[None], over: Callable[[], bool]) -> None:

@@ -16,7 +16,6 @@ from eos.offsets import Partition
 from eos.settings import Settings
 
 _LOOK_BACK_S = 10.0  # in the log of a group's offsets, for the words of a refusal
-_ADOPT = "start once with ownership.adopt_offsets = true (--adopt-offsets)"
 
 
 def of_others(stored: Mapping[Partition, Committed]) -> dict[Partition, Committed]:
@@ -38,8 +37,7 @@ def refuse_others(settings: Settings, group: str, stored: Mapping[Partition, Com
     """
     refuse_mirror(group, stored)
     if others := of_others(stored):
-        found = before(settings, group, others, timeout_s=min(_LOOK_BACK_S, settings.open_timeout_s))
-        raise _refusal(group, others, found)
+        raise _refusal(group, others, _looked_up(settings, group, others))
 
 
 def refuse_mixed(
@@ -63,9 +61,15 @@ def refuse_mixed(
     others = of_others(chosen)
     if not others or settings.ownership.adopt_offsets:
         return
-    found = before(settings, group, others, timeout_s=min(_LOOK_BACK_S, settings.open_timeout_s))
+    found = _looked_up(settings, group, others)
     if len(of_others(stored)) < len(stored) or any(one.own is not None for one in found.values()):
         raise _refusal(group, others, found)
+
+
+def _looked_up(
+    settings: Settings, group: str, others: Mapping[Partition, Committed]
+) -> dict[Partition, Before]:
+    return before(settings, group, others, timeout_s=min(_LOOK_BACK_S, settings.open_timeout_s))
 
 
 def _refusal(
@@ -86,7 +90,7 @@ def _refusal(
         f"{partition}: the group {group!r} has the offset {one.offset}, which eos has not committed{_when(told.other_at_ms)}{and_more}. "
         f"{last}. Another program was a member of the group, or has set it: {between}. Fix: stop every "
         f"instance, and go on at eos's own ({suggested('offsets set', '--to', places, job=True)}); or, if the job is to go on at what is "
-        f"stored, as in the group of a program that it replaces, {_ADOPT}"
+        "stored, as in the group of a program that it replaces, start once with ownership.adopt_offsets = true (--adopt-offsets)"
     )
 
 

@@ -1,6 +1,6 @@
 """Strangers: members of a job's group that are none of its instances, such as a console consumer that was started with its group.
 
-They are given partitions, which the job then does not process; and the offsets that they commit are refused (`eos.guards.owners`).
+They are given partitions, which the job then does not process; and the offsets that they commit are refused (`eos.group.others`).
 """
 
 from __future__ import annotations

@@ -169,9 +169,8 @@ def member_ids(settings: Settings, group: str) -> tuple[str, re.Pattern[str]]:
     given = {**settings.kafka.client, **settings.kafka.consumer}
     name = _NO_INSTANCE_ID.sub("_", group)
     begins = re.escape(name[: _MAX_INSTANCE_ID_CHARS - _MAX_TAIL_CHARS])
-    rest = (
-        "" if re.escape(name) == begins else ".*"
-    )  # of a long name `_instance_id` cuts off as much as it has to
+    # Of a long name `_instance_id` cuts off as much as it has to.
+    rest = "" if re.escape(name) == begins else ".*"
     form = rf"{begins}{rest}(-[0-9a-f]{{{_DIGEST_CHARS}}})?-\d+(\.[0-9a-f]{{4}})?"  # eos.watches.unowned adds the last part
     # As librdkafka reads it.
     return str(given.get("client.id", CLIENT_ID)).lstrip() or "rdkafka", re.compile(form, re.ASCII)

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 from eos.base.calls import Call
 from eos.kafka.api_versions import ApiVersions
+from eos.kafka.classify import ID_EXPIRED
 from eos.kafka.implicit_acks import IMPLICIT_ACK, ImplicitAcks
 
 _SIGNS = {"REQTMOUT", "FAIL"}
@@ -43,7 +44,6 @@ _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's
 # Each producer id and epoch that the instance gets, at its init and where it raises the epoch by itself (rd_kafka_idemp_pid_update).
 _ACQUIRED = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}", re.ASCII)
 _FAILED = "TXNERR"
-_ID_EXPIRED = "(INVALID_PRODUCER_ID_MAPPING"
 # Of a topic that is deleted one of these comes. For up to topic.metadata.propagation.max.ms librdkafka asks the coordinator to add
 # its partition again and again, or sends the same batch (2.16: twice and 40 times a second); or it forgets the topic's partitions.
 _NO_TOPIC = {
@@ -157,7 +157,7 @@ class ResendWatch:
             self._versions.log(level, template, *args)
         if facility == _FAILED:
             self._failed = True
-            self.id_expired |= _ID_EXPIRED in text
+            self.id_expired |= f"({ID_EXPIRED}" in text
         if facility in _NO_TOPIC and re.search(_NO_TOPIC[facility], text):
             self._no_topic = True
         if facility == IMPLICIT_ACK:

@@ -93,13 +93,7 @@ class CatchUp:
     @classmethod
     def of(cls, seat: Seat) -> CatchUp:
         """The goal of one owner's run."""
-        return cls(
-            seat.settings,
-            seat.group,
-            seat.topics,
-            seat.given,
-            store=seat.destination.store,
-        )
+        return cls(seat.settings, seat.group, seat.topics, seat.given, store=seat.destination.store)
 
     @property
     def ends(self) -> OffsetVector:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 
+from eos.base.threads import future_beside
 from eos.core.surroundings import Seat, Watch
 from eos.events import StrangersInGroup
 from eos.group.strangers import strangers
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
 from eos.offsets import OffsetVector
-from eos.watches.background import in_background
 
 _EVERY_S = 20.0
 _ANSWER_S = 1.0  # how often to look whether there is one
@@ -43,7 +43,7 @@ class Strangers(Watch):
         now, asked = time.monotonic(), self._asked
         self.due_at = now + _ANSWER_S
         if asked is None:
-            self._asked, self._asked_at = in_background(self._ask, "eos-strangers"), now
+            self._asked, self._asked_at = future_beside(self._ask, name="eos-strangers"), now
         elif asked.done():
             self._asked, self.due_at = None, self._asked_at + _EVERY_S
             if asked.exception() is None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 
+from eos.base.threads import future_beside
 from eos.core.surroundings import Seat, Watch
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
 from eos.offsets import OffsetVector, Partition
-from eos.watches.background import in_background
 
 _LOOKS = 3  # in a session timeout: for so long the group has to stand still, as it does not while members come or go
 _CALL_S = 10.0
@@ -65,7 +65,7 @@ class Unowned(Watch):
         asked = self._asked
         done = asked is not None and asked.done()
         if asked is None or done:
-            self._asked = in_background(self._ask, "eos-unowned")
+            self._asked = future_beside(self._ask, name="eos-unowned")
         assigned = asked.result() if asked and done and asked.exception() is None else {}
         without = sorted(self._inputs.difference(*assigned.values())) if assigned else []
         self._seen = self._seen + 1 if without and assigned == self._before else 0

@@ -33,7 +33,7 @@ class Group:
         self.groups = self
         monkeypatch.setattr("eos.watches.strangers.time.monotonic", lambda: self.now)
         monkeypatch.setattr("eos.watches.strangers.Admin.of", lambda _: self)
-        monkeypatch.setattr("eos.watches.strangers.in_background", self.in_background)
+        monkeypatch.setattr("eos.watches.strangers.future_beside", self.beside)
         self.watch = Strangers.of(self.seat())
 
     def seat(self, given: tuple[Partition, ...] | None = None) -> Seat:
@@ -48,7 +48,7 @@ class Group:
             destination=cast("Any", None),
         )
 
-    def in_background(self, question: Callable[[], object], _: str) -> Future[object]:
+    def beside(self, question: Callable[[], object], *, name: str) -> Future[object]:
         answer: Future[object] = Future()
 
         def settle() -> None:

@@ -20,7 +20,7 @@ HALF: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": fr
 WHOLE: Mapping[str, frozenset[Partition]] = {"g-0": frozenset(ALL[2:]), "g-1": frozenset(ALL[:2])}
 
 
-def at_once(question: Callable[[], object], _: str) -> Future[object]:
+def at_once(question: Callable[[], object], *, name: str) -> Future[object]:
     answer: Future[object] = Future()
     try:
         answer.set_result(question())
@@ -37,7 +37,7 @@ class Group:
         self.assigned: Mapping[str, frozenset[Partition]] | None = HALF
         monkeypatch.setattr("eos.watches.unowned.time.monotonic", lambda: self.now)
         monkeypatch.setattr("eos.watches.unowned.Admin.of", lambda _: self)
-        monkeypatch.setattr("eos.watches.unowned.in_background", at_once)
+        monkeypatch.setattr("eos.watches.unowned.future_beside", at_once)
         settings = settings_of(
             **{"kafka.bootstrap_servers": "nowhere:1", "ownership.session_timeout_ms": 6_000}
         )
@@ -123,11 +123,11 @@ def test_group_that_is_slow_to_answer_is_asked_once_at_a_time(
 ) -> None:
     asked: list[Future[object]] = []
 
-    def slowly(_: object, __: str) -> Future[object]:
+    def slowly(_: object, *, name: str) -> Future[object]:
         asked.append(Future())
         return asked[-1]
 
-    monkeypatch.setattr("eos.watches.unowned.in_background", slowly)
+    monkeypatch.setattr("eos.watches.unowned.future_beside", slowly)
     assert group.looks(10) == [""] * 10
     assert len(asked) == 1
     asked[0].set_result(HALF)
