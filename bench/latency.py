@@ -71,6 +71,11 @@ class Outcome:
     apart_p99_ms: float | None = None
     broker_pauses: int | None = None
 
+    @property
+    def met_pauses_alone(self) -> bool:
+        """Whether too few records met no pause of the broker to say how late those came."""
+        return self.broker_pauses is not None and self.apart_p99_ms is None
+
 
 class TooFewError(RuntimeError):
     """Of a run too few records were seen to say how late they came."""
@@ -85,9 +90,10 @@ def run(
     transaction_ms: int,
     bootstrap: str | None,
 ) -> bool:
-    """Run the benchmark and print its table; True if no record was missing or doubled."""
+    """Run the benchmark and print its table; True if all was measured, and no record was missing or doubled."""
     contenders = [CONTENDERS[name] for name in names]
     outcomes: list[Outcome] = []
+    whole = True
     with (
         tempfile.TemporaryDirectory() as directory,
         broker(bootstrap, pauses_log := Path(directory) / "pauses.log") as servers,
@@ -101,15 +107,21 @@ def run(
         except TooFewError as error:
             say(f"warming up: {error}")
         for number, contender in interleaved(contenders, rounds):
-            outcomes.append(measure(contender, number, seconds=seconds))
-            say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcomes[-1].p99_ms:.1f} ms")
+            try:
+                outcomes.append(measure(contender, number, seconds=seconds))
+            except TooFewError as error:
+                whole = False
+                say(f"round {number}/{rounds} {contender.name:>12}: not measured: {error}")
+            else:
+                say(f"round {number}/{rounds} {contender.name:>12}: p99 {outcomes[-1].p99_ms:.1f} ms")
     title = (
         f"latency: {rate:,} records/s for {seconds:g} s, {rounds} rounds, transactions of {transaction_ms} ms"
     )
     show(title, [_row(c, outcomes) for c in contenders], [c.what for c in contenders])
     met = _goals_met(outcomes, transaction_ms)
     write("latency", {"rate": rate, "seconds": seconds, "transaction_ms": transaction_ms}, outcomes)
-    return met and not any(outcome.missing or outcome.doubled for outcome in outcomes)
+    exact = not any(outcome.missing or outcome.doubled for outcome in outcomes)
+    return met and exact and whole and not any(outcome.met_pauses_alone for outcome in outcomes)
 
 
 def _goals_met(outcomes: Sequence[Outcome], transaction_ms: int) -> bool:
@@ -203,11 +215,12 @@ def _measure(
     )
 
 
-def _p99_apart(counted: Sequence[_Delay], stood_still: list[pauses.Pause]) -> float:
+def _p99_apart(counted: Sequence[_Delay], stood_still: list[pauses.Pause]) -> float | None:
+    """Of the records that met no pause; None if those are too few."""
     apart = [
         d.seen_ms for d in counted if not pauses.met(d.stamped_ms, d.stamped_ms + d.seen_ms, stood_still)
     ]
-    return statistics.quantiles(apart, n=100)[98]
+    return statistics.quantiles(apart, n=100)[98] if len(apart) >= _FEWEST else None
 
 
 class _Delay(NamedTuple):
@@ -253,6 +266,8 @@ def _read(bootstrap: str, topic: str, generator: Generator) -> tuple[dict[int, _
 
 def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
     own = [outcome for outcome in outcomes if outcome.contender == contender.name]
+    if not own:
+        return {"contender": contender.name, "p50 ms (min med max)": "not measured"}
     row = {"contender": contender.name}
     for title, figures in (
         ("p50 ms (min med max)", [outcome.p50_ms for outcome in own]),
@@ -263,7 +278,13 @@ def _row(contender: Contender, outcomes: Sequence[Outcome]) -> Row:
     ):
         row[title] = f"{min(figures):.1f} {statistics.median(figures):.1f} {max(figures):.1f}"
     apart = [outcome.apart_p99_ms for outcome in own if outcome.apart_p99_ms is not None]
-    row["p99 ms without the broker's pauses"] = f"{statistics.median(apart):.1f}" if apart else "-"
+    row["p99 ms without the broker's pauses"] = (
+        "not measured, all met one"
+        if any(outcome.met_pauses_alone for outcome in own)
+        else f"{statistics.median(apart):.1f}"
+        if apart
+        else "-"
+    )
     found = [outcome.broker_pauses for outcome in own if outcome.broker_pauses is not None]
     row["pauses"] = f"{statistics.median(found):.0f}" if found else "-"
     commit_ms = [outcome.commit_ms for outcome in own if outcome.commit_ms is not None]

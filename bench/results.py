@@ -28,8 +28,9 @@ def say(text: str) -> None:
 
 
 def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
-    """Print rows as a table in plain text, and, if it is given, what each row's first cell stands for."""
-    columns = list(rows[0])
+    """Print rows as a table in plain text, and, if it is given, what each row's first cell stands for. A row may lack cells."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    rows = [{column: row.get(column, "-") for column in columns} for row in rows]
     widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
     say(f"\n{title}")
     say("  ".join(column.ljust(widths[column]) for column in columns))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from bench import copying, pauses, peering
+from bench import copying, latency, pauses, peering
 from bench.__main__ import main
 from bench.check import Output
 from bench.contenders import CONTENDERS, Contender
@@ -134,6 +135,72 @@ class TestSilence:
 
     def test_a_partition_that_was_not_seen_again_is_not_silent(self) -> None:
         assert self.seen((0, 1.0)).longest_silence(0, since=2.0) == 0.0
+
+
+def _latency(contender: str, number: int, *, apart: float | None = 4.0) -> latency.Outcome:
+    return latency.Outcome(
+        contender=contender,
+        round=number,
+        records=1_000,
+        missing=0,
+        doubled=0,
+        p50_ms=3.0,
+        p99_ms=9.0,
+        max_ms=20.0,
+        slow_ms=1.0,
+        slow_after_ms=8.0,
+        commits=10,
+        commit_ms=5.0,
+        commit_p99_ms=6.0,
+        cpu_seconds=1.0,
+        cpu_share=0.1,
+        peak_rss=1 << 20,
+        apart_p99_ms=apart,
+        broker_pauses=7,
+    )
+
+
+class TestNotMeasured:
+    """A machine that is too slow for a figure: it ended in a traceback, behind which nothing was measured any more."""
+
+    @staticmethod
+    def run(
+        monkeypatch: pytest.MonkeyPatch, of_eos: Callable[[int], latency.Outcome], names: list[str]
+    ) -> bool:
+        def measure(contender: Contender, number: int, **_: object) -> latency.Outcome:
+            return of_eos(number) if contender.name == "eos" else _latency(contender.name, number)
+
+        monkeypatch.setattr(latency, "_measure", measure)
+        monkeypatch.setattr(latency, "broker", lambda *_: nullcontext("nowhere:1"))
+        monkeypatch.setattr(latency, "write", lambda *_: None)
+        return latency.run(names, rate=100, seconds=1.0, rounds=2, transaction_ms=100, bootstrap="nowhere:1")
+
+    def test_a_run_in_which_every_record_met_a_pause_says_so_in_its_row_and_fails_at_the_end(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        delays = [latency._Delay(5.0, 1.0, float(at)) for at in range(1_000)]
+        assert latency._p99_apart(delays, [pauses.Pause(0.0, 2_000.0)]) is None
+        assert latency._p99_apart(delays, [pauses.Pause(0.0, 10.0)]) == 5.0
+        assert not self.run(monkeypatch, lambda n: _latency("eos", n, apart=None), ["b", "eos"])
+        row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("eos "))
+        assert "not measured, all met one" in row
+        assert self.run(monkeypatch, lambda n: _latency("eos", n), ["b", "eos"])
+
+    @pytest.mark.parametrize("rounds", [{1}, {1, 2}])
+    def test_a_round_with_too_few_records_is_said_and_fails_at_the_end_and_the_others_are_shown(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rounds: set[int]
+    ) -> None:
+        def of_eos(number: int) -> latency.Outcome:
+            if number in rounds:
+                raise latency.TooFewError("eos: 3 of 1000 records were seen")
+            return _latency("eos", number)
+
+        assert not self.run(monkeypatch, of_eos, ["b", "eos"])
+        shown = capsys.readouterr().out
+        assert shown.count("not measured: eos: 3 of 1000 records were seen") == len(rounds)
+        rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith(("b ", "eos "))}
+        assert "3.0 3.0 3.0" in rows["b"]
+        assert ("not measured" if len(rounds) == 2 else "3.0 3.0 3.0") in rows["eos"]
 
 
 class TestPeers:
