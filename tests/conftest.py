@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -106,20 +105,13 @@ def kafka(
     tmp_path_factory: pytest.TempPathFactory, proxy_port: int, eos_kafka: Choice
 ) -> Iterator[LocalKafka]:
     """One broker (id 1) as a process of its own, started once per run; its jars are kept in ``.eos/jars``."""
-    from eos.local import QUICK_START, LocalKafka
+    from tests.support.own_broker import own_broker
 
     if eos_kafka.image is not None:
         pytest.skip(
             "looks into the broker's files, or stands between it and its clients: --eos-kafka=process"
         )
-    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos" / "jars"
-    with LocalKafka(
-        tmp_path_factory.mktemp("kafka"),
-        heap_mb=HEAP_MB,
-        jars=kept,
-        jvm_options=QUICK_START,
-        proxy_ports=[proxy_port],
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("kafka"), heap_mb=HEAP_MB, proxy_ports=[proxy_port]) as cluster:
         yield cluster
 
 

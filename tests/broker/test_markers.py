@@ -14,19 +14,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from eos.local import QUICK_START, LocalKafka
-from eos.local.jars import jars_root
+from eos.local import LocalKafka
 from tests.support import observer
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-_JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
-
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[LocalKafka]:
-    with LocalKafka(tmp_path, 3, jars=_JARS, jvm_options=QUICK_START) as cluster:
+    with own_broker(tmp_path, 3) as cluster:
         yield cluster
 
 

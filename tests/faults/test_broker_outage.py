@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from eos.events import Sampled
 from eos.exits import ExitCode
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.kafka.admin import Admin, Mark
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.offsets import Partition
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import (
@@ -34,20 +33,18 @@ from tests.support.jobs_for_faults import (
     settings_for,
 )
 from tests.support.observer import PlainRecord, create_topics, produce_plain, unique
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("outage")]
 
 BROKER = 1
-JARS = Path(__file__).parents[2] / ".eos/jars"
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker that these tests may break."""
-    with LocalKafka(
-        tmp_path_factory.mktemp("outage"), heap_mb=512, jars=JARS, jvm_options=QUICK_START
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("outage")) as cluster:
         yield cluster
 
 

@@ -7,26 +7,25 @@ one that opened it since. librdkafka's abort then initialised the id anew, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
 from eos import AbortTransaction, ReopenError, TransactionalProducer
 from eos.base.deadline import Deadline
 from eos.group.committed import fresh_reader
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
 from eos.testing.proxy import ApiKey, HoldProxy
 from tests.conftest import NewTopic
 from tests.support.observer import committed_offsets, create_topics, read_committed, unique
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.broker
 
 _INVALID_PRODUCER_ID_MAPPING = 49
-_JARS = Path(__file__).parents[2] / ".eos/jars"
 
 
 def write(producer: TransactionalProducer, topic: str, value: bytes) -> None:
@@ -41,13 +40,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         "transactional.id.expiration.ms": "1000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     }
-    with LocalKafka(
-        tmp_path_factory.mktemp("forgetful"),
-        heap_mb=512,
-        jars=_JARS,
-        jvm_options=QUICK_START,
-        properties=times,
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("forgetful"), properties=times) as cluster:
         yield cluster
 
 

@@ -26,17 +26,16 @@ from eos.events import (
     Waiting,
 )
 from eos.kafka.config import consumer_config
-from eos.local import QUICK_START, LocalKafka
 from eos.offsets import Partition
 from eos.ops.observe.worker_state import WorkerState
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 from tests.support.sessions import producer_of, session_for
 
 pytestmark = pytest.mark.broker
 
-_JARS = Path(__file__).parents[2] / ".eos/jars"
 
 SESSION_MS = 6_000
 
@@ -208,7 +207,7 @@ def test_member_too_many_for_its_group_ends_as_unavailable_and_names_the_limit(
     """By KIP-848 it is a fatal error of the client, which had no class here."""
     limits = {"group.max.size": "1", "group.consumer.max.size": "1"}
     own: dict[str, object] = {"ownership__protocol": protocol, "input__offline_timeout_ms": 6_000}
-    with LocalKafka(tmp_path, heap_mb=512, jars=_JARS, jvm_options=QUICK_START, properties=limits) as full:
+    with own_broker(tmp_path, properties=limits) as full:
         bootstrap = full.bootstrap_servers
         job = fault_job(bootstrap)
         job.load(bootstrap, 20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -15,17 +14,17 @@ from confluent_kafka.cimpl import NewPartitions
 from eos.errors import ConfigError, OffsetGapError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.group.metadata import OwnershipMode
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.ops.check.preflight import preflight
 from eos.spark.batch.planning import plan_input
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import PlainRecord, committed_offsets, create_topics, produce_plain, unique
 from tests.support.offset_ages import by_partition, offsets_of, store, store_plain, three_partitions
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
-JARS = Path(__file__).parents[2] / ".eos/jars"
 RETENTION_S = 60  # a minute is the least that a broker can be set to
 FORGOTTEN_S = RETENTION_S + 15  # it looks every second
 
@@ -177,13 +176,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory, kafka: LocalKafka) -> It
     """A broker that forgets offsets after a minute."""
     del kafka  # its jars are there by now
     properties = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
-    with LocalKafka(
-        tmp_path_factory.mktemp("forgetful"),
-        jars=JARS,
-        jvm_options=QUICK_START,
-        properties=properties,
-        heap_mb=256,
-    ) as broker:
+    with own_broker(tmp_path_factory.mktemp("forgetful"), heap_mb=256, properties=properties) as broker:
         yield broker.bootstrap_servers
 
 

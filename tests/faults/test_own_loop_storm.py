@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from eos.local import QUICK_START, LocalKafka
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import PlainRecord, produce_plain
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
-JARS = Path(__file__).parents[2] / ".eos/jars"
 PARTITIONS = 9
 SESSION_S = 3.0
 ASSIGNED = r"PartitionsAssigned.*\[\d+\]"
@@ -99,7 +98,7 @@ def test_members_that_join_leave_die_and_sleep_repeat_and_lose_nothing(
     }
     with ExitStack() as stack:
         if protocol == "consumer":  # whose session timeout is the broker's, and 45 s by default
-            own = LocalKafka(tmp_path, heap_mb=512, jars=JARS, jvm_options=QUICK_START, properties=KIP_848)
+            own = own_broker(tmp_path, properties=KIP_848)
             bootstrap = stack.enter_context(own).bootstrap_servers
         else:
             bootstrap = request.getfixturevalue("bootstrap")

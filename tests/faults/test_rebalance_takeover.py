@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eos.base.deadline import Deadline
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from tests.support.jobs_for_faults import fault_job, in_process, run_to_end, settings_for, told_at
 from tests.support.observer import PlainRecord, produce_plain, read_uncommitted
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-JARS = Path(__file__).parents[2] / ".eos/jars"
 SESSION_S = 3.0
 NOT_BY_DEFAULT_S = 22.0  # half of the broker's default
 
@@ -31,13 +30,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         "group.consumer.min.heartbeat.interval.ms": "500",
         "group.consumer.heartbeat.interval.ms": "1000",
     }
-    with LocalKafka(
-        tmp_path_factory.mktemp("quick"),
-        heap_mb=512,
-        jars=JARS,
-        jvm_options=QUICK_START,
-        properties=times,
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("quick"), properties=times) as cluster:
         yield cluster
 
 

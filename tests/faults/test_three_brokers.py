@@ -6,7 +6,6 @@ import gc
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,24 +15,21 @@ from confluent_kafka.admin import AdminClient
 from eos import EosError, TransactionalProducer
 from eos.base.deadline import Deadline
 from eos.events import PartitionsRevoked, Waiting
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.ops.check.preflight import preflight
 from eos.ops.check.transactions import TransactionsView
 from eos.ops.observe.worker_state import WorkerState
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import create_topics, read_committed, unique
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
-JARS = Path(__file__).parents[2] / ".eos/jars"
-
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    with LocalKafka(
-        tmp_path_factory.mktemp("three"), 3, heap_mb=384, jars=JARS, jvm_options=QUICK_START
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("three"), 3, heap_mb=384) as cluster:
         yield cluster
 
 

@@ -19,7 +19,7 @@ from eos.events import PartitionsAssigned, Rewound
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import ConsumerClient, Fetched, lone_reader
 from eos.kafka.topics import produce_plain
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.offsets import Partition
 from eos.records import OutputRecord
 from tests.support.jobs_for_faults import fault_job, in_thread, run_to_end, settings_for
@@ -30,6 +30,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -47,12 +48,9 @@ OWNED: dict[str, dict[str, object]] = {
 
 
 @pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker whose files the tests change."""
-    jars = Path(__file__).parents[2] / ".eos" / "jars"
-    with LocalKafka(
-        tmp_path_factory.mktemp("kafka"), heap_mb=384, jars=jars, jvm_options=QUICK_START
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("kafka"), heap_mb=384) as cluster:
         yield cluster
 
 
@@ -102,12 +100,12 @@ class Truncated:
 
 @pytest.mark.parametrize("mode", ["group", pytest.param("partition", marks=pytest.mark.slow)])
 def test_start_over_a_log_that_was_truncated_below_the_committed_offset_is_refused(
-    own_broker: LocalKafka, tmp_path: Path, mode: str
+    breakable: LocalKafka, tmp_path: Path, mode: str
 ) -> None:
-    bootstrap = own_broker.bootstrap_servers
+    bootstrap = breakable.bootstrap_servers
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
-    log = Truncated(own_broker, source, tmp_path / "kept")
+    log = Truncated(breakable, source, tmp_path / "kept")
     log.fill()
     settings = settings_for(bootstrap, **OWNED[mode])
     run_to_end(job, settings)
@@ -120,11 +118,11 @@ def test_start_over_a_log_that_was_truncated_below_the_committed_offset_is_refus
     assert committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0][0] == COMMITTED
 
 
-def test_log_that_is_truncated_while_the_job_runs_ends_it(own_broker: LocalKafka, tmp_path: Path) -> None:
-    bootstrap = own_broker.bootstrap_servers
+def test_log_that_is_truncated_while_the_job_runs_ends_it(breakable: LocalKafka, tmp_path: Path) -> None:
+    bootstrap = breakable.bootstrap_servers
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
-    log = Truncated(own_broker, source, tmp_path / "kept")
+    log = Truncated(breakable, source, tmp_path / "kept")
     log.fill()
     with in_thread(job, settings_for(bootstrap)) as run:
         run.told(PartitionsAssigned)
@@ -142,11 +140,11 @@ def wait_for_output(bootstrap: str, out: str, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_loop_of_ones_own_is_refused_a_truncated_log(own_broker: LocalKafka, tmp_path: Path) -> None:
-    bootstrap = own_broker.bootstrap_servers
+def test_loop_of_ones_own_is_refused_a_truncated_log(breakable: LocalKafka, tmp_path: Path) -> None:
+    bootstrap = breakable.bootstrap_servers
     source, out, group = unique("in"), unique("out"), unique("own")
     create_topics(bootstrap, {source: 1, out: 1})
-    log = Truncated(own_broker, source, tmp_path / "kept")
+    log = Truncated(breakable, source, tmp_path / "kept")
     settings = settings_for(bootstrap, ownership__static_membership=False, group=group)
 
     def copy(until: int) -> None:
@@ -207,12 +205,12 @@ def test_start_before_a_backlog_in_every_partition_is_not_held_up(
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["commit", "abort"])
 def test_leader_that_changes_inside_a_transaction_of_the_input_is_no_truncation(
-    own_broker: LocalKafka, ending: str
+    breakable: LocalKafka, ending: str
 ) -> None:
     """The transaction's marker has a newer epoch than its records; the position behind it must carry the marker's."""
     from confluent_kafka import Producer
 
-    bootstrap = own_broker.bootstrap_servers
+    bootstrap = breakable.bootstrap_servers
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("in"), "log_level": 0})
@@ -221,11 +219,11 @@ def test_leader_that_changes_inside_a_transaction_of_the_input_is_no_truncation(
     for n in range(KEPT):
         writer.produce(source, b"%d" % n)
     writer.flush(PATIENCE_S)
-    own_broker.restart_broker(1)
+    breakable.restart_broker(1)
     (writer.commit_transaction if ending == "commit" else writer.abort_transaction)(30)
     settings = settings_for(bootstrap, ownership__static_membership=False)
     run_to_end(job, settings)
-    own_broker.restart_broker(1)
+    breakable.restart_broker(1)
     load(bootstrap, source, AFTER, "after")
     run_to_end(job, settings)
     committed = KEPT if ending == "commit" else 0
@@ -234,9 +232,9 @@ def test_leader_that_changes_inside_a_transaction_of_the_input_is_no_truncation(
 
 
 @pytest.mark.slow
-def test_rewind_over_a_change_of_leader_is_no_truncation(own_broker: LocalKafka) -> None:
+def test_rewind_over_a_change_of_leader_is_no_truncation(breakable: LocalKafka) -> None:
     """A seek carries the epoch of the last commit, which is older than the leader's."""
-    bootstrap = own_broker.bootstrap_servers
+    bootstrap = breakable.bootstrap_servers
     source, out, group = unique("in"), unique("out"), unique("own")
     create_topics(bootstrap, {source: 1, out: 1})
     settings = settings_for(bootstrap, group=group)
@@ -265,7 +263,7 @@ def test_rewind_over_a_change_of_leader_is_no_truncation(own_broker: LocalKafka)
                 done += len(batch) if txn.committed else 0
                 if done == (turn + 1) * KEPT:
                     break
-            own_broker.restart_broker(1)
+            breakable.restart_broker(1)
     assert len(rewound) >= 3
     assert len(read_committed(bootstrap, out)) == 3 * KEPT
 
@@ -273,7 +271,7 @@ def test_rewind_over_a_change_of_leader_is_no_truncation(own_broker: LocalKafka)
 @pytest.mark.slow
 @pytest.mark.parametrize("commit", ["partition", "batch"])
 def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
-    own_broker: LocalKafka, tmp_path: Path, commit: Commit
+    breakable: LocalKafka, tmp_path: Path, commit: Commit
 ) -> None:
     """Spark's source goes by offsets alone; the task has committed the leader's epoch as the driver has seen it."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
@@ -282,10 +280,10 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
     from eos.spark.write.output import OutputColumns
     from eos.spark.write.writer import ShardWriter
 
-    bootstrap = own_broker.bootstrap_servers
+    bootstrap = breakable.bootstrap_servers
     source, out, app = unique("in"), unique("out"), unique("batch")
     create_topics(bootstrap, {source: 1, out: 1})
-    log = Truncated(own_broker, source, tmp_path / "kept")
+    log = Truncated(breakable, source, tmp_path / "kept")
     settings = settings_for(bootstrap)
     log.fill()
 
@@ -295,7 +293,7 @@ def test_spark_run_over_a_truncated_log_is_refused_by_its_plan(
     ShardWriter(settings, done, OutputColumns((out,), ("value",))).write(iter(()))
     assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == COMMITTED
 
-    own_broker.restart_broker(1)  # another leader epoch alone is no truncation
+    breakable.restart_broker(1)  # another leader epoch alone is no truncation
     load(bootstrap, source, AFTER, "more")
     assert plan_input(settings, [source], app=app, commit=commit).ends[partition] == COMMITTED + AFTER
     log.truncate()

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.local.lock import locked
 from eos.local.ports import free_port
 from eos.local.versions import LOG4J_VERSION, MAVEN_DEPENDENCY_PLUGIN_VERSION, SCALA_VERSION
 from eos.testing.proxy.hold_proxy import HoldProxy
+from tests.support.own_broker import JARS, own_broker
 
-JARS = Path(__file__).parents[2] / ".eos" / "jars"
 BEFORE_VERIFICATION = "3.5.2"  # KIP-890's first part came with 3.6
 UNVERIFIED = ("transaction.partition.verification.enable", "false")
 _FETCH_S = 300.0
@@ -52,12 +52,10 @@ def shared_arena(version: str | None = None, **properties: str) -> Arena:
 @cache
 def _started(version: str | None, properties: tuple[tuple[str, str], ...]) -> Arena:
     port = free_port()
-    kafka = LocalKafka(
-        tempfile.mkdtemp(prefix="eos-proof-"),
+    kafka = own_broker(
+        Path(tempfile.mkdtemp(prefix="eos-proof-")),
         heap_mb=_HEAP_MB,
-        jars=JARS,
         kafka_home=None if version is None else kafka_of(version),
-        jvm_options=QUICK_START,
         proxy_ports=[port],
         properties=dict(properties),
     )

@@ -26,13 +26,13 @@ from unittest.mock import patch
 from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
-from eos.local import QUICK_START, LocalKafka, launch
+from eos.local import LocalKafka, launch
 from eos.local.process import spawn
 from eos.shards import OrdinalShard
-from tests.proof.arena import JARS
 from tests.proof.row import Cell, Outcome, Row
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import committed_offsets, lso
+from tests.support.own_broker import own_broker
 from tests.support.processes import Child
 
 KINDS = ("transaction coordinator", "group coordinator", "leader of an output", "broker from brokers")
@@ -111,9 +111,7 @@ class _World:
 
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         with patch.object(launch, "spawn", _spawned):
-            self.kafka = LocalKafka(
-                directory, _BROKERS, jars=JARS, jvm_options=QUICK_START, listeners={_CLIENTS: "PLAINTEXT"}
-            )
+            self.kafka = own_broker(directory, _BROKERS, listeners={_CLIENTS: "PLAINTEXT"})
             stack.callback(self.kafka.stop)
             self.kafka.start(_START_S)
         self.bootstrap = self.kafka.bootstrap_servers

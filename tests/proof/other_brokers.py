@@ -26,10 +26,11 @@ from eos.prove.faults import FaultKind
 from eos.prove.runtime import TRIAL_SETTINGS
 from eos.prove.trial import Trial
 from eos.testing.proxy.frames import ApiKey
-from tests.proof.arena import BEFORE_VERIFICATION, JARS, UNVERIFIED, Arena, kafka_of, shared_arena
+from tests.proof.arena import BEFORE_VERIFICATION, UNVERIFIED, Arena, kafka_of, shared_arena
 from tests.proof.late_packets import REQUESTS, ours
 from tests.proof.late_script import Late
 from tests.proof.row import Cell, Outcome, Row
+from tests.support.own_broker import JARS
 from tests.support.settings import settings_of
 
 _OLD = f"Kafka {BEFORE_VERIFICATION}"

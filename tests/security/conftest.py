@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,8 +32,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
     """One secured broker, started once per run."""
     if OPENSSL is None:
         pytest.skip("certificates are made by openssl, which is not on the PATH")
-    kept = None if "EOS_LOCAL__JARS" in os.environ else _REPOSITORY / ".eos" / "jars"
-    with secured_broker(tmp_path_factory.mktemp("secured"), jars=kept) as broker:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as broker:
         yield broker
 
 

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 
 from eos.errors import ConfigError, OffsetGapError, UsageError
 from eos.kafka.admin import Admin
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.settings import Settings
 from eos.spark.jobs import StreamJob
 from eos.spark.running import RunOptions, run, start_stream
@@ -33,6 +33,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 from tests.support.stream_copy import SHARDS, Copy, by_key
 
@@ -371,22 +372,19 @@ def test_input_that_the_query_does_not_read_is_named(copy: OnePartition) -> None
 
 
 @pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker whose files the tests change."""
-    jars = Path(__file__).parents[2] / ".eos" / "jars"
-    with LocalKafka(
-        tmp_path_factory.mktemp("kafka"), heap_mb=384, jars=jars, jvm_options=QUICK_START
-    ) as cluster:
+    with own_broker(tmp_path_factory.mktemp("kafka"), heap_mb=384) as cluster:
         yield cluster
 
 
 @pytest.mark.slow
 def test_log_that_was_truncated_between_two_starts_is_refused(
-    own_broker: LocalKafka, spark: SparkSession, settled: Callable[..., Settings], tmp_path: Path
+    breakable: LocalKafka, spark: SparkSession, settled: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    bootstrap = own_broker.bootstrap_servers
+    bootstrap = breakable.bootstrap_servers
     copy = OnePartition(spark, settled(kafka__bootstrap_servers=bootstrap), bootstrap, tmp_path)
-    log = Truncated(own_broker, copy.source, tmp_path / "kept")
+    log = Truncated(breakable, copy.source, tmp_path / "kept")
     copy.give(FORMER, "a")
     log.keep()
     copy.run()

@@ -25,9 +25,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented,
     UserScramCredentialUpsertion,
 )
 
-from eos.local import QUICK_START, LocalKafka
+from eos.local import LocalKafka
 from eos.ops.check.grants import Grant
 from tests.support.certificates import Authority, Certificate
+from tests.support.own_broker import own_broker
 
 _HEAP_MB = 384
 _ASK_S = 15.0
@@ -131,12 +132,11 @@ class SecuredBroker:
 
 
 @contextlib.contextmanager
-def secured_broker(directory: Path, *, jars: Path | None) -> Iterator[SecuredBroker]:
+def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
     """Start one; it is gone when the block is left.
 
     Args:
         directory: where its files are.
-        jars: where Kafka's jars are kept.
     """
     authority = Authority(directory)
     here = ("IP:127.0.0.1", "DNS:localhost")
@@ -171,14 +171,7 @@ def secured_broker(directory: Path, *, jars: Path | None) -> Iterator[SecuredBro
             login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
             properties[f"{of_listener}.scram-sha-512.sasl.jaas.config"] = login
     protocols = {name: "SSL" if name == MUTUAL else "SASL_SSL" for name in certificates}
-    with LocalKafka(
-        directory,
-        properties=properties,
-        listeners=protocols,
-        heap_mb=_HEAP_MB,
-        jars=jars,
-        jvm_options=QUICK_START,
-    ) as cluster:
+    with own_broker(directory, heap_mb=_HEAP_MB, properties=properties, listeners=protocols) as cluster:
         yield SecuredBroker(cluster, authority)
 
 
