@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import traceback
@@ -169,27 +170,75 @@ def test_a_checkpoint_that_another_driver_writes_too_is_another_owners(copy: Cop
     assert len(read_committed(copy.bootstrap, copy.output)) <= 30
 
 
-@pytest.mark.parametrize("name", ["metadata", "offsets/0", "commits/0"])
-def test_a_file_of_the_checkpoint_that_is_cut_off_is_the_checkpoints_fault(copy: Copy, name: str) -> None:
-    copy.run()
-    written = read_committed(copy.bootstrap, copy.output)
-    file = copy.checkpoint / name
-    file.write_text("")
-    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+def _start_again(copy: Copy) -> None:
+    """As `eos spark run` does."""
     job = StreamJob(
         name=copy.name,
         inputs=[copy.source],
         outputs=[copy.output],
         transform=lambda df: df.select("key", "value"),
     )
-    with pytest.raises(ConfigError, match="a file of the query's checkpoint"):
-        start_stream(
-            job, copy.spark, copy.settings, checkpoint=str(copy.checkpoint), available_now=True
-        ).wait()
-    if name == "commits/0":  # as the runbook says
-        file.unlink()
-        copy.run()
+    start_stream(job, copy.spark, copy.settings, checkpoint=str(copy.checkpoint), available_now=True).wait()
+
+
+def _empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def _without_checksum(file: Path) -> None:
+    _cut(file)
+    _checksum_of(file).unlink(missing_ok=True)
+
+
+def _emptied_without_checksum(file: Path) -> None:
+    _empty(file)
+    _checksum_of(file).unlink(missing_ok=True)
+
+
+def _checksum_of(file: Path) -> Path:
+    return file.parent / f".{file.name}.crc"
+
+
+@pytest.mark.parametrize("damage", [_empty, _cut, _without_checksum, _emptied_without_checksum])
+def test_a_file_of_the_checkpoint_that_is_cut_off_is_named_and_whether_it_may_be_removed(
+    copy: Copy, damage: Callable[[Path], None]
+) -> None:
+    """It was an error without a meaning, or one that did not say which file."""
+    copy.run()
+    copy.load(3)
+    copy.run()
+    written = read_committed(copy.bootstrap, copy.output)
+    for name in ("metadata", "offsets/1", "commits/1"):
+        file = copy.checkpoint / name
+        before = {one: one.read_bytes() for one in (file, _checksum_of(file))}
+        damage(file)
+        with pytest.raises(ConfigError, match="a file of the query's checkpoint") as caught:
+            _start_again(copy)
+        assert f"{copy.checkpoint}/{name} " in str(caught.value)
+        assert (f"remove {name}, and " in str(caught.value)) == (name == "commits/1")
+        if name == "commits/1":  # as it says
+            file.unlink()
+            _checksum_of(file).unlink(missing_ok=True)
+        else:
+            for one, content in before.items():
+                one.write_bytes(content)
+    copy.run()
     assert read_committed(copy.bootstrap, copy.output) == written
+
+
+def test_a_source_s_beginning_that_is_cut_off_is_named_where_no_batch_is_planned(copy: Copy) -> None:
+    copy.run()
+    for folder in ("offsets", "commits"):
+        shutil.rmtree(copy.checkpoint / folder)
+    _cut(copy.checkpoint / "sources/0/0")
+    with pytest.raises(ConfigError, match="a file of the query's checkpoint") as caught:
+        _start_again(copy)
+    assert f"{copy.checkpoint}/sources/0/0 " in str(caught.value)
+    assert "remove" not in str(caught.value)
 
 
 @pytest.mark.parametrize("gone", [["offsets/0", "offsets/1"], ["offsets/0", "commits/1"]])
@@ -204,16 +253,5 @@ def test_files_of_the_checkpoint_that_lack_others_are_the_checkpoints_fault(
     for name in gone:
         (copy.checkpoint / name).unlink()
     with pytest.raises(ConfigError, match="a file of the query's checkpoint"):
-        start_stream(
-            StreamJob(
-                name=copy.name,
-                inputs=[copy.source],
-                outputs=[copy.output],
-                transform=lambda df: df.select("key", "value"),
-            ),
-            copy.spark,
-            copy.settings,
-            checkpoint=str(copy.checkpoint),
-            available_now=True,
-        ).wait()
+        _start_again(copy)
     assert read_committed(copy.bootstrap, copy.output) == written

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,6 +15,9 @@ from eos.errors import ConfigError, UsageError
 # A local property of the thread that runs a query, which calls foreachBatch (StreamExecution.QUERY_ID_KEY). The id
 # is made with the checkpoint and kept in it.
 _QUERY_ID = "sql.streaming.queryId"
+_CHECKSUM = "ChecksumException"
+_READ_AT_A_START = 2  # of the newest files: the last batch, and the one before it
+_VERSION = re.compile(r"v\d+")
 
 
 class Checkpoint:
@@ -31,7 +36,7 @@ class Checkpoint:
         Spark writes the query's id (``metadata``) before it asks for the input, so the id alone proves nothing. The
         first plans are not looked for by their number: Spark deletes old ones.
         """
-        return any(name.isdigit() for name in self.names("offsets"))
+        return bool(self.batches("offsets"))
 
     def names(self, folder: str = ".") -> list[str]:
         """The names of what is in the directory, or in one of its folders."""
@@ -39,6 +44,28 @@ class Checkpoint:
         with self._reached():
             there = system.listStatus(path) if system.exists(path) else ()
             return sorted(str(status.getPath().getName()) for status in there)
+
+    def damaged(self) -> Iterator[tuple[str, str]]:
+        """The files by which Spark finds a query's place at a start that are not whole, and what is wrong with each."""
+        files = [
+            f"{folder}/{number}"
+            for folder in ("offsets", "commits")
+            for number in self.batches(folder)[-_READ_AT_A_START:]
+        ]
+        # Where each source began; read where no batch is planned.
+        files = files or [f"sources/{source}/0" for source in self.names("sources")]
+        for name in ["metadata", *files]:
+            try:
+                text = self.text(name)
+            except ConfigError as error:
+                yield name, "does not match its checksum" if _CHECKSUM in str(error) else "cannot be read"
+            else:
+                if text is not None and (wrong := _what_is_wrong(text)):
+                    yield name, wrong
+
+    def batches(self, folder: str) -> list[int]:
+        """The numbers of the batches that ``offsets`` or ``commits`` has a file of."""
+        return sorted(int(name) for name in self.names(folder) if name.isdigit())
 
     def delete(self, name: str) -> None:
         """Remove a file, if there is one."""
@@ -84,6 +111,20 @@ class Checkpoint:
             raise ConfigError(
                 f"the checkpoint {self.location!r} cannot be reached: {type(error).__name__}: {error}"
             ) from error
+
+
+def _what_is_wrong(text: str) -> str:
+    """With the text of one of Spark's files, in which each line is a version, JSON, maybe behind a name, or "-" for nothing."""
+    lines = text.strip("\0\n ").splitlines()
+    if not lines:
+        return "is empty"
+    try:
+        for line in lines:
+            if not _VERSION.fullmatch(line) and line != "-":
+                json.loads(line[max(line.find("{"), 0) :])
+    except ValueError:
+        return "is cut off, or holds something else"
+    return "is cut off" if len(lines) == 1 and _VERSION.fullmatch(lines[0]) else ""
 
 
 class RunningQuery(NamedTuple):

@@ -41,8 +41,15 @@ _OF_A_ROW = ("21", "22", "23", "39", "54", "P0")
 # SQLSTATE: a feature that is not supported, syntax and access rules, classes of Java, a view that has changed.
 _OF_THE_PLAN = ("0A", "42", "46", "51")
 # Where Spark reads the files of a query's checkpoint.
-_CHECKPOINTS = ("MetadataLog", "OffsetSeqLog", "CommitLog", "StreamMetadata")
-_MALFORMED = frozenset({"java.lang.RuntimeException", "com.fasterxml.jackson.core.JacksonException"})
+_CHECKPOINTS = ("MetadataLog", "OffsetSeqLog", "CommitLog", "StreamMetadata", "kafka010.JsonUtils")
+_MALFORMED = frozenset(
+    {
+        "java.lang.RuntimeException",
+        "com.fasterxml.jackson.core.JacksonException",
+        "org.apache.hadoop.fs.ChecksumException",  # an IOException, but of a file that was reached
+        "java.io.EOFException",
+    }
+)
 # Where it finds its place by them, and what it throws there itself of files that do not fit each other.
 _STREAMS = "org.apache.spark.sql.execution.streaming."
 _FINDING_ITS_PLACE = frozenset({"initializeExecution", "populateStartOffsets"})  # Spark 4.2 and 4.1, 4.0
@@ -134,15 +141,17 @@ class Thrown:
         """Whether a file of the query's checkpoint is missing or malformed; a file system that is away is an IOException."""
         if self.condition.startswith("STREAMING_CHECKPOINT"):
             return True
-        if not self.kinds.isdisjoint(_MALFORMED) and any(
-            name in str(frame.getClassName()) for frame in self._frames for name in _CHECKPOINTS
-        ):
+        if not self.kinds.isdisjoint(_MALFORMED) and self._reads_checkpoints:
             return True
         return (
             not self.kinds.isdisjoint(_UNFIT)
             and self._innermost.startswith(_STREAMS)
             and any(str(frame.getMethodName()) in _FINDING_ITS_PLACE for frame in self._frames)
         )
+
+    @property
+    def _reads_checkpoints(self) -> bool:
+        return any(name in str(frame.getClassName()) for frame in self._frames for name in _CHECKPOINTS)
 
     @property
     def is_of_the_plan(self) -> bool:

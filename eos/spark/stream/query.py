@@ -11,8 +11,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from eos.errors import OffsetGapError, UsageError
 from eos.events import Listener, ignore_event
 from eos.settings import Settings
+from eos.spark.session.checkpoint import Checkpoint
 from eos.spark.session.checks import require_classic
 from eos.spark.session.thrown import OF_SPARK
+from eos.spark.stream.damaged import named
 from eos.spark.stream.sink import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
 from eos.spark.write.failures import from_spark, input_gone
 
@@ -23,6 +25,7 @@ class StreamRun:
 
     query: StreamingQuery
     sink: ExactlyOnceSink
+    checkpoint: Checkpoint | None = None  # named in errors
 
     def wait(self) -> None:
         """Wait until the query ends: when it has caught up, was stopped, or failed.
@@ -39,7 +42,7 @@ class StreamRun:
             # Found while the batch was planned, before the sink is called.
             if gone := input_gone(error):
                 raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
-            raise self.sink.meaning_of(error) from error
+            raise named(self.sink.meaning_of(error), self.checkpoint) from error
         if self.sink.failure is not None:
             raise self.sink.failure
 
@@ -84,10 +87,11 @@ class StreamWriter:
             writer = writer.trigger(availableNow=True)
         elif processing_time is not None:
             writer = writer.trigger(processingTime=processing_time)
+        place = Checkpoint(self._frame.sparkSession, checkpoint)
         try:
-            return StreamRun(writer.start(), self.sink)
+            return StreamRun(writer.start(), self.sink, place)
         except OF_SPARK as error:
-            raise from_spark(error) from error
+            raise named(from_spark(error), place) from error
 
 
 def write_stream(

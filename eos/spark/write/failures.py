@@ -133,6 +133,10 @@ def for_foreach_batch(error: EosError) -> EosError:
     return short
 
 
+class CheckpointError(ConfigError):
+    """A file of the query's checkpoint cannot be read. Spark seldom says which one; `eos.spark.stream.damaged` does."""
+
+
 class InputGoneError(OffsetGapError):
     """Records that were to be read are not in their log. It says no way out: a batch has another one than a stream."""
 
@@ -176,7 +180,7 @@ def _meaning(error: Exception) -> EosError:
     found = list(thrown(error))
     if file := next((one for one in found if one.is_of_the_checkpoint), None):
         first, *_ = file.text.strip().splitlines() or [file.told]
-        return ConfigError(
+        return CheckpointError(
             f"Spark cannot read a file of the query's checkpoint: {first}. It is cut off or gone (a disk that was full, a machine that "
             "lost power, a copy). Nothing was written. Fix: with every driver stopped, see 'A file of the checkpoint' in docs/operations/spark.md"
         )
