@@ -6,13 +6,12 @@ thread that drives the transaction.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from eos.base.forked import end_if_forked
 from eos.errors import EosError
+from eos.home import Home
 from eos.offsets import OffsetVector, Partition
 
 
@@ -263,13 +262,13 @@ class _Guarded:
         self._listener = listener
 
     def __call__(self, event: Event, /) -> None:
-        pid = os.getpid()
+        home = Home.here
         try:
             self._listener(event)
         except EosError as error:
             raise ListenerError(f"a listener raised at {event}: {error}. Fix: it must not raise") from error
         finally:
-            end_if_forked(pid)
+            home.end_elsewhere()
 
 
 def guarded(listener: Listener) -> Listener:

@@ -32,6 +32,7 @@ ENTRIES = (
     "the output topic was deleted and created anew",
     "the parent process is gone",
     "this process was forked inside a job",
+    "is a fork of it",
     "has processed no record, so nothing was compared",
     "no usable answer in … s",
 )

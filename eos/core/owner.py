@@ -6,7 +6,6 @@ transaction while the one before it commits.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from eos.errors import (
 )
 from eos.events import CallRetried, Lag, Listener, SessionClosed, SessionOpened, Waiting, guarded
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.home import Home
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.records import InputBatch
@@ -107,7 +107,7 @@ class ShardOwner:
         self.committer.notes += surroundings.destination.notes(self.consumer)
         self.is_open = self.caught_up = False
         self._opened_at = 0.0
-        self.pid = os.getpid()
+        self.home = Home.here
         self._make_goal = surroundings.catch_up
         self._goal: Goal | None = None
 

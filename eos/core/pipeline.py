@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, Self
 
-from eos.base.forked import end_if_forked
 from eos.core.fetched import FetchedBatch, Reading
 from eos.core.overtime import Overtime
 from eos.core.owner import ShardOwner
@@ -140,7 +139,7 @@ class Pipeline:
                 with self._overtime.block(at, commit):
                     yield
         finally:
-            end_if_forked(self.owner.pid)
+            self.owner.home.end_elsewhere()
 
     def stage(self, batch: InputBatch, outputs: Sequence[OutputBatch], in_a_row: int = 0) -> None:
         """Keep what was made of a batch for the next :meth:`produce`.

@@ -43,6 +43,7 @@ from eos.events import (
     ignore_event,
 )
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.home import Home
 from eos.kafka.classify import ID_EXPIRED, expired_id
 from eos.kafka.config import producer_config
 from eos.kafka.group_offsets import Committed
@@ -119,6 +120,7 @@ class ShardProducer(Opened):
         self._offsets = OwnOffsets(
             asking, ledger, group, topics=self.topics, started=started_partitions, name=self.transactional_id
         )
+        self.home = Home.here
         self._state = ProducerState.NEW
         self._why = ""
         self._fence: FencedError | None = None
@@ -189,6 +191,7 @@ class ShardProducer(Opened):
 
     def open(self) -> None:
         """Fence every older producer of the shard; end what it left open. Does nothing if open already."""
+        self.home.refuse_elsewhere("open()")
         if self._state is ProducerState.NEW:
             self._init("")
 
@@ -196,8 +199,9 @@ class ShardProducer(Opened):
         """Abort what is open (confluent-kafka's close does not: the LSO would stay pinned), and let go.
 
         Raises:
-            UsageError: a call of its transaction is at work: a signal handler closes it, or another thread.
+            UsageError: a call of its transaction is at work: a signal handler closes it, or another thread. Or this is a fork.
         """
+        self.home.refuse_elsewhere("close()")
         transaction = self._open_transaction
         if transaction is not None and transaction is self._begun:
             if transaction.at_work:
@@ -224,6 +228,7 @@ class ShardProducer(Opened):
                 has happened and the caller has not called :meth:`reopen` to learn it: its input would be processed twice.
             FencedError: another owner has the shard.
         """
+        self.home.refuse_elsewhere("transaction()")
         with self._one_thread:
             return self._transaction()
 
@@ -255,6 +260,7 @@ class ShardProducer(Opened):
         Raises:
             UsageError: another one was made meanwhile, as by another thread: both would write into one transaction.
         """
+        self.home.refuse_elsewhere("begin()")
         with self._one_thread:
             if self._open_transaction is not transaction:
                 raise UsageError(

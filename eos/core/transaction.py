@@ -23,6 +23,7 @@ from eos.errors import (
     reason_of,
 )
 from eos.headers import Header
+from eos.home import Home
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.producer import TransactionalClient
 from eos.offsets import OffsetVector, Partition
@@ -120,6 +121,7 @@ class ShardTransaction:
         self._client = client
         self._owner = owner
         self._written: set[str] = set()  # topics
+        self._home = Home.here
 
     @property
     def state(self) -> TransactionState:
@@ -174,6 +176,7 @@ class ShardTransaction:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self._home.end_elsewhere()
         if error is None:
             self.commit()
             return False
@@ -403,7 +406,8 @@ class ShardTransaction:
         self._end_noted = True
 
     def require_open(self, what: str) -> None:
-        """Refuse a call of the caller's outside its block, or behind an exception that has left another one."""
+        """Refuse a call of the caller's outside its block, in a fork, or behind an exception that has left another one."""
+        self._home.refuse_elsewhere(what)
         self._require(TransactionState.OPEN, what)
         if what != "commit":  # which aborts
             self._require_whole()

@@ -42,6 +42,10 @@ class TransactionalProducer(Opened):
         """The stable name under which the cluster knows this producer."""
         return self._producer.transactional_id
 
+    def __exit__(self, *_: object) -> None:
+        self._producer.home.end_elsewhere()
+        self.close()
+
     def __repr__(self) -> str:
         return f"<TransactionalProducer {self.transactional_id} {self._producer.state}>"
 
@@ -61,7 +65,8 @@ class TransactionalProducer(Opened):
         ReopenError says so, and a new TransactionalProducer claims the id anew.
 
         Raises:
-            UsageError: the last transaction is still open (in this thread or another one), or the producer is closed.
+            UsageError: the last transaction is still open (in this thread or another one), the producer is closed, or it was made
+                in the process that this one is a fork of.
             FencedError: another owner has the transactional.id.
             ReopenError: nothing shows whether another owner came since; the producer is closed.
         """

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Self, TypeVar
 
-from eos.base.forked import end_if_forked
 from eos.core.destination import WriterTransaction
 from eos.core.fetched import FetchedBatch
 from eos.core.owner import ShardOwner
@@ -57,18 +56,21 @@ class BlockSession(Generic[Block]):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._owner.home.end_elsewhere()
         self.close("" if error is None else reason_of(error))
 
     def open(self) -> None:
         """Fence every older owner of the shard and end what it left open; then read the committed offsets."""
+        self._owner.home.refuse_elsewhere("open()")
         self._owner.open()
 
     def close(self, reason: str = "") -> None:
         """End what is open, and leave. An open transaction is aborted.
 
         Raises:
-            UsageError: inside a fetch, a begin or a commit: by a listener, a signal handler or another thread.
+            UsageError: inside a fetch, a begin or a commit: by a listener, a signal handler or another thread; or in a fork.
         """
+        self._owner.home.refuse_elsewhere("close()")
         self._refuse_inside_a_call("close")
         self._owner.close(reason)
 
@@ -186,7 +188,7 @@ class BlockSession(Generic[Block]):
                     raise
                 failure = failure or meant
             finally:
-                end_if_forked(owner.pid)
+                owner.home.end_elsewhere()
                 self._at_work = "a commit"
                 self._in_block = False
             self._require_open_still()
@@ -255,7 +257,7 @@ class BlockSession(Generic[Block]):
             )
 
     def _refuse_inside_block(self, what: str) -> None:
-        end_if_forked(self._owner.pid)
+        self._owner.home.refuse_elsewhere(f"{what}()")
         if not self._owner.is_open:
             raise UsageError(
                 f"{what}(): the session is not open. Fix: with {type(self).__name__}(…) as session:"

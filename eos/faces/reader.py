@@ -9,6 +9,7 @@ from eos.core.consumer import ShardConsumer
 from eos.errors import UsageError
 from eos.events import Lag, Listener, guarded, ignore_event
 from eos.faces.surroundings import SURROUNDINGS
+from eos.home import Home
 from eos.offsets import Partition
 from eos.records import InputBatch
 from eos.settings import Settings
@@ -57,7 +58,12 @@ class ReadCommittedConsumer(Opened):
             listener=guarded(listener),
             surroundings=SURROUNDINGS,
         )
+        self._home = Home.here
         self._fetching = False
+
+    def __exit__(self, *_: object) -> None:
+        self._home.end_elsewhere()
+        self.close()
 
     def open(self) -> None:
         """Check the group, apply the start policy if it has no offsets, and begin to read."""
@@ -103,7 +109,8 @@ class ReadCommittedConsumer(Opened):
         return self._consumer.lag()
 
     def _refuse_inside_fetch(self, what: str) -> None:
-        """By a listener, a signal handler or another thread: see `BlockSession`."""
+        """By a listener, a signal handler or another thread: see `BlockSession`; or in a fork."""
+        self._home.refuse_elsewhere(f"{what}()")
         if self._fetching:
             raise UsageError(
                 f"{what}(): a fetch of this consumer is at work (a listener calls it?). Fix: leave the loop first"

@@ -6,7 +6,6 @@ It holds no policy: which offsets to start from, what to do in a rebalance and w
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,9 +22,9 @@ from confluent_kafka import (
 )
 
 from eos.base.calls import Call
-from eos.base.forked import end_if_forked
 from eos.base.threads import beside, made_beside
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
+from eos.home import Home
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
@@ -95,7 +94,7 @@ class ConsumerClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         require_sound_librdkafka(str(config.get("group.protocol", "classic")))
         self.group_id = str(config["group.id"])
-        self._pid = os.getpid()
+        self._home = Home.here
         self._access = Access(config)
         self._reads = False  # whether it fetches records, or may be called back
         self._rebalanced = (
@@ -387,7 +386,7 @@ class ConsumerClient:
         """
         if self._closing:
             return
-        end_if_forked(self._pid)
+        self._home.end_elsewhere()
         self._closing = True
         closed = beside(self._close, name="eos-close-consumer")
         if self._access.waits_for_a_token:

@@ -7,7 +7,6 @@ a resend cannot be excluded.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -22,10 +21,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from eos.base.calls import Call
 from eos.base.deadline import Deadline, since_boot_s
-from eos.base.forked import end_if_forked
 from eos.base.raised_at import of_a_signal_handler
 from eos.base.threads import beside, made_beside
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
+from eos.home import Home
 from eos.kafka.access import Access
 from eos.kafka.classify import (
     classify,
@@ -103,7 +102,7 @@ class TransactionalClient:
         # Held by the owner while no transaction is open, and by the thread that serves then: what a call of the owner looks for
         # has been read when the call returns.
         self._serving = threading.RLock()
-        self._pid = os.getpid()
+        self._home = Home.here
         self._closed = False
         options = {
             **QUICKLY,
@@ -376,7 +375,7 @@ class TransactionalClient:
         """Let go of the instance without waiting for records; an open transaction is the caller's to abort."""
         if self._closed:
             return
-        end_if_forked(self._pid)
+        self._home.end_elsewhere()
         IDLE_CLIENTS.remove(self)
         with nullcontext() if sys.is_finalizing() else self._serving:  # as in IdleClients.remove
             self._closed = True
@@ -400,10 +399,6 @@ class TransactionalClient:
             self._watch.took(call, time.monotonic() - max(began, self._reported_at))
 
     def _guarded(self, call: Call, method: str, *arguments: object) -> Any:
-        if os.getpid() != self._pid:
-            raise UsageError(
-                "a producer does not survive fork(): librdkafka's threads are gone. Use spawned processes"
-            )
         if self._closed:
             raise UsageError("the producer of this transaction was closed")
         try:

@@ -9,19 +9,25 @@ import multiprocessing
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Never
+from collections.abc import Callable
+from typing import Never
 
 import pytest
 
-from eos import InputRecord, Job, OutputRecord, Session, TransactionalProducer
+from eos import (
+    InputRecord,
+    Job,
+    OutputRecord,
+    ReadCommittedConsumer,
+    Session,
+    TransactionalProducer,
+    UsageError,
+)
 from eos.events import Event, PartitionsAssigned, Sampled, SessionOpened, ShardsOwned, TransactionCommitted
 from eos.runner.worker import run
 from tests.support.jobs_for_faults import FaultJob, fault_job, settings_for
 from tests.support.observer import read_committed, unique
 from tests.support.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [
     pytest.mark.broker,
@@ -176,3 +182,89 @@ def test_children_of_multiprocessing_meet_nothing_of_it(bootstrap: str) -> None:
         job = like(faults, transform)
         run(job, settings_for(bootstrap), until_caught_up=True)
     assert faults.check(bootstrap).processed == COUNT
+
+
+# What the tasks of a pool call; set before the pool forks, as a user's global variable is.
+_CALLS: dict[str, Callable[[], object]] = {}
+
+
+def _call(name: str) -> object:
+    return _CALLS[name]()
+
+
+def refused_in_a_pool(**calls: Callable[[], object]) -> None:
+    """Each of these calls is refused in both of its tasks by a worker that lives on: it hung, or ended the worker."""
+    _CALLS.clear()
+    _CALLS.update(calls)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        for name in [*calls, *calls]:
+            with pytest.raises(UsageError, match=f"it was made in process {os.getpid()}, .* is a fork of it"):
+                pool.apply_async(_call, (name,)).get(PATIENCE_S)
+        assert pool.apply_async(abs, (-3,)).get(PATIENCE_S) == 3
+
+
+def test_producer_is_refused_at_every_call_of_a_pool_and_goes_on_in_its_process(bootstrap: str) -> None:
+    """The second task killed the worker, and the pool waited for ever."""
+    out = fault_job(bootstrap).out
+    with TransactionalProducer(settings_for(bootstrap), app=unique("app")) as producer:
+        early = producer.transaction()
+        refused_in_a_pool(
+            begin=early.__enter__, transaction=producer.transaction, open=producer.open, close=producer.close
+        )
+        with producer.transaction() as txn:
+            txn.produce(out, b"in its process")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"in its process"]
+
+
+def test_record_that_a_pool_produces_into_an_open_block_is_refused_and_not_lost_in_silence(
+    bootstrap: str,
+) -> None:
+    """The fork's copy of the client took it, and nothing ever sent it."""
+    job = fault_job(bootstrap)
+    with (
+        TransactionalProducer(settings_for(bootstrap), app=unique("app")) as producer,
+        producer.transaction() as txn,
+    ):
+        txn.produce(job.out, b"in its process")
+        refused_in_a_pool(
+            produce=lambda: txn.produce(job.out, b"in a fork"),
+            batch=lambda: txn.produce_batch(job.out, [{"value": b"in a fork"}]),
+            records=lambda: txn.produce_records([OutputRecord(job.out, b"in a fork")]),
+        )
+    assert [record.value for record in read_committed(bootstrap, job.out)] == [b"in its process"]
+
+
+@pytest.mark.parametrize("opened", [True, False], ids=["opened", "made"])
+def test_session_from_before_a_fork_is_refused_at_every_call_of_a_pool(bootstrap: str, opened: bool) -> None:
+    """It ended the worker, and spoke of a fork inside a job, also where it had only been made."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, COUNT)
+    session = Session(
+        settings_for(bootstrap), app=job.name, inputs=job.inputs, outputs=job.outputs, until_caught_up=True
+    )
+    if opened:
+        session.open()
+    refused_in_a_pool(
+        open=session.open, fetch=session.fetch, read=lambda: next(iter(session)), close=session.close
+    )
+    if not opened:
+        session.open()
+    for batch in session:
+        with session.transaction(batch) as txn:
+            txn.produce_records([output for record in batch for output in job._of_record(record)])
+    session.close()
+    assert job.check(bootstrap).processed == COUNT
+
+
+def test_consumer_from_before_a_fork_is_refused_at_every_call_of_a_pool(bootstrap: str) -> None:
+    job = fault_job(bootstrap)
+    job.load(bootstrap, COUNT)
+    with ReadCommittedConsumer(settings_for(bootstrap), job.inputs, group=job.name) as consumer:
+        refused_in_a_pool(
+            fetch=lambda: consumer.fetch(1, timeout_s=0.1), rewind=consumer.rewind, close=consumer.close
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        read = 0
+        while read < COUNT and time.monotonic() < deadline:
+            read += len(consumer.fetch(COUNT, timeout_s=1.0))
+    assert read == COUNT

@@ -1,0 +1,62 @@
+"""What was made in one process belongs to it: a fork has the clients of its parent, and none of librdkafka's threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import ClassVar
+
+from eos.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+
+class Home:
+    """The process that an object was made in. ``Home.here`` is that of the running one, and another one in a fork of it.
+
+    A call of a client waits for ever in a fork, and to destroy one does; records that it takes are never sent.
+    """
+
+    here: ClassVar[Home]
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+    def refuse_elsewhere(self, call: str) -> None:
+        """Refuse a call in a fork, which leaves it as it is. Compares references: cheap enough for each record.
+
+        Raises:
+            UsageError: this process is a fork of the one that the object was made in.
+        """
+        if self is not Home.here:
+            raise UsageError(
+                f"{call}: it was made in process {self.pid}, and this one ({os.getpid()}) is a fork of it: a Kafka client does "
+                "not survive fork(). Fix: make it in the process that uses it (a Pool's initializer, say), or use "
+                "multiprocessing's 'spawn'"
+            )
+
+    def end_elsewhere(self) -> None:
+        """End this process, if it is a fork that comes back to eos from code of a job.
+
+        An exception would end in the destruction of a client. A child that never comes back to eos (one of multiprocessing, one
+        that ends by os._exit) meets nothing of this.
+        """
+        if self is Home.here:
+            return
+        _log.error(
+            "this process was forked inside a job and came back to eos: it ends here. The job goes on in its parent, %d. "
+            "Fix: end a forked child with os._exit(), or use subprocess, or multiprocessing's 'spawn'",
+            self.pid,
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _begin() -> None:
+    Home.here = Home()
+
+
+_begin()
+os.register_at_fork(after_in_child=_begin)
