@@ -43,8 +43,9 @@ def status(
     there is to process, whose open transaction holds back the rest, and which broker
     leads it. Of the group: its members as its coordinator counts them; one that died,
     or a static one that was stopped, is among them for ownership.session_timeout_ms.
-    Of the job's transactional.ids: the state of their transactions. Of a SqlJob the
-    position in its database stands for the committed offset.
+    Of the job's transactional.ids: the state of their transactions. Of its outputs:
+    what another transaction holds back from their readers. Of a SqlJob the position
+    in its database stands for the committed offset.
 
     Asks the cluster, joins no group and changes nothing. For a loop, a SparkJob or a
     StreamJob, whose ledger is not shown.
@@ -90,14 +91,14 @@ def _shown(name: str, found: JobStatus) -> Iterator[str | Table]:
         yield f"{host} last committed {listed(partitions, _MAX_LISTED)}"
     for leader, partitions in _grouped((one.leader or "no broker", one) for one in found.partitions):
         yield f"{leader} leads {listed(partitions, _MAX_LISTED)}"
-    for text in (*_waiting(found), *(text for one in found.partitions for text in _troubles(one))):
-        yield text
+    yield from _waiting(found)
+    yield from (text for one in found.partitions for text in _troubles(one))
+    yield from (f"output: {one}" for one in found.outputs)
     for transaction in found.transactions or ():
         if transaction.open_s is not None:
             open_s = transaction.open_s
             yield f"{transaction.transactional_id}: {transaction.state}, open for {open_s:.1f} s"
-    for text in (*found.remarks, *found.unknown):
-        yield text
+    yield from (*found.remarks, *found.unknown)
 
 
 def _waiting(found: JobStatus) -> Iterator[str]:
@@ -176,4 +177,8 @@ def _plain(found: JobStatus) -> dict[str, Any]:
         "kept_in": found.kept_in or None,
         "remarks": list(found.remarks),
         "strangers": [str(one) for one in found.strangers],
+        "outputs_held_back": [
+            {**at(one.partition), **picked(one, "lso", "hangs"), "end": one.high_watermark, "by": one.by}
+            for one in found.outputs
+        ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from eos.errors import ConfigError, EosError
 from eos.exits import ExitCode
 
 if TYPE_CHECKING:
+    from eos.ops.check.held_back import HeldBack
     from eos.ops.check.transactions import TransactionDescription
     from eos.settings import Settings
     from eos.shards import Shard
@@ -45,7 +47,9 @@ def list_(
 ) -> None:
     """List transactional.ids and the state of their transactions.
 
-    Shows what the principal may describe (Describe on TransactionalId).
+    Shows what the principal may describe (Describe on TransactionalId). A transaction
+    that stays open in a log, and that no coordinator lists as open, is Hanging; its
+    command follows.
 
     Examples:
       eos transactions list jobs.refunds:job -c conf/refunds.toml
@@ -53,12 +57,13 @@ def list_(
     """
     settings = given.settings()
     reach(settings)
-    prefix = ""
+    prefix, topics = "", None if topic is None else {topic}
     if reference is not None:
         known = load_declaration(reference, app_dir).identity(settings)
         if known.ids is None:
             raise ConfigError(f"{known.app!r} has no transactional.id. Fix: leave the job out")
         prefix = known.ids
+        topics = topics or {*known.read, *known.outputs}
     from eos.ops.check.transactions import TransactionsView
 
     with TransactionsView(settings, timeout_s=_READ_S) as view:
@@ -68,9 +73,28 @@ def list_(
         for one in sorted(described, key=lambda one: one.transactional_id)
         if (one.is_open or not only_open) and (topic is None or topic in {p.topic for p in one.partitions})
     ]
-    rows = [(one.transactional_id, one.state, _open_for(one), _listed(one)) for one in found]
+    names: dict[int | None, str] = {one.producer_id: one.transactional_id for one in described}
+    hanging = _hanging(settings, topics)
+    rows = [
+        *((one.transactional_id, one.state, _open_for(one), _listed(one)) for one in found),
+        *((names.get(one.producer_id, "not listed"), "Hanging", "", str(one.partition)) for one in hanging),
+    ]
     table = Table(("transactional.id", "state", "open for", "partitions"), rows)
-    answer([plain(one) for one in found], lambda: [table], as_json=as_json)
+    plainly = [
+        *(plain(one) for one in found),
+        *(
+            {
+                "id": names.get(one.producer_id),
+                "state": "Hanging",
+                "is_open": True,
+                **picked(one, "producer_id"),
+                "partitions": [str(one.partition)],
+                "offset": one.lso,
+            }
+            for one in hanging
+        ),
+    ]
+    answer(plainly, lambda: [table, *map(str, hanging)], as_json=as_json)
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
@@ -86,6 +110,8 @@ def explain(
     """
     settings = given.settings()
     reach(settings)
+    from eos.ops.check.held_back import how_to_abort
+
     shard = _shard(transactional_id)
     if shard is None:
         say("no id of eos: its program knows what it means")
@@ -106,7 +132,19 @@ def explain(
         say(f"member of the group: {member}")
     if last := _last_commit(settings, shard):
         say(last)
-    say(_advice(described, shard, has_members=bool(members)))
+    hanging = [one for one in _hanging(settings, None) if one.producer_id == described.producer_id]
+    for one in hanging:
+        say(
+            f"{one.partition}: a transaction of it hangs there since offset {one.lso:,}. It is open in the log, and its coordinator does "
+            "not count it as open"
+        )
+    if hanging and not described.is_open:
+        say(
+            f"to do: find out how it ended before anything is written (docs/operations/lso.md, 'A hanging transaction'): "
+            f"{how_to_abort(hanging[0].partition, hanging[0].lso)}"
+        )
+    else:
+        say(_advice(described, shard, has_members=bool(members)))
 
 
 @command(commands, ExitCode.DONE, ExitCode.CONFIGURATION, ExitCode.UNAVAILABLE)
@@ -273,6 +311,17 @@ def _open_for(one: TransactionDescription) -> str:
     return (
         f"{time.time() - one.started_ms / 1000:.1f} s" if one.is_open and one.started_ms is not None else ""
     )
+
+
+def _hanging(settings: Settings, topics: Collection[str] | None) -> list[HeldBack]:
+    """What hangs in the logs of these topics, or of all; nothing where that could not be asked for, which is said."""
+    from eos.ops.check.held_back import held_back_in
+
+    try:
+        return [one for one in held_back_in(settings, topics) if one.hangs]
+    except EosError as error:
+        complain(f"whether a transaction hangs could not be asked for: {error}")
+        return []
 
 
 def _listed(one: TransactionDescription) -> str:

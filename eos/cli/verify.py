@@ -20,6 +20,7 @@ from eos.prove.trial_options import PARTITIONER
 
 if TYPE_CHECKING:
     from eos.offsets import Partition
+    from eos.ops.check.held_back import HeldBack
     from eos.ops.verifier.report import VerificationReport
     from eos.sql.outbox_report import OutboxReport
     from eos.sql.tables_report import TablesReport
@@ -90,7 +91,7 @@ def verify(
 
     It judges what is committed, and says what of the input is not: held back by an
     open transaction, or not processed yet. --complete makes that an error. Where
-    the group has processed no record, nothing is compared, and it ends with 7.
+    the group has passed no input, nothing is compared, and it ends with 7.
 
     Of a job that writes to tables it compares their rows, by primary key and in the
     columns that the transform names, in one snapshot of the database.
@@ -158,6 +159,7 @@ def verify(
                 grown_from=grown,
                 partitioner=partitioner,
                 order=order,
+                on_held_back=_name,
             )
         elif judged_by == "rows":
             from eos.references import load_named
@@ -169,6 +171,7 @@ def verify(
                 settings,
                 timeout_s=timeout_s,
                 on_progress=show,
+                on_held_back=_name,
             )
         else:
             from eos.references import load_named
@@ -188,10 +191,14 @@ def verify(
     _end(report, complete=complete)
 
 
+def _name(one: HeldBack) -> None:
+    complain(f"{_STAGES['state']}: {one}")
+
+
 def _end(report: VerificationReport | TablesReport | OutboxReport, *, complete: bool) -> None:
     if report.differs:
         end_with(ExitCode.NOT_EXACTLY_ONCE)
-    if not report.records:
+    if not report.records and not report.exactly_once:
         end_with(
             ExitCode.NOT_EXACTLY_ONCE,
             f"the group {report.group!r} has processed no record, so nothing was compared. Fix: run the job first; or name "

@@ -145,6 +145,16 @@ class Admin:
             metadata = self._connection.client.list_topics(timeout=timeout_s)
         return tuple(sorted(metadata.brokers or ()))
 
+    def all_topics(self, timeout_s: float) -> tuple[str, ...]:
+        """The names of all topics that the principal may describe.
+
+        Raises:
+            RetriableError: no answer in time.
+        """
+        with self._connection.classified():
+            metadata = self._connection.client.list_topics(timeout=timeout_s)
+        return tuple(sorted(metadata.topics or ()))
+
     def topics(
         self, names: Iterable[str], timeout_s: float, *, hidden: Iterable[str] = ()
     ) -> dict[str, TopicShape]:

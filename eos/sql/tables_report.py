@@ -72,13 +72,18 @@ class TablesReport:
         return sum(one.records for one in self.inputs)
 
     @property
+    def passed(self) -> int:
+        """Offsets that the group has passed."""
+        return sum(one.passed for one in self.inputs)
+
+    @property
     def differs(self) -> bool:
         return bool(self.problems or self.failed) or any(one.differs for one in self.tables)
 
     @property
     def exactly_once(self) -> bool:
         """Whether something was compared and nothing differs."""
-        return bool(self.records and self.tables) and not self.differs
+        return bool(self.passed and self.tables) and not self.differs
 
     @property
     def complete(self) -> bool:

@@ -16,7 +16,8 @@ from sqlalchemy import Connection
 
 from eos.errors import UnavailableError
 from eos.offsets import Partition
-from eos.ops.verifier.logs import LogReader, Range
+from eos.ops.check.held_back import OnHeldBack, telling
+from eos.ops.verifier.logs import LogReader, OnWait, Range
 from eos.ops.verifier.watch import OnProgress, Watch
 from eos.records import InputRecord
 from eos.settings import Settings
@@ -42,6 +43,7 @@ def verify_outbox(
     timeout_s: float = _DEADLINE_S,
     on_progress: OnProgress = lambda _stage, _done, _total: None,
     keeps_position: bool = True,
+    on_held_back: OnHeldBack = lambda _one: None,
 ) -> OutboxReport:
     """Compare the rows that are relayed with the records in the topics, from outside. It only reads.
 
@@ -54,6 +56,7 @@ def verify_outbox(
         timeout_s: seconds for all of it.
         on_progress: as of `eos.verify`.
         keeps_position: whether it was relayed by eos. Of another program every committed row counts as relayed.
+        on_held_back: as of `eos.verify`.
 
     Raises:
         ConfigError: a topic or a table does not exist, or an offset is none of this job's.
@@ -61,10 +64,13 @@ def verify_outbox(
         UnavailableError: the cluster or the database did not answer, the deadline passed, or the relay went on meanwhile.
     """
     watch = Watch(timeout_s, on_progress)
-    return watch.keep(lambda: _verified(job, settings, watch, keeps_position=keeps_position))
+    on_wait = telling(settings, watch.deadline, on_held_back)
+    return watch.keep(lambda: _verified(job, settings, watch, on_wait, keeps_position=keeps_position))
 
 
-def _verified(job: OutboxJob, settings: Settings, watch: Watch, *, keeps_position: bool) -> OutboxReport:
+def _verified(
+    job: OutboxJob, settings: Settings, watch: Watch, on_wait: OnWait, *, keeps_position: bool
+) -> OutboxReport:
     target = job.identity(settings)
     engine = engine_of(settings, app=job.name, waits_s=watch.deadline.left_s)
     group = target.group
@@ -82,7 +88,7 @@ def _verified(job: OutboxJob, settings: Settings, watch: Watch, *, keeps_positio
             explained(),
             engine.connect() as connection,
         ):
-            ranges = reader.settled(reader.partitions(job.outputs))
+            ranges = reader.settled(reader.partitions(job.outputs), on_wait)
             if entries() != before:
                 raise UnavailableError(
                     f"{job.name!r} has relayed rows while its topics were looked at. Fix: let it catch up, or stop it, and verify then"

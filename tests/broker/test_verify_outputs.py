@@ -191,6 +191,21 @@ def test_a_group_that_has_processed_nothing_is_not_called_exactly_once(house: Ho
     assert [one.committed for one in report.inputs] == [None, None]
 
 
+def test_group_that_has_passed_aborted_transactions_alone_is_exactly_once(house: House) -> None:
+    """It was told to run the job first, with the exit code of an output that differs."""
+    producer = house.producer()
+    producer.begin_transaction()
+    producer.produce(house.source, b"aborted", partition=0)
+    producer.flush(PATIENCE_S)
+    producer.abort_transaction(PATIENCE_S)
+    house.commit([], {0: 2})
+    report = house.verified()
+    assert (report.exactly_once, report.complete, report.records, report.passed) == (True, True, 0, 2)
+    assert report.verdict == "yes: the 2 offsets that the group has passed hold no committed record"
+    house.commit([OutputRecord(house.job.outputs[0], b"of no input")], {})
+    assert house.verified().verdict == "NO"
+
+
 def test_output_of_a_group_without_offsets_is_wrong_and_what_it_has_aborted_is_none(house: House) -> None:
     outputs = [out for one in house.load(5) for out in house.outputs(one)]
     producer = house.producer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import chain
 
 from eos.base.deadline import Deadline
 from eos.errors import EosError
@@ -15,7 +16,7 @@ from eos.kafka.admin import Admin, Mark
 from eos.kafka.group_offsets import Committed
 from eos.kafka.groups import Member
 from eos.offsets import Partition
-from eos.ops.check.held_back import NOT_ASKED, held_back_by
+from eos.ops.check.held_back import ENDED, HeldBack, Suspects, ends_of, unknown
 from eos.ops.check.reach import await_brokers
 from eos.ops.check.transactions import TransactionDescription, TransactionsView
 from eos.ops.positions import kept_elsewhere
@@ -24,6 +25,7 @@ from eos.settings import Settings
 
 # A job whose input comes commits several times a second; a slow transform is named in its log after 10 s.
 _LONG_AGO_S = 60.0
+_ASK_S = 15.0
 _INTERVALS = 3  # so long a transaction may be filled: see `eos.runner.pace`
 
 
@@ -89,6 +91,7 @@ class JobStatus:
         kept_in: what the positions are kept in, if they are no offsets of the group.
         remarks: what there is to say of these positions.
         strangers: members that are no instances of a job with these settings.
+        outputs: what is held back of its outputs, other than by an open transaction of its own that goes on.
     """
 
     group: str
@@ -99,6 +102,7 @@ class JobStatus:
     kept_in: str = ""
     remarks: tuple[str, ...] = ()
     strangers: tuple[Member, ...] = ()
+    outputs: tuple[HeldBack, ...] = ()
 
 
 def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> JobStatus:
@@ -127,18 +131,27 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
         else:
             stored = kept.stored(partitions)
     transactions: tuple[TransactionDescription, ...] | None = None
-    unknown: tuple[str, ...] = ()
+    not_known: tuple[str, ...] = ()
+    of_outputs: list[tuple[HeldBack, ...]] = []
     try:
         with TransactionsView(settings) as view:
+            suspects = [Suspects(settings, view, lsos, ends, _ASK_S)]
+            try:
+                suspects.append(
+                    Suspects(settings, view, *ends_of(settings, looked_at.outputs, _ASK_S), _ASK_S)
+                )
+            except EosError as error:
+                not_known = (f"the outputs could not be asked for: {error}",)
             known = view.describe(view.transactional_ids())
-        found = held_back_by(known.values(), lsos, ends)
+            found, *of_outputs = (one.held_back_by(known.values()) for one in suspects)
         transactions = tuple(
             known[name] for name in sorted(known) if looked_at.ids and name.startswith(looked_at.ids)
         )
     except EosError as error:
-        found = held_back_by((), lsos, ends, NOT_ASKED.format(error))
-        unknown = (f"the transactions could not be asked for: {error}",)
-    by = {one.partition: one.by for one in found}
+        found = unknown(lsos, ends, error)
+        not_known += (f"the transactions could not be asked for: {error}",)
+    by = {one.partition: one.by for one in found if one.by != ENDED}
+    going_on = {p for one in transactions or () if one.state == "Ongoing" for p in one.partitions}
     readers = {p: member for member in members for p in member.partitions}
 
     def of(partition: Partition) -> PartitionStatus:
@@ -162,10 +175,15 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
         tuple(members),
         tuple(map(of, sorted(partitions))),
         transactions,
-        unknown,
+        not_known,
         "" if kept is None else kept.kept_in,
         () if kept is None else tuple(kept.remarks(stored)),
         tuple(strangers(settings, group, members, owned_by_members=looked_at.mode == "group")),
+        tuple(
+            one
+            for one in chain.from_iterable(of_outputs)
+            if one.hangs or not (one.by == ENDED or one.partition in going_on)
+        ),
     )
 
 

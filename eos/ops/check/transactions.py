@@ -156,17 +156,25 @@ class TransactionsView:
             return {name: state for one in wanted for name, state in self.describe([one]).items()}
         return {name: _state(name, described) for name, described in found.items()}
 
-    def open_producers(self, partition: Partition) -> list[OpenProducer]:
-        """The producers whose transactions are open in a partition's log. Needs Read on the topic."""
-        asked = self._theirs(partition)
-        found = self._call("describe producers", lambda client: client.describe_producers([asked]))
-        return [
-            OpenProducer(
-                one.producer_id, one.producer_epoch, one.current_transaction_start_offset, one.last_timestamp
-            )
-            for one in found[asked].active_producers
-            if one.current_transaction_start_offset >= 0
-        ]
+    def open_producers(self, partitions: Iterable[Partition]) -> dict[Partition, list[OpenProducer]]:
+        """The producers whose transactions are open in the logs of these partitions. Needs Read on the topics."""
+        asked = {partition: self._theirs(partition) for partition in partitions}
+        if not asked:
+            return {}
+        found = self._call("describe producers", lambda client: client.describe_producers(asked.values()))
+        return {
+            partition: [
+                OpenProducer(
+                    one.producer_id,
+                    one.producer_epoch,
+                    one.current_transaction_start_offset,
+                    one.last_timestamp,
+                )
+                for one in found[theirs].active_producers
+                if one.current_transaction_start_offset >= 0
+            ]
+            for partition, theirs in asked.items()
+        }
 
     def write_abort_marker(self, partition: Partition, producer: OpenProducer) -> None:
         """Let the partition's leader end a producer's transaction there as aborted, whatever the coordinator says of it.

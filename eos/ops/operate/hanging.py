@@ -57,7 +57,7 @@ def find(settings: Settings, view: TransactionsView, partition: Partition, start
         raise ConfigError(
             f"{partition} does not exist: {partition.topic} has {counted(len(listed), 'partition')}"
         )
-    opened = view.open_producers(partition)
+    opened = view.open_producers([partition])[partition]
     producer = next((one for one in opened if one.start == start), None)
     if producer is None:
         others = ", ".join(str(one.start) for one in sorted(opened, key=lambda one: one.start))

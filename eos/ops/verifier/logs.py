@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from eos import retry
 from eos.base.calls import Call
+from eos.base.commands import suggested
 from eos.base.deadline import Deadline
 from eos.base.listing import listed
 from eos.errors import UnavailableError
@@ -20,10 +21,12 @@ from eos.settings import Settings
 
 T = TypeVar("T")
 OnRead = Callable[[int, int], None]  # offsets read, of how many
+OnWait = Callable[[Mapping[Partition, int], Mapping[Partition, int]], None]  # LSOs, high watermarks
 
 _BATCH_RECORDS = 10_000
 _POLL_S = 0.5
 _SETTLE_STEP_S = 0.1
+_MOMENTS_S = 3.0  # a job at work ends a transaction in less
 _CALL_SLICE_S = 5.0
 _PREFETCH_KIB = 16_384  # of librdkafka's queue, so that memory stays bounded with records of any size
 _FETCH_WAIT_MS = 20  # an empty fetch shows the end of a log; brokers wait 500 ms with it by default
@@ -87,8 +90,14 @@ class LogReader:
         """Where a mark stands in the logs of these partitions."""
         return self._call(Call.METADATA, lambda left: self._admin.offsets_at(mark, partitions, left))
 
-    def settled(self, partitions: Sequence[Partition]) -> dict[Partition, Range]:
+    def settled(
+        self, partitions: Sequence[Partition], on_wait: OnWait = lambda _lsos, _ends: None
+    ) -> dict[Partition, Range]:
         """From the first offset in each log to its high watermark of now, once the LSO has reached it.
+
+        Args:
+            partitions: whose logs.
+            on_wait: called once with the LSOs and high watermarks of what it waits for, if that takes more than moments.
 
         Raises:
             UnavailableError: a transaction stays open until the deadline; the message names the partitions.
@@ -97,7 +106,8 @@ class LogReader:
         ends = self.offsets_at(Mark.HIGH_WATERMARK, partitions)
         starts = self.offsets_at(Mark.START, partitions)
         held_back: dict[Partition, int] = {}
-        pending = partitions
+        pending: Sequence[Partition] = partitions
+        moments: Deadline | None = Deadline(_MOMENTS_S)
         while pending:
             try:
                 lsos = self.offsets_at(Mark.LAST_STABLE, pending)
@@ -107,6 +117,9 @@ class LogReader:
             pending = list(held_back)
             if pending and self._deadline.passed:
                 raise _unsettled(held_back, ends)
+            if pending and moments is not None and moments.passed:
+                moments = None
+                on_wait(held_back, ends)
             time.sleep(_SETTLE_STEP_S if pending else 0)
         return {partition: Range(starts[partition], ends[partition]) for partition in partitions}
 
@@ -164,5 +177,6 @@ def _unsettled(lsos: Mapping[Partition, int], ends: Mapping[Partition, int]) -> 
         "the output is not settled: "
         + listed((f"{p} (LSO {lso}, high watermark {ends[p]})" for p, lso in lsos.items()), _NAMED)
         + ". A transaction is open there: its producer is at work, or it died and the coordinator ends the "
-        "transaction after transaction.timeout.ms. One that outlives that hangs: see docs/operations/lso.md, 'The LSO is stuck'"
+        "transaction after transaction.timeout.ms. One that outlives that hangs: see docs/operations/lso.md, 'The LSO is stuck'. "
+        f"Which one it is: {suggested('transactions list', '--open')}"
     )

@@ -50,6 +50,11 @@ class InputCount:
         0  # of these, deleted; whether there was a record among them cannot be seen, so they wait for ever
     )
 
+    @property
+    def passed(self) -> int:
+        """Offsets that the group has passed: of records, of aborted ones and of markers."""
+        return max(0, (self.committed or 0) - self.start)
+
     def __str__(self) -> str:
         offset = "none" if self.committed is None else f"{self.committed:,}"
         return f"committed offset {offset}, {counted(self.records, 'record')}"
@@ -83,6 +88,8 @@ class Judged(Protocol):
     @property
     def records(self) -> int: ...
     @property
+    def passed(self) -> int: ...
+    @property
     def complete(self) -> bool: ...
 
 
@@ -90,8 +97,12 @@ def verdict_of(report: Judged) -> str:
     """Exactly once or not, in words."""
     if report.differs:
         return "NO"
-    if not report.records:
+    if not report.passed:
         return "not shown: the group has processed no record, so nothing was compared"
+    if not report.records:
+        return (
+            f"yes: the {counted(report.passed, 'offset')} that the group has passed hold no committed record"
+        )
     return "yes" if report.complete else "for what is committed, yes; but not all of the input is processed"
 
 
@@ -129,6 +140,11 @@ class VerificationReport:
         return sum(one.records for one in self.inputs)
 
     @property
+    def passed(self) -> int:
+        """Offsets that the group has passed."""
+        return sum(one.passed for one in self.inputs)
+
+    @property
     def expected(self) -> int:
         """Output records that the processed input makes."""
         return sum(one.expected for one in self.outputs)
@@ -153,8 +169,8 @@ class VerificationReport:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether records were processed, and nothing differs. Whether that was all of the input, `complete` says."""
-        return self.records > 0 and not self.differs
+        """Whether input was processed, and nothing differs. Whether that was all of the input, `complete` says."""
+        return self.passed > 0 and not self.differs
 
     @property
     def complete(self) -> bool:

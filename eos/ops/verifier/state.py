@@ -12,7 +12,7 @@ from eos.group.metadata import OffsetMetadata
 from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
-from eos.ops.verifier.logs import LogReader, Range
+from eos.ops.verifier.logs import LogReader, OnWait, Range
 
 _STEP_S = 0.1
 _BOTH_SIDES = (
@@ -45,15 +45,17 @@ def read_state(
     inputs: Sequence[Partition],
     outputs: Sequence[Partition],
     deadline: Deadline,
+    *,
+    on_wait: OnWait,
 ) -> TopicsState:
-    """Wait until the output is settled and the committed offsets do not move.
+    """Wait until the output is settled and the committed offsets do not move; ``on_wait`` is that of `LogReader.settled`.
 
     Raises:
         UnavailableError: they did not until the deadline.
     """
     while True:
         before = reader.committed(inputs)
-        settled = reader.settled(outputs)
+        settled = reader.settled(outputs, on_wait)
         after = reader.committed(inputs)
         moved = [p for p in inputs if _offset(before.get(p)) != _offset(after.get(p))]
         # Unchanged offsets around the settled end: no transaction of the group ended in between, so both belong together.

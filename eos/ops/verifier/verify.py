@@ -14,7 +14,7 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.job import Job
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
-from eos.ops.check.held_back import held_back
+from eos.ops.check.held_back import OnHeldBack, held_back, telling
 from eos.ops.verifier.comparison import Comparison
 from eos.ops.verifier.logs import LogReader
 from eos.ops.verifier.placement import OWN
@@ -48,6 +48,7 @@ def verify(
     order: bool | None = None,
     archive: Mapping[Partition, Sequence[InputRecord]] | None = None,
     on_made: OnMade = lambda _record, _made: None,
+    on_held_back: OnHeldBack = lambda _one: None,
 ) -> VerificationReport:
     """Compare a job's output with its committed input offsets, from outside.
 
@@ -84,6 +85,7 @@ def verify(
         archive: read_committed records in front of ``input_from`` that were kept before they were deleted, each partition
             in offset order.
         on_made: called with each processed input record, and the outputs that it makes.
+        on_held_back: called with each output partition that an open transaction holds back for more than moments.
 
     Returns:
         What was compared and what differs. ``report.exactly_once`` is the verdict; ``report.rows()`` is a table of it.
@@ -111,6 +113,7 @@ def verify(
             order=order,
             archive=archive or {},
             on_made=on_made,
+            on_held_back=on_held_back,
         )
     )
 
@@ -127,6 +130,7 @@ def _verified(
     order: bool | None,
     archive: Mapping[Partition, Sequence[InputRecord]],
     on_made: OnMade,
+    on_held_back: OnHeldBack,
 ) -> VerificationReport:
     deadline = watch.deadline
     transform = bind(job, settings)
@@ -134,7 +138,9 @@ def _verified(
     watch.at("state", 0, 1)
     with LogReader(settings, group, deadline) as reader:
         inputs, outputs = reader.partitions(job.inputs), reader.partitions(job.written_topics)
-        state = read_state(reader, group, inputs, outputs, deadline)
+        state = read_state(
+            reader, group, inputs, outputs, deadline, on_wait=telling(settings, deadline, on_held_back)
+        )
         contradictions = tuple(problems(reader, state))
         processed = input_ranges(state.inputs, state.offsets, begins[0])
         written = output_ranges(state, begins[1])
