@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import sys
+import weakref
 from typing import ClassVar
 
 from eos.errors import UsageError
@@ -54,8 +56,29 @@ class Home:
         os._exit(1)
 
 
+# Each that holds a client, and the name of the attribute.
+_holders: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+
+
+def holds_client(holder: object, attribute: str) -> None:
+    """The client that is this attribute of an object is never destroyed in a fork, whatever lets go of it there.
+
+    librdkafka would wait for threads that the fork does not have, or end the process by an assertion. A name that is bound anew in
+    the fork is enough for that, at the next garbage collection.
+    """
+    _holders[holder] = attribute
+
+
+def keep_for_ever(client: object) -> None:
+    """Take a reference that nothing gives back, not even the end of the interpreter."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
 def _begin() -> None:
     Home.here = Home()
+    for holder, attribute in list(_holders.items()):
+        if (client := vars(holder).get(attribute)) is not None:
+            keep_for_ever(client)
 
 
 _begin()

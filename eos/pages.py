@@ -34,6 +34,7 @@ ENTRIES = (
     "this process was forked inside a job",
     "is a fork of it",
     "has processed no record, so nothing was compared",
+    "and no committed record is left among them",
     "no usable answer in … s",
 )
 

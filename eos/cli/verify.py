@@ -91,7 +91,7 @@ def verify(
 
     It judges what is committed, and says what of the input is not: held back by an
     open transaction, or not processed yet. --complete makes that an error. Where
-    the group has passed no input, nothing is compared, and it ends with 7.
+    the group has processed no record, nothing is compared, and it ends with 7.
 
     Of a job that writes to tables it compares their rows, by primary key and in the
     columns that the transform names, in one snapshot of the database.
@@ -198,11 +198,18 @@ def _name(one: HeldBack) -> None:
 def _end(report: VerificationReport | TablesReport | OutboxReport, *, complete: bool) -> None:
     if report.differs:
         end_with(ExitCode.NOT_EXACTLY_ONCE)
-    if not report.records and not report.exactly_once:
+    if not report.records:
+        from eos.ops.verifier.report import nothing_compared
+
+        fix = (
+            "Where aborted transactions and markers alone are in the way there is nothing to compare yet; else: an earlier beginning "
+            "(--input-from)"
+            if report.passed
+            else "Fix: run the job first; or name the group that ran it (--set group=…), or an earlier beginning (--input-from)"
+        )
         end_with(
             ExitCode.NOT_EXACTLY_ONCE,
-            f"the group {report.group!r} has processed no record, so nothing was compared. Fix: run the job first; or name "
-            "the group that ran it (--set group=…), or an earlier beginning (--input-from)",
+            f"{nothing_compared(f'the group {report.group!r}', report.passed)}. {fix}",
         )
     if not report.exactly_once:
         end_with(ExitCode.NOT_EXACTLY_ONCE, f"{report.verdict}. Nothing speaks against it either")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from eos.base.calls import Call
 from eos.base.deadline import Deadline
 from eos.base.threads import beside, made_beside
 from eos.errors import ConfigError, EosError, RetriableError
+from eos.home import holds_client, keep_for_ever
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, refused_connection, refused_options
 from eos.kafka.config import QUICKLY
@@ -43,6 +45,14 @@ _MAX_EVENTS = 100  # that may wait until an answer is missing
 # in the main thread it looks at signals, and leaves what a handler raises to the next call, as a SystemError. Each is the only
 # entry of a list, which is emptied in the thread that closes it, whoever else still has the list.
 _dropped: deque[list[AdminClient]] = deque()
+
+
+def _keep_dropped() -> None:
+    for client in (client for dropped in _dropped for client in dropped):
+        keep_for_ever(client)
+
+
+os.register_at_fork(after_in_child=_keep_dropped)
 _OTHER_LEADER = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
@@ -81,6 +91,7 @@ class AdminConnection:
         self._options: dict[str, Any] = {"log_level": 0, **QUICKLY, **config, "error_cb": self._events.append}
         self._replacing = threading.Lock()
         self.client = self._new_client()
+        holds_client(self, "client")
         IDLE_CLIENTS.add(self)
 
     def serve_idle(self) -> None:

@@ -24,7 +24,7 @@ from confluent_kafka import (
 from eos.base.calls import Call
 from eos.base.threads import beside, made_beside
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
-from eos.home import Home
+from eos.home import Home, holds_client
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
@@ -125,6 +125,7 @@ class ConsumerClient:
             self._consumer = made_beside(lambda: Consumer(options | callbacks))
         except KafkaException as error:
             raise refused_options("consumer", error) from error
+        holds_client(self, "_consumer")
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""

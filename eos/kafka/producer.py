@@ -24,7 +24,7 @@ from eos.base.deadline import Deadline, since_boot_s
 from eos.base.raised_at import of_a_signal_handler
 from eos.base.threads import beside, made_beside
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
-from eos.home import Home
+from eos.home import Home, holds_client
 from eos.kafka.access import Access
 from eos.kafka.classify import (
     classify,
@@ -121,6 +121,7 @@ class TransactionalClient:
             self._producer = made_beside(lambda: Producer(options))
         except KafkaException as error:
             raise refused_options("producer", error) from error
+        holds_client(self, "_producer")
         IDLE_CLIENTS.add(self)
 
     # --- the transactional calls -------------------------------------------------------------------

@@ -83,7 +83,7 @@ class TablesReport:
     @property
     def exactly_once(self) -> bool:
         """Whether something was compared and nothing differs."""
-        return bool(self.passed and self.tables) and not self.differs
+        return bool(self.records and self.tables) and not self.differs
 
     @property
     def complete(self) -> bool:

@@ -5,11 +5,14 @@ It waited for ever, in the first call or in the destruction of a client. The par
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Never
 
 import pytest
@@ -268,3 +271,96 @@ def test_consumer_from_before_a_fork_is_refused_at_every_call_of_a_pool(bootstra
         while read < COUNT and time.monotonic() < deadline:
             read += len(consumer.fetch(COUNT, timeout_s=1.0))
     assert read == COUNT
+
+
+# What an initializer binds anew, as it would a user's global variable, and what it makes of its own.
+_OWN: dict[str, ReadCommittedConsumer | Session | TransactionalProducer] = {}
+
+
+def _bind_anew(make: Callable[[int], ReadCommittedConsumer | Session | TransactionalProducer]) -> None:
+    _OWN["client"] = make(1)
+    _OWN["client"].open()
+    gc.collect()  # what the parent had made goes
+
+
+def _task(number: int) -> int:
+    gc.collect()
+    return number
+
+
+@pytest.mark.parametrize("kind", ["producer", "session", "consumer"])
+def test_pool_whose_initializer_makes_a_client_of_its_own_works(bootstrap: str, kind: str) -> None:
+    """As the error says. The parent's client was destroyed by the next garbage collection, which never ended, or aborted."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, COUNT)
+
+    def make(ordinal: int) -> ReadCommittedConsumer | Session | TransactionalProducer:
+        settings = settings_for(bootstrap, ownership__ordinal=ordinal)
+        if kind == "producer":
+            return TransactionalProducer(settings, app=job.name)
+        if kind == "session":
+            return Session(settings, app=job.name, inputs=job.inputs, outputs=job.outputs)
+        return ReadCommittedConsumer(settings, job.inputs, group=job.name)
+
+    _OWN["client"] = make(0)
+    _OWN["client"].open()
+    if isinstance(parents := _OWN["client"], Session | ReadCommittedConsumer):
+        parents.fetch(10, timeout_s=1.0)
+    with multiprocessing.get_context("fork").Pool(1, initializer=_bind_anew, initargs=(make,)) as pool:
+        assert pool.map_async(_task, range(3)).get(PATIENCE_S) == [0, 1, 2]
+        parents.close()
+
+
+@pytest.mark.parametrize("kind", ["consumer", "session"])
+def test_fork_that_lets_go_of_its_parents_client_ends_as_its_own_code_says(bootstrap: str, kind: str) -> None:
+    """By SIGABRT, or never."""
+    job = fault_job(bootstrap)
+    job.load(bootstrap, COUNT)
+    settings = settings_for(bootstrap)
+    made: list[ReadCommittedConsumer | Session] = [
+        ReadCommittedConsumer(settings, job.inputs, group=job.name)
+        if kind == "consumer"
+        else Session(settings, app=job.name, inputs=job.inputs, outputs=job.outputs)
+    ]
+    made[0].open()
+    made[0].fetch(10, timeout_s=1.0)
+
+    def let_go() -> Never:
+        made.clear()
+        gc.collect()
+        os._exit(4)
+
+    fork = Fork(let_go)
+    fork()
+    assert fork.end_of_child() == 4
+    made[0].close()
+
+
+def test_interpreter_of_a_fork_ends_with_its_parents_clients(bootstrap: str, tmp_path: Path) -> None:
+    job = fault_job(bootstrap)
+    job.load(bootstrap, COUNT)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import os, sys
+from eos import ReadCommittedConsumer, Settings
+consumer = ReadCommittedConsumer(Settings.load(), {list(job.inputs)!r}, group={job.name!r})
+consumer.open()
+consumer.fetch(10, timeout_s=1.0)
+if not (child := os.fork()):
+    sys.exit(5)
+_, status = os.waitpid(child, 0)
+consumer.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    )
+    environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": bootstrap, "EOS_INPUT__START": "earliest"}
+    ended = subprocess.run(
+        [sys.executable, program],
+        env={**os.environ, **environment},
+        timeout=PATIENCE_S,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 5, ended.stderr

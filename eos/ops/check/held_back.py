@@ -31,6 +31,7 @@ class HeldBack:
         by: which transaction holds them back, in words.
         hangs: no coordinator counts it as open, though it stays: it hangs, or this principal may not see it.
         producer_id: whose it is; None if the partition's leader was not asked.
+        ids: whose it may be: transactional.ids that a coordinator lists as open there.
     """
 
     partition: Partition
@@ -39,6 +40,7 @@ class HeldBack:
     by: str
     hangs: bool = False
     producer_id: int | None = None
+    ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -60,12 +62,8 @@ def held_back(
 
     The high watermarks were asked for before the last stable offsets.
     """
-    if all(lso >= high_watermarks[partition] for partition, lso in lsos.items()):
-        return ()
-    timeout_s = max(1.0, min(_TIMEOUT_S, deadline.left_s))
     try:
-        with TransactionsView(settings, timeout_s=timeout_s) as view:
-            return Suspects(settings, view, lsos, high_watermarks, timeout_s).held_back_by(view.lingering())
+        return _held_back(settings, lsos, high_watermarks, deadline)
     except EosError as error:
         return unknown(lsos, high_watermarks, error)
 
@@ -74,12 +72,25 @@ def held_back_in(settings: Settings, topics: Collection[str] | None = None) -> t
     """What is held back of these topics, or of all that may be seen.
 
     Raises:
-        EosError: the ends of their logs could not be asked for.
+        EosError: the ends of their logs, or the transactions, could not be asked for.
     """
     deadline = Deadline(_TIMEOUT_S)
     if topics is None:
         topics = ask(Admin.of(settings).all_topics, timeout_s=deadline.left_s)
-    return held_back(settings, *ends_of(settings, topics, deadline.left_s), deadline)
+    return _held_back(settings, *ends_of(settings, topics, deadline.left_s), deadline)
+
+
+def _held_back(
+    settings: Settings,
+    lsos: Mapping[Partition, int],
+    high_watermarks: Mapping[Partition, int],
+    deadline: Deadline,
+) -> tuple[HeldBack, ...]:
+    if all(lso >= high_watermarks[partition] for partition, lso in lsos.items()):
+        return ()
+    timeout_s = max(1.0, min(_TIMEOUT_S, deadline.left_s))
+    with TransactionsView(settings, timeout_s=timeout_s) as view:
+        return Suspects(settings, view, lsos, high_watermarks, timeout_s).held_back_by(view.lingering())
 
 
 def ends_of(
@@ -179,7 +190,8 @@ class Suspects:
                 by = f"by the open transaction of {by}"
             else:
                 by = not_listed(partition, lso) if hangs else ENDED
-            return HeldBack(partition, lso, self._ends[partition], by, hangs, whose)
+            ids = tuple(one.transactional_id for one in named[partition])
+            return HeldBack(partition, lso, self._ends[partition], by, hangs, whose, ids)
 
         return tuple(of(partition, lso) for partition, lso in self._lsos.items())
 

@@ -91,7 +91,7 @@ class JobStatus:
         kept_in: what the positions are kept in, if they are no offsets of the group.
         remarks: what there is to say of these positions.
         strangers: members that are no instances of a job with these settings.
-        outputs: what is held back of its outputs, other than by an open transaction of its own that goes on.
+        outputs: what is held back of its outputs, other than by an open transaction of its own.
     """
 
     group: str
@@ -151,7 +151,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
         found = unknown(lsos, ends, error)
         not_known += (f"the transactions could not be asked for: {error}",)
     by = {one.partition: one.by for one in found if one.by != ENDED}
-    going_on = {p for one in transactions or () if one.state == "Ongoing" for p in one.partitions}
+    own = {one.transactional_id for one in transactions or ()}
     readers = {p: member for member in members for p in member.partitions}
 
     def of(partition: Partition) -> PartitionStatus:
@@ -179,11 +179,7 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
         "" if kept is None else kept.kept_in,
         () if kept is None else tuple(kept.remarks(stored)),
         tuple(strangers(settings, group, members, owned_by_members=looked_at.mode == "group")),
-        tuple(
-            one
-            for one in chain.from_iterable(of_outputs)
-            if one.hangs or not (one.by == ENDED or one.partition in going_on)
-        ),
+        tuple(one for one in chain.from_iterable(of_outputs) if one.hangs or not own.issuperset(one.ids)),
     )
 
 

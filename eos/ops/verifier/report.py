@@ -93,16 +93,19 @@ class Judged(Protocol):
     def complete(self) -> bool: ...
 
 
+def nothing_compared(group: str, passed: int) -> str:
+    """Why nothing was compared of a group that has passed so many offsets, in words."""
+    if not passed:
+        return f"{group} has processed no record, so nothing was compared"
+    return f"{group} has passed {counted(passed, 'offset')}, and no committed record is left among them, so nothing was compared"
+
+
 def verdict_of(report: Judged) -> str:
     """Exactly once or not, in words."""
     if report.differs:
         return "NO"
-    if not report.passed:
-        return "not shown: the group has processed no record, so nothing was compared"
     if not report.records:
-        return (
-            f"yes: the {counted(report.passed, 'offset')} that the group has passed hold no committed record"
-        )
+        return f"not shown: {nothing_compared('the group', report.passed)}"
     return "yes" if report.complete else "for what is committed, yes; but not all of the input is processed"
 
 
@@ -169,8 +172,8 @@ class VerificationReport:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether input was processed, and nothing differs. Whether that was all of the input, `complete` says."""
-        return self.passed > 0 and not self.differs
+        """Whether records were processed, and nothing differs. Whether that was all of the input, `complete` says."""
+        return self.records > 0 and not self.differs
 
     @property
     def complete(self) -> bool:

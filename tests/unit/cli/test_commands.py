@@ -240,15 +240,14 @@ def test_verify_of_a_group_that_has_processed_nothing_is_not_exactly_once(
     assert "the group 'g' has processed no record" in ended.err
 
 
-def test_verify_of_a_group_that_has_passed_aborted_records_alone_is_exactly_once(
+def test_verify_of_a_group_that_has_passed_aborted_records_alone_is_not_told_to_run_the_job(
     eos: Eos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _verify_gives(replace(_NOTHING, inputs=(InputCount(_INPUT, 0, 2, 0),)), monkeypatch)
     ended = eos("verify", _JOB, *_APP_DIR)
-    assert (ended.code, ended.err) == (ExitCode.DONE, "")
-    assert "exactly once yes: the 2 offsets that the group has passed hold no committed record" in " ".join(
-        ended.out.split()
-    )
+    assert ended.code == ExitCode.NOT_EXACTLY_ONCE
+    assert "the group 'g' has passed 2 offsets, and no committed record is left among them" in ended.err
+    assert "run the job" not in ended.err
 
 
 @pytest.mark.parametrize(
