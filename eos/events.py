@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from eos.errors import EosError
-from eos.home import Home
+from eos.home import Home, end_elsewhere
 from eos.offsets import OffsetVector, Partition
 
 
@@ -268,7 +268,7 @@ class _Guarded:
         except EosError as error:
             raise ListenerError(f"a listener raised at {event}: {error}. Fix: it must not raise") from error
         finally:
-            home.end_elsewhere()
+            end_elsewhere(home)
 
 
 def guarded(listener: Listener) -> Listener:

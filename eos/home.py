@@ -21,39 +21,39 @@ class Home:
     """
 
     here: ClassVar[Home]
+    pid: int
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
 
-    def refuse_elsewhere(self, call: str) -> None:
-        """Refuse a call in a fork, which leaves it as it is. Compares references: cheap enough for each record.
+def refuse_elsewhere(home: Home, call: str) -> None:
+    """Refuse a call in a fork of an object's home, which leaves the fork as it is. Compares references: cheap enough for each record.
 
-        Raises:
-            UsageError: this process is a fork of the one that the object was made in.
-        """
-        if self is not Home.here:
-            raise UsageError(
-                f"{call}: it was made in process {self.pid}, and this one ({os.getpid()}) is a fork of it: a Kafka client does "
-                "not survive fork(). Fix: make it in the process that uses it (a Pool's initializer, say), or use "
-                "multiprocessing's 'spawn'"
-            )
-
-    def end_elsewhere(self) -> None:
-        """End this process, if it is a fork that comes back to eos from code of a job.
-
-        An exception would end in the destruction of a client. A child that never comes back to eos (one of multiprocessing, one
-        that ends by os._exit) meets nothing of this.
-        """
-        if self is Home.here:
-            return
-        _log.error(
-            "this process was forked inside a job and came back to eos: it ends here. The job goes on in its parent, %d. "
-            "Fix: end a forked child with os._exit(), or use subprocess, or multiprocessing's 'spawn'",
-            self.pid,
+    Raises:
+        UsageError: this process is a fork of the one that the object was made in.
+    """
+    if home is not Home.here:
+        raise UsageError(
+            f"{call}: it was made in process {home.pid}, and this one ({os.getpid()}) is a fork of it: a Kafka client does "
+            "not survive fork(). Fix: make it in the process that uses it (a Pool's initializer, say), or use "
+            "multiprocessing's 'spawn'"
         )
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+
+
+def end_elsewhere(home: Home) -> None:
+    """End this process, if it is a fork of an object's home that comes back to eos from code of a job.
+
+    An exception would end in the destruction of a client. A child that never comes back to eos (one of multiprocessing, one
+    that ends by os._exit) meets nothing of this.
+    """
+    if home is Home.here:
+        return
+    _log.error(
+        "this process was forked inside a job and came back to eos: it ends here. The job goes on in its parent, %d. "
+        "Fix: end a forked child with os._exit(), or use subprocess, or multiprocessing's 'spawn'",
+        home.pid,
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 # Each that holds a client, and the name of the attribute.
@@ -76,6 +76,7 @@ def keep_for_ever(client: object) -> None:
 
 def _begin() -> None:
     Home.here = Home()
+    Home.here.pid = os.getpid()
     for holder, attribute in list(_holders.items()):
         if (client := vars(holder).get(attribute)) is not None:
             keep_for_ever(client)

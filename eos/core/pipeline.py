@@ -12,6 +12,7 @@ from eos.core.owner import ShardOwner
 from eos.core.poison_row import PoisonRow
 from eos.errors import UsageError, reason_of
 from eos.events import InputTaken
+from eos.home import end_elsewhere
 from eos.records import InputBatch, OutputBatch
 
 # How often code of the caller is checked for running late: well within a transaction's timeout, and no more than needed.
@@ -139,7 +140,7 @@ class Pipeline:
                 with self._overtime.block(at, commit):
                     yield
         finally:
-            self.owner.home.end_elsewhere()
+            end_elsewhere(self.owner.home)
 
     def stage(self, batch: InputBatch, outputs: Sequence[OutputBatch], in_a_row: int = 0) -> None:
         """Keep what was made of a batch for the next :meth:`produce`.

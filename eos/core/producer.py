@@ -43,7 +43,7 @@ from eos.events import (
     ignore_event,
 )
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.home import Home
+from eos.home import Home, refuse_elsewhere
 from eos.kafka.classify import ID_EXPIRED, expired_id
 from eos.kafka.config import producer_config
 from eos.kafka.group_offsets import Committed
@@ -191,7 +191,7 @@ class ShardProducer(Opened):
 
     def open(self) -> None:
         """Fence every older producer of the shard; end what it left open. Does nothing if open already."""
-        self.home.refuse_elsewhere("open()")
+        refuse_elsewhere(self.home, "open()")
         if self._state is ProducerState.NEW:
             self._init("")
 
@@ -201,7 +201,7 @@ class ShardProducer(Opened):
         Raises:
             UsageError: a call of its transaction is at work: a signal handler closes it, or another thread. Or this is a fork.
         """
-        self.home.refuse_elsewhere("close()")
+        refuse_elsewhere(self.home, "close()")
         transaction = self._open_transaction
         if transaction is not None and transaction is self._begun:
             if transaction.at_work:
@@ -228,7 +228,7 @@ class ShardProducer(Opened):
                 has happened and the caller has not called :meth:`reopen` to learn it: its input would be processed twice.
             FencedError: another owner has the shard.
         """
-        self.home.refuse_elsewhere("transaction()")
+        refuse_elsewhere(self.home, "transaction()")
         with self._one_thread:
             return self._transaction()
 
@@ -260,7 +260,7 @@ class ShardProducer(Opened):
         Raises:
             UsageError: another one was made meanwhile, as by another thread: both would write into one transaction.
         """
-        self.home.refuse_elsewhere("begin()")
+        refuse_elsewhere(self.home, "begin()")
         with self._one_thread:
             if self._open_transaction is not transaction:
                 raise UsageError(

@@ -23,7 +23,7 @@ from eos.errors import (
     reason_of,
 )
 from eos.headers import Header
-from eos.home import Home
+from eos.home import Home, end_elsewhere, refuse_elsewhere
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.producer import TransactionalClient
 from eos.offsets import OffsetVector, Partition
@@ -176,7 +176,7 @@ class ShardTransaction:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        self._home.end_elsewhere()
+        end_elsewhere(self._home)
         if error is None:
             self.commit()
             return False
@@ -407,7 +407,7 @@ class ShardTransaction:
 
     def require_open(self, what: str) -> None:
         """Refuse a call of the caller's outside its block, in a fork, or behind an exception that has left another one."""
-        self._home.refuse_elsewhere(what)
+        refuse_elsewhere(self._home, what)
         self._require(TransactionState.OPEN, what)
         if what != "commit":  # which aborts
             self._require_whole()

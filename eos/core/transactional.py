@@ -6,6 +6,7 @@ from eos.base.opened import Opened
 from eos.core.block import Transaction
 from eos.core.producer import ShardProducer
 from eos.events import Listener, ignore_event
+from eos.home import end_elsewhere
 from eos.settings import Settings
 from eos.shards import OrdinalShard
 
@@ -43,7 +44,7 @@ class TransactionalProducer(Opened):
         return self._producer.transactional_id
 
     def __exit__(self, *_: object) -> None:
-        self._producer.home.end_elsewhere()
+        end_elsewhere(self._producer.home)
         self.close()
 
     def __repr__(self) -> str:

@@ -25,6 +25,7 @@ from eos.errors import (
     reason_of,
 )
 from eos.events import Lag
+from eos.home import end_elsewhere, refuse_elsewhere
 from eos.offsets import OffsetVector
 from eos.records import InputBatch
 from eos.shards import Shard
@@ -56,12 +57,12 @@ class BlockSession(Generic[Block]):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._owner.home.end_elsewhere()
+        end_elsewhere(self._owner.home)
         self.close("" if error is None else reason_of(error))
 
     def open(self) -> None:
         """Fence every older owner of the shard and end what it left open; then read the committed offsets."""
-        self._owner.home.refuse_elsewhere("open()")
+        refuse_elsewhere(self._owner.home, "open()")
         self._owner.open()
 
     def close(self, reason: str = "") -> None:
@@ -70,7 +71,7 @@ class BlockSession(Generic[Block]):
         Raises:
             UsageError: inside a fetch, a begin or a commit: by a listener, a signal handler or another thread; or in a fork.
         """
-        self._owner.home.refuse_elsewhere("close()")
+        refuse_elsewhere(self._owner.home, "close()")
         self._refuse_inside_a_call("close")
         self._owner.close(reason)
 
@@ -188,7 +189,7 @@ class BlockSession(Generic[Block]):
                     raise
                 failure = failure or meant
             finally:
-                owner.home.end_elsewhere()
+                end_elsewhere(owner.home)
                 self._at_work = "a commit"
                 self._in_block = False
             self._require_open_still()
@@ -257,7 +258,7 @@ class BlockSession(Generic[Block]):
             )
 
     def _refuse_inside_block(self, what: str) -> None:
-        self._owner.home.refuse_elsewhere(f"{what}()")
+        refuse_elsewhere(self._owner.home, f"{what}()")
         if not self._owner.is_open:
             raise UsageError(
                 f"{what}(): the session is not open. Fix: with {type(self).__name__}(…) as session:"

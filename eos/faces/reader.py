@@ -9,7 +9,7 @@ from eos.core.consumer import ShardConsumer
 from eos.errors import UsageError
 from eos.events import Lag, Listener, guarded, ignore_event
 from eos.faces.surroundings import SURROUNDINGS
-from eos.home import Home
+from eos.home import Home, end_elsewhere, refuse_elsewhere
 from eos.offsets import Partition
 from eos.records import InputBatch
 from eos.settings import Settings
@@ -62,7 +62,7 @@ class ReadCommittedConsumer(Opened):
         self._fetching = False
 
     def __exit__(self, *_: object) -> None:
-        self._home.end_elsewhere()
+        end_elsewhere(self._home)
         self.close()
 
     def open(self) -> None:
@@ -110,7 +110,7 @@ class ReadCommittedConsumer(Opened):
 
     def _refuse_inside_fetch(self, what: str) -> None:
         """By a listener, a signal handler or another thread: see `BlockSession`; or in a fork."""
-        self._home.refuse_elsewhere(f"{what}()")
+        refuse_elsewhere(self._home, f"{what}()")
         if self._fetching:
             raise UsageError(
                 f"{what}(): a fetch of this consumer is at work (a listener calls it?). Fix: leave the loop first"

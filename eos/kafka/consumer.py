@@ -24,7 +24,7 @@ from confluent_kafka import (
 from eos.base.calls import Call
 from eos.base.threads import beside, made_beside
 from eos.errors import ConfigError, EosError, RetriableError, UnclassifiedError
-from eos.home import Home, holds_client
+from eos.home import Home, end_elsewhere, holds_client
 from eos.kafka.access import Access
 from eos.kafka.classify import classify_consumer, no_topic, refused_connection, refused_options
 from eos.kafka.config import QUICKLY, client_config
@@ -387,7 +387,7 @@ class ConsumerClient:
         """
         if self._closing:
             return
-        self._home.end_elsewhere()
+        end_elsewhere(self._home)
         self._closing = True
         closed = beside(self._close, name="eos-close-consumer")
         if self._access.waits_for_a_token:

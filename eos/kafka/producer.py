@@ -24,7 +24,7 @@ from eos.base.deadline import Deadline, since_boot_s
 from eos.base.raised_at import of_a_signal_handler
 from eos.base.threads import beside, made_beside
 from eos.errors import AbortableError, ConfigError, EosError, RecordRefusedError, RetriableError, UsageError
-from eos.home import Home, holds_client
+from eos.home import Home, end_elsewhere, holds_client
 from eos.kafka.access import Access
 from eos.kafka.classify import (
     classify,
@@ -376,7 +376,7 @@ class TransactionalClient:
         """Let go of the instance without waiting for records; an open transaction is the caller's to abort."""
         if self._closed:
             return
-        self._home.end_elsewhere()
+        end_elsewhere(self._home)
         IDLE_CLIENTS.remove(self)
         with nullcontext() if sys.is_finalizing() else self._serving:  # as in IdleClients.remove
             self._closed = True

@@ -6,11 +6,9 @@ import contextlib
 from typing import Any
 
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url
-from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError
 
 from eos.errors import ConfigError
-from eos.home import Home
 from eos.settings import Settings, is_sensitive
 from eos.sql.dialect import Dialect, dialect_named
 from eos.sql.waiting import always_wait_at_most
@@ -60,9 +58,6 @@ def engine_of(settings: Settings, *, app: str, keeps: bool = True, waits_s: floa
         raise ConfigError(
             f"the driver for {url.drivername} is not installed. Fix: pip install 'eos-kafka[sql]'"
         ) from error
-    # A fork shares the connection, and what it does there is lost, or breaks in on the parent's work.
-    home = Home.here
-    listen(engine, "before_cursor_execute", lambda *_: home.refuse_elsewhere("execute()"))
     always_wait_at_most(engine, settings.transaction.timeout_s if waits_s is None else waits_s)
     return engine
 

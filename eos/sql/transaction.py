@@ -20,6 +20,7 @@ from eos.errors import (
     UnclassifiedError,
     UsageError,
 )
+from eos.home import Home, refuse_elsewhere
 from eos.kafka.group_offsets import GroupMetadata
 from eos.offsets import OffsetVector, Partition
 from eos.sql import progress
@@ -70,6 +71,7 @@ class SqlTransaction:
         self._offsets: OffsetVector | None = None
         self._begun_at = 0.0
         self._commits = False
+        self._home = Home.here
         self.moves: dict[Partition, Move] = {}
 
     @property
@@ -108,6 +110,7 @@ class SqlTransaction:
         try:
             self._connection = connection = self._writer.engine.connect()
             begin(connection, self._writer.limits)
+            event.listen(connection, "before_cursor_execute", self._refuse_in_a_fork)
             event.listen(connection, "commit", self._refuse_commit)
             event.listen(connection, "rollback", self._refuse_rollback)
             self.state = TransactionState.OPEN
@@ -274,7 +277,12 @@ class SqlTransaction:
         if not is_marked(connection):
             raise UsageError(_ENDED)
 
+    def _refuse_in_a_fork(self, *_: object) -> None:
+        """A fork shares the connection: what it does there is lost, or breaks in on the parent's work."""
+        refuse_elsewhere(self._home, "execute()")
+
     def _refuse_commit(self, _: Connection) -> None:
+        refuse_elsewhere(self._home, "commit()")
         if not self._commits:
             raise UsageError(_ENDED)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from eos.errors import ConfigError
 from eos.exits import ExitCode
 from eos.job import Job
 from eos.records import OutputRecord
@@ -87,6 +88,56 @@ def test_status_says_how_far_the_job_is_and_who_holds_back_the_rest(
     assert f"{source}[0]" in shown
     assert f"{first['leader']} leads {source}[0], {source}[1]" in shown
     assert "2 offsets are held back by the open transaction of 'foreign" in shown
+
+
+def test_status_names_another_program_s_open_transaction_on_an_output_beside_the_job_s_own(
+    bootstrap: str, topic: NewTopic, eos: Eos, tmp_path: Path, open_transaction: Producer
+) -> None:
+    """It was left out where the job's own transaction was open there, too; and the job's own was named while it was ended."""
+    source, out, name = topic("in"), topic("out"), unique("job").replace(".", "-")
+    module = unique("looked").replace("-", "_").replace(".", "_")
+    (tmp_path / f"{module}.py").write_text(_MODULE.format(name=name, source=source, out=out))
+    line = [f"{module}:job", "--app-dir", str(tmp_path), "--set", f"kafka.bootstrap_servers={bootstrap}"]
+
+    def named() -> list[str]:
+        return [one["by"] for one in json.loads(eos("status", *line, "--json").out)["outputs_held_back"]]
+
+    own = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}.{name}.i.0"})
+    own.init_transactions(PATIENCE_S)
+    own.begin_transaction()
+    own.produce(out, b"own")
+    own.flush(PATIENCE_S)
+    assert named() == []
+    own.commit_transaction(PATIENCE_S)
+    open_transaction.produce(out, b"foreign")
+    open_transaction.flush(PATIENCE_S)
+    own.begin_transaction()
+    own.produce(out, b"own")
+    own.flush(PATIENCE_S)
+    (by,) = named()
+    assert by.startswith("by the open transaction of 'foreign")
+    own.abort_transaction(PATIENCE_S)
+
+
+def test_check_and_list_say_where_it_cannot_be_asked_whether_a_transaction_hangs(
+    bootstrap: str,
+    topic: NewTopic,
+    eos: Eos,
+    tmp_path: Path,
+    open_transaction: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, out = topic("in"), topic("out")
+    module = unique("looked").replace("-", "_").replace(".", "_")
+    (tmp_path / f"{module}.py").write_text(_MODULE.format(name="asked", source=source, out=out))
+    line = [f"{module}:job", "--app-dir", str(tmp_path), "--set", f"kafka.bootstrap_servers={bootstrap}"]
+    open_transaction.produce(out, b"foreign")
+    open_transaction.flush(PATIENCE_S)
+    view = "eos.ops.check.held_back.TransactionsView"
+    monkeypatch.setattr(view, lambda *_, **__: (_ for _ in ()).throw(ConfigError("not here")))
+    said = "could not be asked for: not here"
+    assert said in eos("check", *line).out
+    assert said in eos("transactions", "list", *line).err
 
 
 def test_show_tells_committed_records_from_aborted_and_open_ones(

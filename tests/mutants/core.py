@@ -23,8 +23,27 @@ _COMMITTER = "tests/unit/core/test_committer.py"
 _ASSIGNMENT = "tests/unit/core/test_assignment.py"
 _EXPIRED = "tests/faults/test_expired_ids.py"
 _GUARDS = "tests/unit/guards/test_group_guards.py"
+_FORKS = "tests/faults/test_forks_in_jobs.py"
 
 CORE = (
+    Mutation(
+        "fork-takes-records",
+        "a fork's copy of a producer takes no record, for nothing would ever send it",
+        "eos/core/transaction.py",
+        "        refuse_elsewhere(self._home, what)\n",
+        "",
+        (
+            f"{_FORKS}::test_record_that_a_pool_produces_into_an_open_block_is_refused_and_not_lost_in_silence",
+        ),
+    ),
+    Mutation(
+        "fork-destroys-clients",
+        "a fork destroys no client of its parent, whatever lets go of it",
+        "eos/home.py",
+        "            keep_for_ever(client)\n",
+        "            pass\n",
+        (f"{_FORKS}::test_interpreter_of_a_fork_ends_with_its_parents_clients",),
+    ),
     Mutation(
         "takeover-unstable",
         "an owner takes over stable offsets, behind every pending transaction",

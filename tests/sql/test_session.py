@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -117,6 +118,27 @@ def test_rows_and_positions_are_committed_together_and_a_restart_goes_on(
     load(bootstrap, tables.source, 20, "9", partitions=range(PARTITIONS))
     tables.run(start="fail")
     tables.require_exact(*(int(f"9{n}") for n in range(20)))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # from Python 3.12 on
+def test_statement_of_a_fork_on_the_connection_of_a_block_is_refused_and_not_lost_in_silence(
+    tables: Tables,
+) -> None:
+    with tables.session() as session:
+        for batch in session:
+            with session.transaction(batch) as connection:
+                write(connection, batch)
+                if not (child := os.fork()):
+                    try:
+                        with pytest.raises(UsageError, match="is a fork of it"):
+                            write(connection, batch)
+                        with pytest.raises(UsageError, match="is a fork of it"):
+                            connection.commit()
+                        os._exit(0)
+                    finally:
+                        os._exit(1)
+                assert os.waitpid(child, 0)[1] == 0
+    tables.require_exact()
 
 
 def test_exception_of_the_block_rolls_back_and_goes_on_untouched(tables: Tables) -> None:
