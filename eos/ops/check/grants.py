@@ -115,6 +115,8 @@ def _to_verify(job: Identity) -> Iterator[Grant]:
 def _to_look_on(job: Identity) -> Iterator[Grant]:
     for topic in job.inputs:
         yield Grant("Topic", topic, False, ("Describe",), "where the input ends")
+    for topic in job.outputs:
+        yield Grant("Topic", topic, False, ("Describe",), "what holds back its readers", needed=False)
     yield Grant(
         "Group", job.group, False, ("Describe",), "committed offsets, and members; it never joins the group"
     )
