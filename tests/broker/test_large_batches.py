@@ -33,6 +33,8 @@ def produce_one_batch(bootstrap: str, topic: str) -> None:
             "linger.ms": 60_000,  # until the flush
         }
     )
+    # Else the records wait for the topic's metadata, and the flush may find a part of them in the partition's queue.
+    producer.list_topics(topic, PATIENCE_S)
     for number in range(COUNT - 1):
         producer.produce(topic, b"v%d " % number + b"0" * 1_000, b"k", 0)
     producer.produce(topic, b"poison", b"k", 0)

@@ -51,7 +51,9 @@ def test_a_server_that_stands_still_for_ever_ends_the_job_with_5_and_all_is_ther
         assert ended(process) == ExitCode.UNAVAILABLE
     finally:
         postgres_server.resume()
-    assert "NoAnswerError: no answer in 8 s" in run.said()
+    # A relay may have been connecting: then there was no statement without an answer.
+    reasons = ["NoAnswerError: no answer in 8 s", *(["ConnectionTimeout"] if run.which == "relay" else [])]
+    assert any(reason in run.said() for reason in reasons)
     if run.which == "relay":
         run.feed(*LATER)
     assert run.catch_up() == ExitCode.DONE
