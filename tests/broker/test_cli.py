@@ -6,7 +6,6 @@ The command runs from a script like the one that pip writes, in a directory that
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from eos.exits import ExitCode
 from tests.conftest import NewTopic
 from tests.support import jobs_for_tests, observer
 from tests.support.observer import PlainRecord, watermarks
+from tests.support.own_broker import JARS
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running
 
@@ -396,7 +396,7 @@ def test_the_ids_of_partitions_are_asked_of_the_cluster(eos: Eos, workplace: Wor
 def test_a_local_kafka_runs_until_it_is_stopped(eos: Eos, tmp_path: Path, bootstrap: str) -> None:
     del bootstrap  # its fixture has fetched the jars
     directory = ("--directory", str(tmp_path / "cluster"))
-    jars = {"EOS_LOCAL__JARS": os.environ.get("EOS_LOCAL__JARS", str(_REPOSITORY / ".eos" / "jars"))}
+    jars = {"EOS_LOCAL__JARS": str(JARS)}
     try:
         with eos("local", "start", *directory, **jars) as child:
             _ends_with(child, ExitCode.DONE)

@@ -26,15 +26,13 @@ from eos.errors import ConfigError, UsageError
 from eos.kafka import brokers
 from eos.kafka.topics import elect_preferred_leaders
 from eos.local import QUICK_START, LocalKafka
-from eos.local.jars import jars_root
 from eos.local.ports import HOST, free_port
 from eos.local.process import identity_of
 from eos.testing.proxy.hold_proxy import ApiKey, HoldProxy
+from tests.support.own_broker import JARS
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("local-kafka")]
-
-_JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +45,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, advertised_port: int) -> It
     """One broker for all tests that leave a directory that can be started again."""
     directory = tmp_path_factory.mktemp("kafka")
     with LocalKafka(
-        directory, jars=_JARS, heap_mb=256, jvm_options=QUICK_START, proxy_ports=[advertised_port]
+        directory, jars=JARS, heap_mb=256, jvm_options=QUICK_START, proxy_ports=[advertised_port]
     ) as cluster:
         yield cluster
 
@@ -64,7 +62,7 @@ def topic() -> str:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[LocalKafka]:
-    with LocalKafka(tmp_path, 3, jars=_JARS, heap_mb=256, jvm_options=QUICK_START) as cluster:
+    with LocalKafka(tmp_path, 3, jars=JARS, heap_mb=256, jvm_options=QUICK_START) as cluster:
         yield cluster
 
 
@@ -244,7 +242,7 @@ def test_tools_of_kafka_run_on_the_same_jars(kafka: LocalKafka, topic: str) -> N
 
 
 def test_bad_property_shows_what_the_broker_said(tmp_path: Path) -> None:
-    kafka = LocalKafka(tmp_path, jars=_JARS, properties={"num.io.threads": "none"})
+    kafka = LocalKafka(tmp_path, jars=JARS, properties={"num.io.threads": "none"})
     with pytest.raises(ConfigError, match=r"num\.io\.threads"):
         kafka.start()
     assert not kafka.running
@@ -260,7 +258,7 @@ _OTHER_PROCESS = """
 
 
 def _in_other_process(directory: Path, *, owned: bool, stays_s: int) -> tuple[subprocess.Popen[str], int]:
-    code = _OTHER_PROCESS.format(directory=str(directory), jars=str(_JARS), owned=owned, stays_s=stays_s)
+    code = _OTHER_PROCESS.format(directory=str(directory), jars=str(JARS), owned=owned, stays_s=stays_s)
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
     )
@@ -276,15 +274,13 @@ def test_killed_owner_leaves_no_broker_and_its_directory_starts_again(tmp_path: 
     assert attached is not None
     assert _pids(attached) == [pid]
     with pytest.raises(ConfigError, match="is not ours"):
-        LocalKafka(tmp_path, jars=_JARS).start()
+        LocalKafka(tmp_path, jars=JARS).start()
     owner.kill()
     owner.wait(PATIENCE_S)
     assert _gone([pid])
     assert LocalKafka.attach(tmp_path) is None
     said: list[str] = []
-    with LocalKafka(
-        tmp_path, jars=_JARS, heap_mb=256, jvm_options=QUICK_START, progress=said.append
-    ) as kafka:
+    with LocalKafka(tmp_path, jars=JARS, heap_mb=256, jvm_options=QUICK_START, progress=said.append) as kafka:
         assert kafka.running
     assert f"process id {pid}" in said[0]
 
@@ -297,7 +293,7 @@ def test_background_cluster_outlives_its_starter_and_is_stopped_by_another(tmp_p
     try:
         assert _pids(attached) == [pid]
         assert (
-            LocalKafka(tmp_path, jars=_JARS, owned=False).start().bootstrap_servers
+            LocalKafka(tmp_path, jars=JARS, owned=False).start().bootstrap_servers
             == attached.bootstrap_servers
         )
         assert _pids(attached) == [pid]
@@ -342,7 +338,7 @@ def test_three_brokers_go_on_while_one_is_paused(three: LocalKafka, topic: str) 
 
 @pytest.mark.slow
 def test_cluster_of_one_does_not_become_a_cluster_of_three(tmp_path: Path) -> None:
-    with LocalKafka(tmp_path, jars=_JARS, heap_mb=256, jvm_options=QUICK_START):
+    with LocalKafka(tmp_path, jars=JARS, heap_mb=256, jvm_options=QUICK_START):
         pass
     with pytest.raises(ConfigError, match=r"is that of the brokers \[1\], not of \[1, 2, 3\]"):
-        LocalKafka(tmp_path, 3, jars=_JARS).start()
+        LocalKafka(tmp_path, 3, jars=JARS).start()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from eos.testing import KafkaCluster
-from tests.support.documents import REPOSITORY, blocks
+from tests.support.documents import blocks
+from tests.support.own_broker import JARS
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +42,6 @@ spark.stop()
 
 def test_the_cells_of_the_pages_write_each_record_once(connector_jars: list[Path], tmp_path: Path) -> None:
     """Both batches share a group, so the second one finds nothing new; each stream reads all of the input."""
-    jars = os.environ.get("EOS_LOCAL__JARS", str(REPOSITORY / ".eos/jars"))
     cells = [
         SESSION.format(jars=[str(jar) for jar in connector_jars]),
         BATCH["A batch"],
@@ -52,7 +52,7 @@ def test_the_cells_of_the_pages_write_each_record_once(connector_jars: list[Path
         FAN_OUT,
     ]
     (tmp_path / "cells.py").write_text("\n".join(cells))
-    with KafkaCluster(kind="process", jars=Path(jars)) as cluster:
+    with KafkaCluster(kind="process", jars=JARS) as cluster:
         for topic in ("whispers", "shouts", "audit"):
             cluster.create_topic(topic, partitions=2)
         cluster.produce("whispers", [b"psst %d" % number for number in range(20)])

@@ -8,8 +8,7 @@ from typing import Any
 from eos.local import QUICK_START, LocalKafka
 from eos.local.jars import jars_root
 
-REPOSITORY = Path(__file__).parents[2]
-JARS = jars_root(REPOSITORY / ".eos", None)
+JARS = jars_root(Path(__file__).parents[2] / ".eos", None)
 
 
 def own_broker(directory: Path, brokers: int = 1, *, heap_mb: int = 512, **options: Any) -> LocalKafka:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.documents import PAGES_AND_TESTS, REPOSITORY, blocks
+from tests.support.own_broker import JARS
 from tests.testing.test_plugin import RUN_S, run
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.broker
 
-JARS = os.environ.get("EOS_LOCAL__JARS", str(REPOSITORY / ".eos/jars"))
 README = blocks("README.md")
 
 
@@ -31,7 +31,7 @@ def test_every_python_block_of_every_page_is_run_by_a_test() -> None:
 def test_the_tests_that_the_documents_show_pass(
     job: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EOS_LOCAL__JARS", JARS)
+    monkeypatch.setenv("EOS_LOCAL__JARS", str(JARS))
     code = README.get(job) or blocks("docs/guides/tutorial.md")[job]
     shown = {"shout.py": code, "test_shout.py": README["Test your own job"]}
     if job == "A job":
@@ -46,7 +46,7 @@ def test_the_command_lines_under_the_first_job_run_and_verify_it(tmp_path: Path)
     assert all(line.startswith("$ ") for line in lines)
     (tmp_path / "shout.py").write_text(README["A job"])
     environ = {name: value for name, value in os.environ.items() if not name.startswith("EOS_")}
-    environ["EOS_LOCAL__JARS"] = JARS
+    environ["EOS_LOCAL__JARS"] = str(JARS)
     environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
     shell = {"cwd": tmp_path, "env": environ, "capture_output": True, "text": True, "timeout": RUN_S}
     try:
@@ -73,7 +73,7 @@ def _script(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=directory,
-        env={**os.environ, "EOS_LOCAL__JARS": JARS},
+        env={**os.environ, "EOS_LOCAL__JARS": str(JARS)},
         capture_output=True,
         check=False,
         text=True,

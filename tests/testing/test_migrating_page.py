@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from eos.testing import KafkaCluster
-from tests.support.documents import REPOSITORY, blocks
+from tests.support.documents import blocks
+from tests.support.own_broker import JARS
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
@@ -24,8 +25,7 @@ GROUP = "ledger-loop"
 
 def test_job_and_loop_of_the_page_each_go_on_where_the_other_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "ledger.py").write_text(PAGE["From a plain loop (2)"])
-    jars = os.environ.get("EOS_LOCAL__JARS", str(REPOSITORY / ".eos/jars"))
-    with KafkaCluster(kind="process", jars=Path(jars)) as cluster:
+    with KafkaCluster(kind="process", jars=JARS) as cluster:
         environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
         for topic in ("payments", "ledger"):
             cluster.create_topic(topic, partitions=1)

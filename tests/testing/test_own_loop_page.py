@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from eos.testing import KafkaCluster
-from tests.support.documents import REPOSITORY, blocks
+from tests.support.documents import blocks
+from tests.support.own_broker import JARS
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 
@@ -21,8 +22,7 @@ PAGE = blocks("docs/guides/own-loop.md")
 
 
 def test_the_programs_of_the_page_write_what_they_say(tmp_path: Path) -> None:
-    jars = os.environ.get("EOS_LOCAL__JARS", str(REPOSITORY / ".eos/jars"))
-    with KafkaCluster(kind="process", jars=Path(jars)) as cluster:
+    with KafkaCluster(kind="process", jars=JARS) as cluster:
         environment = {"EOS_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
 
         def run(code: str) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Collection
 from eos.base.listing import listed
 from eos.errors import EosError, UnclassifiedError
 from eos.spark.session.checkpoint import Checkpoint
-from eos.spark.write.failures import CheckpointError
+from eos.spark.write.failures import CheckpointError, checkpoint_unreadable
 
 _MAX_LISTED = 5
-_SEE = "see 'A file of the checkpoint' in docs/operations/spark.md"
 
 
 def named(error: EosError, checkpoint: Checkpoint | None) -> EosError:
@@ -29,11 +28,7 @@ def named(error: EosError, checkpoint: Checkpoint | None) -> EosError:
         return error
     files = listed((f"{checkpoint}/{name} {wrong}" for name, wrong in found.items()), _MAX_LISTED)
     # Removing one file does not help where another one is damaged that has to be kept.
-    removable = "; ".join(ways) if all(ways) else ""
-    return CheckpointError(
-        f"Spark cannot read a file of the query's checkpoint: {files} (a disk that was full, a machine that lost power, a copy). "
-        f"Nothing was written. Fix: with every driver stopped, {f'{removable}. Keep a copy: ' if removable else ''}{_SEE}"
-    )
+    return checkpoint_unreadable(files, "; ".join(ways) if all(ways) else "")
 
 
 def _way_out(name: str, damaged: Collection[str], checkpoint: Checkpoint) -> str:

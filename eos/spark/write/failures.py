@@ -137,6 +137,15 @@ class CheckpointError(ConfigError):
     """A file of the query's checkpoint cannot be read. Spark seldom says which one; `eos.spark.stream.damaged` does."""
 
 
+def checkpoint_unreadable(what: str, removable: str = "") -> CheckpointError:
+    """The error of a checkpoint of which this cannot be read; ``removable`` says what to remove."""
+    first = f"{removable}. Keep a copy: " if removable else ""
+    return CheckpointError(
+        f"Spark cannot read a file of the query's checkpoint: {what} (a disk that was full, a machine that lost power, a copy). "
+        f"Nothing was written. Fix: with every driver stopped, {first}see 'A file of the checkpoint' in docs/operations/spark.md"
+    )
+
+
 class InputGoneError(OffsetGapError):
     """Records that were to be read are not in their log. It says no way out: a batch has another one than a stream."""
 
@@ -180,10 +189,7 @@ def _meaning(error: Exception) -> EosError:
     found = list(thrown(error))
     if file := next((one for one in found if one.is_of_the_checkpoint), None):
         first, *_ = file.text.strip().splitlines() or [file.told]
-        return CheckpointError(
-            f"Spark cannot read a file of the query's checkpoint: {first}. It is cut off or gone (a disk that was full, a machine that "
-            "lost power, a copy). Nothing was written. Fix: with every driver stopped, see 'A file of the checkpoint' in docs/operations/spark.md"
-        )
+        return checkpoint_unreadable(f"{first}. It is cut off or gone")
     if row := next((one for one in found if one.is_of_a_row_alone), None):
         return _of_a_row(row)
     if "Python" in type(error).__name__ or "PythonException" in text:
