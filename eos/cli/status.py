@@ -80,8 +80,8 @@ def _shown(name: str, found: JobStatus) -> Iterator[str | Table]:
         yield f"{member} reads {listed(member.partitions, _MAX_LISTED) or 'no partition'}"
     if found.strangers:
         yield (
-            f"members that are no instances of this job, and take partitions from it: {listed(found.strangers, _MAX_LISTED)}. Stop them; "
-            "to look into a topic: eos show"
+            f"members that are no instances of this job, which does not process the partitions that they are given: "
+            f"{listed(found.strangers, _MAX_LISTED)}. Stop them; to look into a topic: eos show"
         )
     if found.members and (unread := [one.partition for one in found.partitions if one.member is None]):
         yield f"no member reads {listed(unread, _MAX_LISTED)}"

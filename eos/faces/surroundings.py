@@ -41,6 +41,6 @@ SURROUNDINGS = Surroundings(
     destination=ToKafka(),
     enter=enter,
     guards=(expired, recreated, foreign, new_and_deleted, truncated),
-    watches=(InputTopics, Unowned.of, Strangers.of, StallWatch, Unreached),
+    watches=(InputTopics, Unowned.of, Strangers, StallWatch, Unreached),
     catch_up=CatchUp.of,
 )

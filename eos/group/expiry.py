@@ -106,12 +106,11 @@ class StartedPartitions:
             try:
                 listed = partitions_of(reader, topics, timeout_s=_READ_S)
                 stored = committed_offsets(reader, listed, timeout_s=_READ_S)
-                present = {partition.topic for partition in stored}
-                uncounted = may_have_expired_uncounted(self._settings, self._group, present, stored)
+                doubtful = uncounted(self._settings, self._group, set(topics), stored)
             except UnavailableError as error:
                 raise AbortableError(f"the offsets of {self._group!r} could not be read: {error}") from error
         # These partitions stay refused, also after our own commit has become the newest of the topic.
-        refused = Counter(partition.topic for partition in listed if partition.topic in uncounted)
+        refused = Counter(partition.topic for partition in listed if partition.topic in doubtful)
         return stored.keys(), count_started(stored) | refused
 
 
@@ -137,18 +136,22 @@ def _is_younger(metadata: OffsetMetadata, than_s: float) -> bool:
     return -_CLOCKS_DIFFER_S <= time.time() - metadata.at_s < than_s
 
 
-def may_have_expired_uncounted(
+def uncounted(
     settings: Settings, group: str, topics: set[str], stored: Mapping[Partition, Committed]
 ) -> set[str]:
-    """The topics whose newest commit is so old that an offset may have expired before an owner counted it."""
-    newest = [
-        (partition.topic, OffsetMetadata.parse(committed.metadata)) for partition, committed in stored.items()
+    """The topics of which an offset may be gone without an owner that has counted it.
+
+    eos has committed nothing that is left there: who deletes, alters or expires offsets takes the counts with them. Or its newest
+    commit is so old that an offset may have expired since.
+    """
+    counted = [
+        (partition.topic, metadata)
+        for partition, committed in stored.items()
+        if (metadata := OffsetMetadata.parse(committed.metadata)) is not None
     ]
-    recent = {
-        topic for topic, metadata in newest if metadata is not None and _is_younger(metadata, _ALL_COUNTED_S)
-    }
-    uncounted = topics - recent
-    return set() if uncounted and _expires_all_at_once(settings, group) else uncounted
+    found = topics - {topic for topic, metadata in counted if _is_younger(metadata, _ALL_COUNTED_S)}
+    at_rest = found & {topic for topic, _ in counted}
+    return found - at_rest if at_rest and _expires_all_at_once(settings, group) else found
 
 
 def _expires_all_at_once(settings: Settings, group: str) -> bool:

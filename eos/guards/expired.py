@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from eos.base.commands import suggested
 from eos.core.surroundings import TakeOver
 from eos.errors import ConfigError
 from eos.group.committed import offsets_at
-from eos.group.expiry import count_started, may_have_expired_uncounted
+from eos.group.expiry import count_started, uncounted
 from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
@@ -44,16 +44,25 @@ def refuse_expired(
     started = count_started(stored)
     missing = [p for p in partitions if p not in stored and p.topic in started]
     above = {p.topic for p in missing if p.number >= started[p.topic]}
-    doubtful = may_have_expired_uncounted(settings, group, above, stored)
+    doubtful = uncounted(settings, group, above, stored)
     suspects = [p for p in missing if p.number < started[p.topic] or p.topic in doubtful]
-    starts, ends = (offsets_at(settings, mark, suspects) for mark in (Mark.START, Mark.LAST_STABLE))
-    expired = [p for p in suspects if (starts[p], ends[p]) != (0, 0)]
+    expired = ever_written(settings, suspects)
     if expired:
         one = expired[0]
         raise ConfigError(
             f"{', '.join(map(str, expired))}: the group {group!r} has no committed offset there, though it has "
-            f"for other partitions of {one.topic}: the offset has expired (offsets.retention.minutes), or there never was one. How far the "
+            f"for other partitions of {one.topic}: the offset has expired (offsets.retention.minutes), was deleted, or there never was one. How far the "
             "partition was processed is not known; reading it from its beginning could write its output twice. Fix: find its "
             "last processed record in the output, or make sure that there is none, and set the offset while no instance "
-            f"runs: {suggested('offsets set', '--to', f'{one.topic}:{one.number}@N', job=True)}"
+            f"runs: {suggested('offsets set', '--to', ','.join(f'{p.topic}:{p.number}@N' for p in expired), job=True)}"
         )
+
+
+def ever_written(settings: Settings, partitions: Sequence[Partition]) -> list[Partition]:
+    """Those of the partitions that have had a record.
+
+    Raises:
+        UnavailableError: the cluster did not answer in time.
+    """
+    starts, ends = (offsets_at(settings, mark, partitions) for mark in (Mark.START, Mark.LAST_STABLE))
+    return [p for p in partitions if (starts[p], ends[p]) != (0, 0)]

@@ -9,6 +9,7 @@ from functools import partial
 
 from sqlalchemy import Engine
 
+from eos.base.commands import suggested
 from eos.core.destination import ForTools, OffsetNote
 from eos.core.ledger import Ledger
 from eos.core.surroundings import Surroundings, TakeOver
@@ -150,7 +151,7 @@ def gone(settings: Settings, found: TakeOver) -> None:
 def refuse_gone(
     _: Settings, partitions: Iterable[Partition], stored: Mapping[Partition, Committed], group: str
 ) -> None:
-    """Refuse a partition without a position in a topic where it had one: the metadata of the others count it.
+    """Refuse a partition without a position in a topic where others have one, if their metadata count it.
 
     Raises:
         OffsetGapError: names it.
@@ -159,7 +160,8 @@ def refuse_gone(
     for partition in partitions:
         if partition not in stored and partition.number < started.get(partition.topic, 0):
             raise OffsetGapError(
-                f"{partition}: eos_progress has no position of it for the group {group!r}, and it had one: the row was deleted, or the "
-                "database is a copy. How far the partition was processed is not known. Fix: restore the row, or find its last processed "
-                "record in the job's tables and insert the row by hand"
+                f"{partition}: eos_progress has no position of it for the group {group!r}, though it has for other partitions of "
+                f"{partition.topic}: the row was deleted, the database is a copy, or it was never set. How far the partition was processed "
+                "is not known. Fix: restore the row, or find its last processed record in the job's tables and set the position while no "
+                f"instance runs: {suggested('offsets set', '--to', f'{partition.topic}:{partition.number}@N', job=True)}"
             )

@@ -38,7 +38,7 @@ from eos.job import Declaration
 from eos.kafka.admin import Admin
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.offsets import Partition
-from eos.ops.operate.choosing import stored_of
+from eos.ops.operate.choosing import all_partitions, stored_of
 from eos.ops.operate.in_group import unfenced
 from eos.ops.operate.owners import look_s, refuse_live_members
 from eos.ops.operate.positions import Change, Done, MakeChange, Refusal
@@ -139,6 +139,7 @@ class TablePositions:
         writer.open()
         try:
             writer.claim(partitions)
+            writer.none_is_new(all_partitions(self._settings, self._target.group, self._target.inputs))
             for group in others:
                 self._claim(writer.owner._replace(group=group), partitions)
             stored = self.own(partitions)

@@ -8,6 +8,7 @@ with an open transaction then holds no row that its successor has to wait for, b
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -167,6 +168,10 @@ class SqlWriter:
             )
 
         self._asked(claim)
+
+    def none_is_new(self, partitions: Iterable[Partition]) -> None:
+        """None of these is new to a topic that has no position yet, whichever of them gets one first: for an operator."""
+        self._started = {**Counter(partition.topic for partition in partitions), **self._started}
 
     def reopen(self) -> CommitOutcome:
         """Read what became of a COMMIT without an answer, once the database has ended that transaction.

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eos.errors import ConfigError
 from eos.exits import ExitCode
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job, in_thread
@@ -358,7 +359,11 @@ def test_group_of_another_program_is_copied_and_left_alone(bootstrap: str, opera
     plain.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
     plain.close()
     assert one.offsets() == [4, None]
-    one.run()  # a partition without an offset is new to the group, and begins at its beginning
+    assert f"{source}[1]: no committed offset either" in " ".join(told["notes"])
+    with pytest.raises(ConfigError, match=r"\[1\]: .* or there never was one"):
+        one.run()
+    assert one("offsets", "set", "JOB", "--to", f"{source}:1@0", "--yes").code == ExitCode.DONE
+    one.run()
     assert len(read_committed(bootstrap, one.job.audit)) == 16
     nothing = one("offsets", "copy", "JOB", "--from-group", unique("nobody"), "--yes")
     assert (nothing.code, "has no committed offsets" in nothing.err) == (ExitCode.CONFIGURATION, True)

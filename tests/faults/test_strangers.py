@@ -339,14 +339,21 @@ def test_run_that_catches_up_does_not_count_what_another_program_has_committed_f
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ownership__static_membership": False},
+        {"ownership__static_membership": True, "ownership__session_timeout_ms": 6_000},
+        {"ownership__mode": "partition", "ownership__instances": 2},
+    ],
+    ids=["dynamic", "static", "by partition"],
+)
 def test_stranger_is_named_while_it_is_in_the_group_and_an_instance_of_the_job_is_none(
-    bootstrap: str, eos: Eos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, static: bool
+    bootstrap: str, eos: Eos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
     monkeypatch.setattr("eos.watches.strangers._EVERY_S", 0.5)
     job = fault_job(bootstrap, partitions=2)
-    changes = {"ownership__static_membership": static, "ownership__session_timeout_ms": 6_000}
-    one = Operated(eos, tmp_path, bootstrap, job, changes)
+    one = Operated(eos, tmp_path, bootstrap, job, {**changes, "ownership__ordinal": 0})
     with (
         in_thread(job, one.settings) as running,
         in_thread(job, settings_for(bootstrap, ownership__ordinal=1, **changes)) as other,

@@ -22,6 +22,7 @@ _REOPEN = "tests/unit/core/test_producer_reopen.py"
 _COMMITTER = "tests/unit/core/test_committer.py"
 _ASSIGNMENT = "tests/unit/core/test_assignment.py"
 _EXPIRED = "tests/faults/test_expired_ids.py"
+_UNCOUNTED = "tests/faults/test_uncounted_partitions.py"
 _GUARDS = "tests/unit/guards/test_group_guards.py"
 _FORKS = "tests/faults/test_forks_in_jobs.py"
 
@@ -268,6 +269,27 @@ CORE = (
         "",
         (
             f"{_GUARDS}::test_offsets_of_another_program_are_refused_at_a_takeover_whatever_was_adopted_at_the_start",
+        ),
+    ),
+    Mutation(
+        "uncounted-beside-strangers",
+        "where no offset of eos's is left in a topic, a partition without one is not new, in a classic group either",
+        "eos/group/expiry.py",
+        "    at_rest = found & {topic for topic, _ in counted}\n",
+        "    at_rest = found\n",
+        (
+            f"{_UNCOUNTED}::test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is_adopted",
+        ),
+    ),
+    Mutation(
+        "uncounted-at-first",
+        "the first commit in a topic without offsets counts all of its partitions",
+        "eos/group/expiry.py",
+        "uncounted(self._settings, self._group, set(topics), stored)",
+        "uncounted(self._settings, self._group, {p.topic for p in stored}, stored)",
+        (
+            f"{_UNCOUNTED}::test_partitions_that_an_operator_has_left_out_have_no_place_to_start_at",
+            f"{_UNCOUNTED}::test_group_that_is_deleted_under_an_owner_leaves_no_partition_of_another_one_new",
         ),
     ),
     Mutation(

@@ -15,6 +15,14 @@ _POSITION = "tests/unit/sql/test_position.py"
 
 SQL = (
     Mutation(
+        "none-is-new",
+        "the first position that an operator sets in a topic counts all of its partitions",
+        "eos/sql/operated.py",
+        "            writer.none_is_new(all_partitions(self._settings, self._target.group, self._target.inputs))\n",
+        "",
+        (f"{_OPERATED}::test_positions_that_are_set_before_the_first_start_are_where_it_begins",),
+    ),
+    Mutation(
         "move-by-any-owner",
         "a transaction moves its positions only while its owner has claimed them",
         "eos/sql/progress.py",

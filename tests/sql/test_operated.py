@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import eos as library
-from eos import ConfigError, FencedError, TransformError, UnavailableError
+from eos import ConfigError, FencedError, OffsetGapError, TransformError, UnavailableError
 from eos.base.deadline import Deadline
 from eos.exits import ExitCode
 from eos.sql.operated import TablePositions
@@ -232,9 +232,14 @@ def test_job_that_is_set_forward_skips_records_and_verify_names_them(operated: N
 
 
 def test_positions_that_are_set_before_the_first_start_are_where_it_begins(operated: NewOperated) -> None:
-    """One partition's alone: the other one is new, and none that was lost."""
+    """One partition's alone: nothing says where to start in the other one."""
     one = operated()
-    assert one("offsets", "set", "JOB", "--to", f"{one.source}:1@4", "--yes").code == ExitCode.DONE
+    ended = one("offsets", "set", "JOB", "--to", f"{one.source}:1@4", "--yes")
+    assert ended.code == ExitCode.DONE, ended.err
+    assert f"{one.source}[0]: no committed offset either" in ended.out
+    with pytest.raises(OffsetGapError, match=r"\[0\]: eos_progress has no position .* or it was never set"):
+        one.run(input__start="fail")
+    assert one("offsets", "set", "JOB", "--to", f"{one.source}:0@0", "--yes").code == ExitCode.DONE
     one.run(input__start="fail")
     assert one.numbers() == sorted([*range(0, 20, 2), *range(9, 20, 2)])
 

@@ -86,18 +86,21 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while data := client.recv(_CHUNK):
                 if not self._arrives and self._has_word(data) and not self._swallow():
-                    break
+                    self.cut()
+                    return
                 if client not in self._swallowed:
                     server.sendall(data)
-        if not self._arrives:
-            self.cut()
+            if client not in self._swallowed:
+                server.shutdown(socket.SHUT_WR)  # it has ended by itself; the other connections go on
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(_CHUNK):
                 # The tag of the command's answer.
                 if self._arrives and self._has_word(data) and not self._swallow():
-                    break
+                    self.cut()
+                    return
                 if server not in self._swallowed:
                     client.sendall(data)
-        self.cut()
+            if server not in self._swallowed:
+                client.shutdown(socket.SHUT_WR)

@@ -95,9 +95,13 @@ def _workers(status: Status) -> _Found:
 
 def _strangers(status: Status) -> _Found:
     if status["strangers"]:
+        text = (
+            f"Members of the group are no instances of this job: {listed(status['strangers'], _MAX_NAMED)}. "
+            "Partitions that they are given are not processed, and offsets that they commit are refused."
+        )
         yield (
             "error",
-            f"Members of the group are no instances of this job: {listed(status['strangers'], _MAX_NAMED)}. The job does not process their partitions.",
+            text,
             "Stop them (eos show looks into a topic). Then see 'An offset that eos has not committed' in docs/operations/offsets.md",
         )
 

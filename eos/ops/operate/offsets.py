@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from eos.base.listing import listed
 from eos.errors import ConfigError, EosError
 from eos.group.committed import offsets_at
 from eos.group.metadata import OffsetMetadata
 from eos.group.topics import TopicIds, stored_topic_ids
+from eos.guards.expired import ever_written
 from eos.identity import Identity
 from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed
@@ -18,6 +20,8 @@ from eos.ops.operate.in_group import positions_of
 from eos.ops.operate.positions import Change, Positions
 from eos.ops.positions import kept_elsewhere
 from eos.settings import Settings
+
+_MAX_NAMED = 10
 
 Choose = Callable[[], OffsetVector]
 
@@ -170,4 +174,19 @@ def _plan(
     notes = positions.consequences(
         again=-sum(one for one in differences if one < 0), skipped=sum(one for one in differences if one > 0)
     )
-    return Plan(target.group, tuple(moves), notes=tuple(notes))
+    return Plan(target.group, tuple(moves), notes=(*notes, *_left_out(settings, target, positions, offsets)))
+
+
+def _left_out(
+    settings: Settings, target: Identity, positions: Positions, offsets: OffsetVector
+) -> Iterator[str]:
+    """Of a topic of which some partitions get an offset, the others that have none."""
+    topics = sorted({partition.topic for partition, _ in offsets.items()})
+    others = [p for p in all_partitions(settings, target.group, topics) if p not in offsets]
+    stored = positions.stored(others) if others else {}
+    if without := ever_written(settings, [p for p in others if p not in stored]):
+        places = ",".join(f"{p.topic}:{p.number}@OFFSET" for p in without)
+        yield (
+            f"{listed(without, _MAX_NAMED)}: no committed offset either. The job's next start refuses that, unless the partition was added "
+            f"since its group had one. To set it too: --to {places}"
+        )

@@ -426,8 +426,8 @@ def test_a_job_that_is_well_has_no_problem(job: Job, worker: Worker) -> None:
             ],
             0,
             (
-                "error: Members of the group are no instances of this job: console-consumer @ 10.0.0.7. The job does not process "
-                "their partitions."
+                "error: Members of the group are no instances of this job: console-consumer @ 10.0.0.7. Partitions "
+                "that they are given are not processed, and offsets that they commit are refused."
             ),
         ),
         (

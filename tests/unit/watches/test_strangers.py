@@ -32,9 +32,10 @@ class Group:
         self.said: list[Event] = []
         self.groups = self
         monkeypatch.setattr("eos.watches.strangers.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("eos.watches.strangers._asking", {})
         monkeypatch.setattr("eos.watches.strangers.Admin.of", lambda _: self)
         monkeypatch.setattr("eos.watches.strangers.future_beside", self.beside)
-        self.watch = Strangers.of(self.seat())
+        self.watch = Strangers(self.seat())
 
     def seat(self, given: tuple[Partition, ...] | None = None) -> Seat:
         return Seat(
@@ -72,7 +73,6 @@ class Group:
 
     def looks(self, seconds: int) -> list[tuple[str, ...]]:
         """Look twice a second; returns what was said."""
-        assert self.watch is not None
         before = len(self.said)
         for _ in range(2 * seconds):
             self.now += 0.5
@@ -114,5 +114,23 @@ def test_group_that_is_slow_to_answer_is_asked_once_at_a_time(group: Group) -> N
     assert group.looks(2) == [("console-consumer @ 10.0.0.7",)]
 
 
-def test_owner_of_given_partitions_is_no_member_and_has_no_such_watch(group: Group) -> None:
-    assert Strangers.of(group.seat((Partition("in", 0),))) is None
+def test_every_member_is_a_stranger_to_owners_that_are_none(group: Group) -> None:
+    group.watch = Strangers(group.seat((Partition("in", 0),)))
+    group.known = []
+    assert group.looks(60) == []
+    group.known = [OURS]
+    assert group.looks(60) == [("eos @ 10.0.0.1",)]
+
+
+def test_one_of_the_owners_that_are_no_members_asks_for_all_and_another_one_when_it_has_gone(
+    group: Group,
+) -> None:
+    first, second = (Strangers(group.seat((Partition("in", n),))) for n in (0, 1))
+    group.known = [THEIRS]
+    group.watch = first
+    assert len(group.looks(60)) == 1
+    group.watch = second
+    assert group.looks(30) == []
+    assert len(group.looks(60)) == 1
+    group.watch = first
+    assert group.looks(30) == []

@@ -1,0 +1,160 @@
+"""A partition without an offset is new only if eos's commits in its topic show it: else it may be processed, and is refused.
+
+Who deletes, alters or sets offsets takes away what the metadata of eos's commits had counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eos.base.deadline import Deadline
+from eos.errors import ConfigError
+from eos.events import Event, PartitionsAssigned
+from eos.exits import ExitCode
+from eos.runner.worker import run
+from eos.settings import Settings
+from tests.support.command_line import Ended, Eos
+from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
+from tests.support.observer import read_committed
+from tests.support.operated import GROUP, MODES, Operated
+from tests.support.patience import PATIENCE_S
+
+pytestmark = pytest.mark.broker
+
+EACH = 10  # records in each of two partitions
+
+NewOperated = Callable[[str], Operated]
+
+
+@pytest.fixture
+def operated(bootstrap: str, eos: Eos, tmp_path: Path) -> NewOperated:
+    """A maker of jobs with records in both partitions of their input, and a start that has to be told where."""
+
+    def make(mode: str) -> Operated:
+        job = fault_job(bootstrap, partitions=2)
+        job.load(bootstrap, 2 * EACH)
+        return Operated(eos, tmp_path, bootstrap, job, {**MODES[mode], "input__start": "fail"})
+
+    return make
+
+
+def delete_group(bootstrap: str, job: FaultJob) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done,) = admin.delete_consumer_groups([job.group]).values()
+    done.result(PATIENCE_S)
+
+
+def leave_one_strange_offset(bootstrap: str, job: FaultJob) -> None:
+    """In the group of a stopped job; as kafka-consumer-groups --delete-offsets, and a member that commits what it has read."""
+    delete_group(bootstrap, job)
+    with a_member(bootstrap, job) as consumer:
+        consumer.commit(offsets=[TopicPartition(job.inputs[0], 0, EACH)], asynchronous=False)
+
+
+@contextmanager
+def a_member(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
+    options = {"bootstrap.servers": bootstrap, "group.id": job.group, "enable.auto.commit": False}
+    consumer = Consumer({**options, "auto.offset.reset": "earliest", "log_level": 0})
+    try:
+        consumer.subscribe(list(job.inputs))
+        assert Deadline(PATIENCE_S).wait_for(
+            lambda: (consumer.poll(0.1), len(consumer.assignment()) == 2)[1]  # its records do not matter
+        )
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def refuses_the_other_one(one: Operated, settings: Settings | None = None) -> None:
+    """The start does; it says how to go on, and then that is exact."""
+    with pytest.raises(ConfigError) as refused:
+        run_to_end(one.job, settings or one.settings)
+    found = re.search(
+        r"\[1\]: the group .* the offset has expired \(.*\), was deleted, or there never was one.*--to (\S+)@N",
+        str(refused.value),
+    )
+    assert found is not None, str(refused.value)
+    ended = one("offsets", "set", "JOB", "--to", f"{found[1]}@{EACH}", "--yes")
+    assert ended.code == ExitCode.DONE, ended.err
+
+
+def names_the_other_one(ended: Ended) -> None:
+    assert ended.code == ExitCode.DONE, ended.err
+    assert re.search(
+        r"\[1\]: no committed offset either\..*--to \S+:1@OFFSET", " ".join(ended.out.split())
+    ), ended.out
+
+
+def test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is_set_back(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    """The first refusal names the stranger's offset alone or both; what it says to do led to 10 records twice, and exit 0."""
+    one = operated("group")
+    run_to_end(one.job, settings_for(bootstrap, **GROUP))
+    leave_one_strange_offset(bootstrap, one.job)
+    names_the_other_one(one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@{EACH}", "--yes"))
+    refuses_the_other_one(one)
+    one.job.load(bootstrap, 2 * EACH, "later ")
+    one.run()
+    assert one.job.check(bootstrap).processed == 4 * EACH
+
+
+def test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is_adopted(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    one = operated("group")
+    run_to_end(one.job, settings_for(bootstrap, **GROUP))
+    leave_one_strange_offset(bootstrap, one.job)
+    adopts = settings_for(bootstrap, **one.changes, ownership__adopt_offsets=True)
+    refuses_the_other_one(one, adopts)
+    run_to_end(one.job, adopts)
+    one.job.load(bootstrap, 2 * EACH, "later ")
+    one.run()
+    assert one.job.check(bootstrap).processed == 4 * EACH
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_partitions_that_an_operator_has_left_out_have_no_place_to_start_at(
+    bootstrap: str, operated: NewOperated, mode: str
+) -> None:
+    """Of a group without offsets: they were read from 0, though ``input.start = "fail"``."""
+    one = operated(mode)
+    names_the_other_one(one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@{EACH}"))
+    names_the_other_one(one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@{EACH}", "--yes"))
+    refuses_the_other_one(one)
+    one.job.load(bootstrap, 2 * EACH, "later ")
+    one.run()
+    made = [record.value for record in read_committed(bootstrap, one.job.audit)]
+    assert Counter(made) == Counter(b"audit later %d" % n for n in range(2 * EACH))
+
+
+def test_group_that_is_deleted_under_an_owner_leaves_no_partition_of_another_one_new(
+    bootstrap: str,
+) -> None:
+    """The owner's next commit is the only one in the group, and counted its own partition."""
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+
+    def instance(ordinal: int, start: str) -> Settings:
+        two = {"ownership__mode": "partition", "ownership__instances": 2, "input__start": start}
+        return settings_for(bootstrap, ownership__ordinal=ordinal, **two)
+
+    for ordinal in (0, 1):
+        run_to_end(job, instance(ordinal, "earliest"))
+    job.load(bootstrap, EACH, "later ", partitions=(0,))
+
+    def delete_it(event: Event) -> None:
+        if isinstance(event, PartitionsAssigned):  # which it is told before it commits anything
+            delete_group(bootstrap, job)
+
+    run(job.job(), instance(0, "fail"), until_caught_up=True, listener=delete_it)
+    with pytest.raises(ConfigError, match=r"\[1\]: the group .* the offset has expired"):
+        run_to_end(job, instance(1, "fail"))
