@@ -61,7 +61,8 @@ def test_owner_that_hangs_cannot_commit_over_the_offsets_that_were_set(
     source, out, group = topic("in"), topic("out"), unique("paused")
     produce_plain(bootstrap, source, [b"%d" % n for n in range(5 * STEP)])
     go_on = tmp_path / "go-on"
-    with running(OWNER, bootstrap, mode, group, source, out, where, "60000", str(go_on)) as zombie:
+    given = (bootstrap, mode, group, source, out, where, "60000", str(go_on), "10000")
+    with running(OWNER, *given) as zombie:
         zombie.wait_line("ready", PATIENCE_S)
         zombie.pause()
         settings = settings_of(bootstrap, **owning(mode, source))

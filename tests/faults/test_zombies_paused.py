@@ -40,22 +40,37 @@ be_an_owner(*sys.argv[1:])
 """
 
 
-def session_of(bootstrap: str, mode: str, group: str, source: str, timeout_ms: int = 60_000) -> Pipeline:
+def session_of(
+    bootstrap: str,
+    mode: str,
+    group: str,
+    source: str,
+    timeout_ms: int = 60_000,
+    session_ms: int = 60_000,  # which no pause outlasts
+) -> Pipeline:
     settings = settings_of(
         bootstrap,
         input__start="earliest",
         transaction__timeout_ms=timeout_ms,
-        ownership__session_timeout_ms=60_000,  # which no pause outlasts
+        ownership__session_timeout_ms=session_ms,
         **owning(mode, source),
     )
     return session_for(settings, shard_of(mode, "paused", group, source), [source])
 
 
 def be_an_owner(
-    bootstrap: str, mode: str, group: str, source: str, out: str, where: str, timeout_ms: str, go_on: str
+    bootstrap: str,
+    mode: str,
+    group: str,
+    source: str,
+    out: str,
+    where: str,
+    timeout_ms: str,
+    go_on: str,
+    session_ms: str = "60000",
 ) -> None:
     """Commit once, stop ``where`` it is told, and go on when the file ``go_on`` is there."""
-    session = session_of(bootstrap, mode, group, source, int(timeout_ms))
+    session = session_of(bootstrap, mode, group, source, int(timeout_ms), int(session_ms))
     session.open()
     fill(session, out)
     commit(session)
