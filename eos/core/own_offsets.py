@@ -68,19 +68,6 @@ class OwnOffsets:
         self._known_started = started
         self._started: StartedPartitions | None = None
         self._name = name
-        self._read_to_send: set[Partition] = set()  # see `shows_owner`
-
-    @property
-    def shows_owner(self) -> bool:
-        """Whether a comparison shows who came since this producer's init: there are offsets that it had committed, or taken over before.
-
-        What was read right before it was to be sent may be another owner's already.
-        """
-        return bool(compared(self.ledger) - self._read_to_send)
-
-    def accepted(self) -> None:
-        """The brokers have taken a commit of this producer: it was the owner then."""
-        self._read_to_send.clear()
 
     def ledger_of(self, group_id: str) -> Ledger:
         """What was committed in a group, which is the only one from now on.
@@ -117,7 +104,6 @@ class OwnOffsets:
         asked = self._topics.ids_of(unnamed)
         if unknown := offsets.without(ledger.stored_of(offsets)):
             self.take_over(group_id, unknown)
-            self._read_to_send.update(unknown)
         # Offsets that say themselves which topic they count in replace what is stored, also where that counts in a deleted one.
         stored_ids = stored_topic_ids(ledger.stored_of(offsets))
         self._topics.refuse_recreated({(t, i) for t, i in stored_ids if t in unnamed}, asked)

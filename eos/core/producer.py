@@ -14,6 +14,7 @@ from eos.base.deadline import Deadline
 from eos.base.listing import listed
 from eos.base.opened import Opened
 from eos.core.block import Transaction
+from eos.core.comparison import compared
 from eos.core.forgotten import ForgottenOffsets
 from eos.core.ledger import Ledger, Outcome
 from eos.core.own_offsets import Asking, OwnOffsets
@@ -47,7 +48,7 @@ from eos.home import Home, refuse_elsewhere
 from eos.kafka.classify import ID_EXPIRED, expired_id
 from eos.kafka.config import producer_config
 from eos.kafka.group_offsets import Committed
-from eos.kafka.late_copies import FenceDoubt, ProducerIdentity
+from eos.kafka.late_copies import LAST_EPOCH, FenceDoubt, ProducerIdentity
 from eos.kafka.producer import TransactionalClient
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -56,7 +57,6 @@ from eos.shards import Shard
 # An abort needs one round trip; what is not aborted by then is ended by the next init, or by the timeout.
 _ABORT_DEADLINE_S = 15.0
 _IDENTITY_WAIT_S = 2.0
-_MAX_EPOCH = 32_766  # the coordinator gives out a new producer id after it
 _COMMITS_AGAIN = 3
 _MAX_NAMED = 3
 _ONE_THREAD = "Fix: leave its block first; in several threads a producer for each, with an ordinal of its own, or a lock around the block"
@@ -91,6 +91,7 @@ class ShardProducer(Opened):
         ledger: that of the session, in the shard's group; by default one of its own, for the first group it commits in.
         started_partitions: per topic, how many partitions have or had an offset, for the next day (`eos.group.expiry`);
             by default the first commit reads it.
+        by_epoch: the epoch alone shows whether another owner came; see :meth:`reopen`.
         compare_when_fenced: a fence is an UnprovenFenceError, at most three times in ten minutes: the reopen after it looks
             for another owner's commit. For owners that commit soon after open, or are members of a group. An owner that may
             wait before its first commit would be fenced by the older owner.
@@ -105,6 +106,7 @@ class ShardProducer(Opened):
         metadata: OffsetMetadata | None = None,
         ledger: Ledger | None = None,
         started_partitions: Mapping[str, int] | None = None,
+        by_epoch: bool = False,
         compare_when_fenced: bool = False,
     ) -> None:
         self.shard = shard
@@ -135,6 +137,7 @@ class ShardProducer(Opened):
         )
         self._gives_up: Callable[[], bool] = lambda: False
         self._hurry: Deadline | None = None
+        self._by_epoch = by_epoch
         self._doubt = FenceDoubt(_OTHER_CAUSES if compare_when_fenced else "")
         self._fence_unproven = False  # since the last init …
         self._id_expired = False  # … and so is this
@@ -272,9 +275,11 @@ class ShardProducer(Opened):
         """Close and open again under the same id, and show that no other owner came in between.
 
         Before the init (which would fence the current owner) and after it, the committed offsets must be what
-        this producer last committed, metadata included. A producer that has sent no offsets compares its epoch
-        instead, and one whose transactional.id has expired before it had committed any. It cannot settle a transaction that expired
-        or got no answer, and raises.
+        this producer last committed, metadata included.
+
+        A producer that has sent no offsets compares its epoch instead. So does one whose offsets another owner of the id need not
+        touch (``by_epoch``): what it had committed in one partition stays as it was when its successor commits in another one. The
+        epoch cannot settle a transaction that expired or got no answer, and then this raises.
 
         Returns:
             The outcome of an unanswered commit (ABORTED if there was none, UNKNOWN if it carried no offsets).
@@ -282,7 +287,7 @@ class ShardProducer(Opened):
         Raises:
             FencedError: another owner has the shard.
             UsageError: a transaction is open, or the producer is not.
-            ReopenError: the transactions carried no offsets to compare; the producer is closed.
+            ReopenError: nothing shows whether another owner came; the producer is closed.
             UnavailableError: the cluster did not answer in time.
         """
         self._require_usable()
@@ -294,9 +299,10 @@ class ShardProducer(Opened):
         reason = self._why or "reopened"
         try:
             group = self._offsets.group
-            if group is None or (self._id_expired and not self._offsets.shows_owner):
+            if group is not None:
+                self._offsets.look_for_rival(group, after_a_fence=self._fence_unproven)
+            if group is None or self._by_epoch or (self._id_expired and not compared(self._offsets.ledger)):
                 return self._reopen_by_epoch(reason)
-            self._offsets.look_for_rival(group, after_a_fence=self._fence_unproven)
             self._drop_client()
             self._init(reason)
             # Not ready before the comparison: if it cannot be made now, the next begin reopens again.
@@ -434,7 +440,7 @@ class ShardProducer(Opened):
             self._commits_again = False
 
     def _reopen_by_epoch(self, reason: str) -> Outcome:
-        """Without offsets, the epoch is the proof: it rises by one per init, and ours is the only one since.
+        """The epoch is the proof: it rises by one per init, and ours is the only one since.
 
         Only after a transaction that ended cleanly: the abort of an expired one raises the epoch as well, and
         then a rival's init looks the same as the coordinator's abort.
@@ -444,8 +450,8 @@ class ShardProducer(Opened):
         if self._state is ProducerState.OVER or before is None:
             self.close()
             raise ReopenError(
-                f"{self.transactional_id}: {reason}. Its transactions carried no offsets, so nothing shows whether "
-                "another owner came since. Fix: make a new producer, which claims the shard anew",
+                f"{self.transactional_id}: {reason}. {self._nothing_shows()} whether another owner came since. Fix: make a new producer, "
+                "which claims the shard anew",
             )
         self._drop_client()
         self._init(reason)
@@ -462,9 +468,14 @@ class ShardProducer(Opened):
         self.close()
         other = f"it comes from {doubt}" if doubt else "the new epoch did not arrive in time"
         raise ReopenError(
-            f"{rose}: another owner has opened the shard, or {other}. The transactions carried no offsets, so nothing shows "
-            "which. Fix: make a new producer, which claims the shard anew",
+            f"{rose}: another owner has opened the shard, or {other}. {self._nothing_shows()} which. Fix: make a new producer, which claims "
+            "the shard anew",
         )
+
+    def _nothing_shows(self) -> str:
+        if self._offsets.group is None:
+            return "Its transactions carried no offsets, so nothing shows"
+        return "The group's committed offsets show what has been committed, but not"
 
     def _unresolved(self, transaction: ShardTransaction, errors: Sequence[BaseException]) -> None:
         self._over(_shown(errors))
@@ -494,7 +505,6 @@ class ShardProducer(Opened):
         self._offsets.ledger.ended(outcome)
         if outcome is Outcome.COMMITTED:
             self._offsets.ledger.proved()
-            self._offsets.accepted()
 
     def _over(self, reason: str) -> None:
         self._state = ProducerState.OVER
@@ -538,7 +548,7 @@ class ShardProducer(Opened):
 def _follows(before: ProducerIdentity, after: ProducerIdentity) -> bool:
     if before.producer_id == after.producer_id:
         return after.epoch == before.epoch + 1
-    return before.epoch >= _MAX_EPOCH and after.epoch == 0
+    return before.epoch >= LAST_EPOCH and after.epoch == 0
 
 
 def _shown(errors: Iterable[BaseException]) -> str:

@@ -36,7 +36,7 @@ class TransactionalProducer(Opened):
 
     def __init__(self, settings: Settings, *, app: str, listener: Listener = ignore_event) -> None:
         shard = OrdinalShard(app, settings.group_for(app), settings.ordinal)
-        self._producer = ShardProducer(settings, shard, listener=listener)
+        self._producer = ShardProducer(settings, shard, listener=listener, by_epoch=True)
 
     @property
     def transactional_id(self) -> str:
@@ -62,8 +62,8 @@ class TransactionalProducer(Opened):
         """A new transaction: a block that begins when it is entered, and commits when it is left.
 
         After an error that lets the caller begin anew (AbortableError, ReopenError) the next one is on a fresh instance,
-        if requests of the previous one may still arrive. Without offsets the outcome of a commit without an answer is unknown:
-        ReopenError says so, and a new TransactionalProducer claims the id anew.
+        if requests of the previous one may still arrive. After a commit without an answer, or a transaction that expired, nothing shows
+        whether another owner came since: ReopenError says so, and a new TransactionalProducer claims the id anew.
 
         Raises:
             UsageError: the last transaction is still open (in this thread or another one), the producer is closed, or it was made

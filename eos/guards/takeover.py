@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from eos.base.commands import suggested
 from eos.core.surroundings import TakeOver
-from eos.errors import OffsetGapError
+from eos.errors import ConfigError, OffsetGapError
 from eos.group.committed import offsets_at
 from eos.group.others import refuse_others
 from eos.group.topics import refuse_recreated, stored_topic_ids
+from eos.guards.expired import ever_written
 from eos.guards.owners import refuse_foreign
 from eos.kafka.admin import Mark
 from eos.settings import Settings
@@ -25,8 +26,19 @@ def foreign(settings: Settings, found: TakeOver) -> None:
 
 
 def new_and_deleted(settings: Settings, found: TakeOver) -> None:
-    """A partition without an offset in a topic that was started before is new: it is read from offset 0, if that is still there."""
+    """A partition without an offset in a topic that was started before is new: it is read from offset 0, if that is still there.
+
+    Every topic was started when the owner entered. A topic without any offset has lost them since: the group was deleted.
+    """
     new = [partition for partition in found.partitions if partition not in found.stored]
+    started = {partition.topic for partition in found.stored}
+    if lost := ever_written(settings, [partition for partition in new if partition.topic not in started]):
+        raise ConfigError(
+            f"{lost[0]}: the group {found.group!r} had committed offsets of {lost[0].topic} when this instance started, and has none any "
+            "more: they were deleted. How far the input was processed is not known here; reading it from its beginning could write its "
+            "output twice. Fix: stop every instance, find each partition's last processed record in the output, and set the offsets: "
+            + suggested("offsets set", "--to", f"{lost[0].topic}:{lost[0].number}@N", job=True)
+        )
     for partition, beginning in offsets_at(settings, Mark.START, new).items():
         if beginning > 0:
             raise OffsetGapError(

@@ -87,6 +87,7 @@ _FIXES = {
     "Fix: message.format.version 0.11 or newer",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "eos stores with each offset who has committed it, in up to 1,000 bytes, and the "
     "broker's offset.metadata.max.bytes is below that. Fix: raise it; its default is 4096",
+    KafkaError.GROUP_ID_NOT_FOUND: "the group was deleted, and its committed offsets with it. The next start says how to go on",
     KafkaError.INVALID_GROUP_ID: "the group id is not valid. Fix: the setting group (EOS_GROUP)",
     KafkaError._UNKNOWN_GROUP: "the consumer has no group. Fix: the setting group (EOS_GROUP)",
 }
@@ -338,7 +339,7 @@ def expired_id(text: str) -> ReopenError:
     """
     return ReopenError(
         f"{text}: the cluster has forgotten this transactional.id (unused for transactional.id.expiration.ms, 7 days by default), "
-        "and another owner may have come since. What was open is not visible, and its timeout ends it",
+        "and another owner may have come since. What was open is not visible, unless it is the answer to its commit that was lost for as long",
         code=ID_EXPIRED,
     )
 

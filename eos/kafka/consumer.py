@@ -460,7 +460,11 @@ class ConsumerClient:
 
 def _classify_fatal(error: KafkaError) -> EosError:
     """A consumer's fatal error comes as _FATAL, as a message; its text quotes the description of its code."""
-    for code in (KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_MAX_SIZE_REACHED):
+    for code in (
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.GROUP_ID_NOT_FOUND,  # a member of KIP-848 that was paused for longer than its session
+    ):
         if KafkaError(code).str() in error.str():
             return classify_consumer(Call.CONSUME, KafkaError(code, error.str(), True))
     return UnclassifiedError(f"{Call.CONSUME}: {error.name()}: {error.str()}", code=error.name())

@@ -43,6 +43,7 @@ _VERSION = "APIVERSION"
 _NO_ANSWER = " Local: "  # so begins the text of each error that is librdkafka's own
 # Each producer id and epoch that the instance gets, at its init and where it raises the epoch by itself (rd_kafka_idemp_pid_update).
 _ACQUIRED = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}", re.ASCII)
+LAST_EPOCH = 32_766  # the coordinator gives out a new producer id after it
 _FAILED = "TXNERR"
 # Of a topic that is deleted one of these comes. For up to topic.metadata.propagation.max.ms librdkafka asks the coordinator to add
 # its partition again and again, or sends the same batch (2.16: twice and 40 times a second); or it forgets the topic's partitions.
@@ -167,7 +168,12 @@ class ResendWatch:
         if _NO_ANSWER in text:
             self._init_sent_again = f"{_PRODUCER_ID}: {text}"
         if acquired := _ACQUIRED.search(text):
-            self._identity = ProducerIdentity(int(acquired[1]), int(acquired[2]))
+            before, new = self._identity, ProducerIdentity(int(acquired[1]), int(acquired[2]))
+            self._identity = new
+            # An abort for which librdkafka has initialised the id anew, and the coordinator did not know it any more.
+            self.id_expired |= (
+                before is not None and new.producer_id != before.producer_id and before.epoch < LAST_EPOCH
+            )
 
     def took(self, call: Call, seconds: float) -> None:
         """A transactional call came back, with or without an error."""

@@ -234,6 +234,9 @@ class TransactionalClient:
             raise expired_id(str(Call.ABORT))
         self._call(Call.ABORT, "abort_transaction", timeout_s)
         self._begun_at, self._ended_at = None, since_boot_s()
+        self._drain()
+        if self._watch.id_expired:
+            raise expired_id(str(Call.ABORT))
 
     # --- producing ---------------------------------------------------------------------------------
 

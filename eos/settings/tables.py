@@ -146,7 +146,7 @@ class TransactionSettings(Table):
     fence_every: Annotated[Literal["suspicion", "transaction"], BeforeValidator(_lower)] = Field(
         default="suspicion",
         description="when the producer is rebuilt: 'suspicion' (a resend cannot be excluded) or 'transaction' "
-        "(each one gets an epoch of its own, at about 60 milliseconds; 500 where it commits no offsets)",
+        "(each one gets an epoch of its own, at about 60 milliseconds; 500 for a TransactionalProducer)",
     )
     accept_unclean_leader_election: bool = Field(
         default=False,

@@ -6,13 +6,14 @@ one that opened it since. librdkafka's abort then initialised the id anew, which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from eos import AbortTransaction, ReopenError, TransactionalProducer
+from eos import AbortTransaction, FencedError, ReopenError, TransactionalProducer
 from eos.base.deadline import Deadline
 from eos.group.committed import fresh_reader
+from eos.kafka.group_offsets import GroupMetadata
 from eos.local import LocalKafka
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
@@ -21,6 +22,7 @@ from tests.conftest import NewTopic
 from tests.support.observer import committed_offsets, create_topics, read_committed, unique
 from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
+from tests.support.sessions import wait_delivered
 from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.broker
@@ -31,6 +33,19 @@ _INVALID_PRODUCER_ID_MAPPING = 49
 def write(producer: TransactionalProducer, topic: str, value: bytes) -> None:
     with producer.transaction() as txn:
         txn.produce(topic, value)
+
+
+def block(
+    producer: TransactionalProducer,
+    out: str,
+    values: Iterable[bytes],
+    offsets: Mapping[Partition, int],
+    group: GroupMetadata,
+) -> None:
+    with producer.transaction() as txn:
+        for value in values:
+            txn.produce(out, value)
+        txn.add_offsets(OffsetVector(offsets), group)
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +105,6 @@ def test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_fo
     with fresh_reader(settings, app, stable=False) as reader:
         no_member = reader.group_metadata()
 
-        def block(producer: TransactionalProducer, values: Iterable[bytes], offset: int) -> None:
-            with producer.transaction() as txn:
-                for value in values:
-                    txn.produce(out, value)
-                txn.add_offsets(OffsetVector({partition: offset}), no_member)
-
         with TransactionalProducer(settings, app=app) as zombie:
             zombie.open()
             if had_output:
@@ -104,14 +113,95 @@ def test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_fo
                 name = zombie.transactional_id
                 assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
             with TransactionalProducer(settings, app=app) as owner:
-                block(owner, [b"0", b"1", b"2"], 3)
+                block(owner, out, [b"0", b"1", b"2"], {partition: 3}, no_member)
                 for _ in range(2):
                     with pytest.raises(ReopenError):
-                        block(zombie, [b"0", b"1"], 2)
-                block(owner, [b"3"], 4)
+                        block(zombie, out, [b"0", b"1"], {partition: 2}, no_member)
+                block(owner, out, [b"3"], {partition: 4}, no_member)
     values = [record.value for record in read_committed(bootstrap, out)]
     assert values == [*([b"before"] if had_output else []), b"0", b"1", b"2", b"3"]
     assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == 4
+
+
+@pytest.mark.slow
+def test_zombie_whose_successor_went_on_in_another_partition_does_not_take_its_own_offsets_for_a_proof(
+    forgetful: LocalKafka,
+) -> None:
+    """They were as it had left them; it committed its successor's input a second time, and put that offset back."""
+    bootstrap, out, source, app = forgetful.bootstrap_servers, unique("out"), unique("in"), unique("idle")
+    create_topics(bootstrap, {out: 1, source: 2})
+    settings, first, second = settings_of(bootstrap, group=app), Partition(source, 0), Partition(source, 1)
+    with fresh_reader(settings, app, stable=False) as reader:
+        no_member = reader.group_metadata()
+        with TransactionalProducer(settings, app=app) as zombie:
+            block(zombie, out, [b"before"], {first: 1}, no_member)
+            with TransactionsView(settings) as view:
+                name = zombie.transactional_id
+                assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+            with TransactionalProducer(settings, app=app) as owner:
+                block(owner, out, [b"0", b"1", b"2"], {second: 3}, no_member)
+                for _ in range(2):
+                    with pytest.raises(ReopenError):
+                        block(zombie, out, [b"0", b"1"], {second: 2}, no_member)
+                block(owner, out, [b"3"], {second: 4}, no_member)
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"before", b"0", b"1", b"2", b"3"]
+    assert committed_offsets(bootstrap, app, [(source, 1)])[source, 1][0] == 4
+
+
+@pytest.mark.parametrize("successors", ["offsets", "output"])
+def test_zombie_that_rebuilds_its_client_commits_nothing_beside_a_successor_that_went_on_elsewhere(
+    bootstrap: str, topic: NewTopic, successors: str
+) -> None:
+    """Its rebuild ends the successor too, which shows: what was silent is that both had committed."""
+    out, source, app = topic("out"), unique("in"), unique("idle")
+    create_topics(bootstrap, {source: 2})
+    settings = settings_of(bootstrap, group=app, transaction__fence_every="transaction")
+    first, second = Partition(source, 0), Partition(source, 1)
+    with (
+        fresh_reader(settings, app, stable=False) as reader,
+        TransactionalProducer(settings, app=app) as zombie,
+    ):
+        no_member = reader.group_metadata()
+        block(zombie, out, [b"before"], {first: 1}, no_member)
+        with TransactionalProducer(settings, app=app) as owner:
+            if successors == "offsets":
+                block(owner, out, [b"0"], {second: 3}, no_member)
+            else:
+                write(owner, out, b"0")
+            for _ in range(2):
+                with pytest.raises(FencedError):
+                    block(zombie, out, [b"0"], {second: 2}, no_member)
+            with pytest.raises(FencedError):
+                write(owner, out, b"1")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"before", b"0"]
+    after = committed_offsets(bootstrap, app, [(source, 1)])[source, 1][0]
+    assert after == (3 if successors == "offsets" else None)
+
+
+@pytest.mark.slow
+def test_abort_for_which_librdkafka_initialises_the_id_anew_ends_its_producer(forgetful: LocalKafka) -> None:
+    """The coordinator has ended the transaction after its timeout, and forgotten the id; that of the successor it has forgotten too."""
+    bootstrap, out, app = forgetful.bootstrap_servers, unique("out"), unique("idle")
+    create_topics(bootstrap, {out: 1})
+    settings = settings_of(bootstrap, transaction__timeout_ms=6_000)
+    with TransactionalProducer(settings, app=app) as zombie, TransactionsView(settings) as view:
+        name = zombie.transactional_id
+
+        def wait_until_it_is_forgotten() -> None:
+            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+
+        write(zombie, out, b"before")
+        with zombie.transaction() as txn:
+            txn.produce(out, b"never")
+            wait_delivered(zombie._producer._client)
+            wait_until_it_is_forgotten()
+            with TransactionalProducer(settings, app=app) as owner:
+                write(owner, out, b"owner")
+                wait_until_it_is_forgotten()
+            raise AbortTransaction
+        with pytest.raises(ReopenError):
+            write(zombie, out, b"never")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"before", b"owner"]
 
 
 @pytest.mark.slow

@@ -76,6 +76,8 @@ def test_new_partition_begins_at_its_beginning_and_never_looks_forgotten(bootstr
         found = plan_input(settings, job.inputs, app=job.name, commit="partition")
         assert [(one.start, one.end) for one in found] == [(0, 1), (0, 1)]
         assert offsets_of(bootstrap, job) == [1, 0, 0]
+        stored = committed_offsets(bootstrap, job.group, [(job.inputs[0], 2)])[job.inputs[0], 2][1]
+        assert " had=3 " in stored, "what its own offset counts is all that tells, once that is gone"
     run_to_end(job, settings)
     assert offsets_of(bootstrap, job) == [1, 1, 1]
 

@@ -6,6 +6,7 @@ Who deletes, alters or sets offsets takes away what the metadata of eos's commit
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
+from eos.core.consumer import ShardConsumer
 from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned
 from eos.exits import ExitCode
@@ -134,6 +136,32 @@ def test_partitions_that_an_operator_has_left_out_have_no_place_to_start_at(
     one.run()
     made = [record.value for record in read_committed(bootstrap, one.job.audit)]
     assert Counter(made) == Counter(b"audit later %d" % n for n in range(2 * EACH))
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_begin_anew(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """As that of a member which was paused for longer than its session, and comes back: it read from 0, with exit 0."""
+    one = operated(mode)
+    run_to_end(one.job, settings_for(bootstrap, **MODES[mode]))
+    one.job.load(bootstrap, 2 * EACH, "later ")
+    watch = ShardConsumer._watch  # called when the start has found offsets, and no partition is owned yet
+
+    of_two, to_delete = threading.Lock(), [one.job]
+
+    def watch_a_deleted_group(consumer: ShardConsumer) -> None:
+        with of_two:
+            if to_delete:
+                delete_group(bootstrap, to_delete.pop())
+        watch(consumer)
+
+    monkeypatch.setattr(ShardConsumer, "_watch", watch_a_deleted_group)
+    with pytest.raises(
+        ConfigError, match=r"\[\d\]: the group .* had committed offsets .* and has none any more"
+    ):
+        one.run()
+    assert len(read_committed(bootstrap, one.job.audit)) == 2 * EACH
 
 
 def test_group_that_is_deleted_under_an_owner_leaves_no_partition_of_another_one_new(

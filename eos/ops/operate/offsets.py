@@ -187,6 +187,6 @@ def _left_out(
     if without := ever_written(settings, [p for p in others if p not in stored]):
         places = ",".join(f"{p.topic}:{p.number}@OFFSET" for p in without)
         yield (
-            f"{listed(without, _MAX_NAMED)}: no committed offset either. The job's next start refuses that, unless the partition was added "
-            f"since its group had one. To set it too: --to {places}"
+            f"{listed(without, _MAX_NAMED)}: no committed offset either. The job's next start refuses that, if nothing in this group "
+            f"shows that the partition was added since. To set it too: --to {places}"
         )

@@ -9,7 +9,7 @@ from eos.base.commands import suggested
 from eos.errors import OffsetGapError
 from eos.events import Listener, OffsetsAdopted, StartPolicyApplied, ignore_event
 from eos.group.committed import fresh_reader, offsets_at
-from eos.group.expiry import count_started, due_for_renewal
+from eos.group.expiry import count_started, due_for_renewal, grown
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.others import refuse_others
 from eos.guards.owners import refuse_foreign, refuse_members
@@ -103,9 +103,7 @@ def plan_input(
         refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)
         due = _due_for_renewal(settings, partitions, stored, ranges, mode, app=app)
         if due and not preview:
-            _renew_offsets(
-                settings, group, due, app=app, mine=mode, started=count_started(stored), listener=listener
-            )
+            _renew_offsets(settings, group, due, app=app, mine=mode, present=stored, listener=listener)
     plan = InputPlan(group, partitions, ranges, app, commit)
     listener(InputPlanned(shard_prefix(app, group).rstrip("."), plan.starts, plan.ends, partitions))
     return plan
@@ -136,13 +134,14 @@ def _renew_offsets(
     *,
     app: str,
     mine: OwnershipMode,
-    started: Mapping[str, int],
+    present: Mapping[Partition, Committed],
     listener: Listener,
 ) -> None:
     """Commit these partitions' offsets again where they stand, as the shards that own them do; new ones at their beginning.
 
-    A task could not do this for a partition without new input: it has no task.
+    A task could not do this for a partition without new input: it has no task. ``present``: what the group has stored.
     """
+    started = count_started(present)
     owner = f"{secrets.token_hex(6)}t{_NO_TASK}"
     shards: dict[BatchShard | PartitionShard, Sequence[Partition]]
     if mine is OwnershipMode.BATCH:
@@ -159,7 +158,9 @@ def _renew_offsets(
         beginnings = dict(offsets_at(settings, Mark.START, due - stored.keys()))
         return stored_positions({p: at for p, at in stored.items() if p in due}).merged(beginnings)
 
+    having = set(present)
     for shard, owned in shards.items():
+        having.update(owned)
         commit_offsets(
             settings,
             shard,
@@ -167,7 +168,7 @@ def _renew_offsets(
             owned,
             lambda stored, owned=owned: where_they_stand(stored, owned),  # type: ignore[misc] # mypy knows no defaults of lambdas
             metadata=OffsetMetadata(mine, str(shard), owner),
-            started=started,
+            started=grown(started, having),
             listener=listener,
         )
 
