@@ -447,6 +447,7 @@ class ShardProducer(Opened):
         """
         client = self._client  # None if an init has failed meanwhile
         before = client.identity(_IDENTITY_WAIT_S) if client is not None else None
+        sent_again = client.suspicion if client is not None else ""
         if self._state is ProducerState.OVER or before is None:
             self.close()
             raise ReopenError(
@@ -463,6 +464,11 @@ class ShardProducer(Opened):
         if after is not None and after.producer_id != before.producer_id and not after.epoch:
             self.close()
             raise expired_id(rose)
+        if after is not None and sent_again and after.epoch == before.epoch + 2:
+            doubt = (
+                doubt
+                or f"a copy of a request of its own that arrived late and opened a transaction ({sent_again})"
+            )
         if after is not None and not doubt:
             raise FencedError(f"{rose}: another owner has opened the shard. {ONE_OWNER}")
         self.close()

@@ -126,7 +126,7 @@ class TopicsUsed:
         if error.code not in _NOT_FOUND | _NOT_TAKEN or not asked:
             return error
         try:
-            # A transaction that is shorter than librdkafka's patience with a topic (30 s) only hears that time is up. Then the
+            # A transaction that is shorter than librdkafka's patience with a topic only hears that time is up. Then the
             # brokers may be away, so they are asked once.
             ids = (
                 self._ids.soon(asked, timeout_s=self._timeout_s)

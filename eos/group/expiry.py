@@ -27,6 +27,9 @@ from eos.settings import Settings
 _ALL_COUNTED_S = 5 * 86_400
 _CLOCKS_DIFFER_S = 3_600
 _READ_S = 5.0
+# Of a partition that was added, only its own offset counts until another owner has seen it. For an offset that expires, a day would do; a
+# tool may delete it, or the group, at any time.
+_ASK_AGAIN_S = 600.0
 
 
 def count_started(stored: Mapping[Partition, Committed]) -> dict[str, int]:
@@ -54,10 +57,10 @@ def grown(started: Mapping[str, int], present: Collection[Partition]) -> dict[st
 
 
 class StartedPartitions:
-    """`count_started` for one owner's commits: read at its first commit, and again as often as offsets are renewed.
+    """`count_started` for one owner's commits: read at its first commit, and again every ten minutes.
 
     Args:
-        settings: how to reach the cluster, and how often to read.
+        settings: how to reach the cluster.
         group: the consumer group.
         started: what is known already, by topic.
     """
@@ -82,7 +85,7 @@ class StartedPartitions:
             AbortableError: the cluster did not answer in time.
         """
         now = time.monotonic()
-        is_old = now - self._asked_at >= self._settings.input.recommit_idle_after_s
+        is_old = now - self._asked_at >= _ASK_AGAIN_S
         topics = {partition.topic for partition in partitions}
         if is_old or not topics <= self._started.keys():
             try:

@@ -108,15 +108,16 @@ def apply_start_policy(
     """
     deadline = Deadline(settings.open_timeout_s)
     tries = 0
+    adopted: frozenset[Partition] = frozenset()  # a guard refuses what another program commits there later
 
     commit = commit_first or commit_to_the_group
     look = partial(_stored, settings, topics, reader, reader if store is None else store)
 
     def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
-        nonlocal tries
+        nonlocal tries, adopted
         partitions, stored = look()
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
-        missing, others = _not_started(partitions, stored), _to_adopt(settings, stored, own)
+        missing, others = _not_started(partitions, stored), _to_adopt(settings, stored, own, adopted)
         if not missing and not others:
             return partitions, stored
         if missing and settings.input.start == "fail":
@@ -124,7 +125,9 @@ def apply_start_policy(
         began = time.monotonic()
         try:
             if others:
-                adopt_in_the_group(others, settings, reader, app=app, mode=mode, on_adopted=on_adopted)
+                adopted |= adopt_in_the_group(
+                    others, settings, reader, app=app, mode=mode, on_adopted=on_adopted
+                )
             if missing:
                 commit(missing, settings, reader, app=app, mode=mode, on_first_offsets=on_first_offsets)
             partitions, stored = look()
@@ -137,7 +140,7 @@ def apply_start_policy(
             raise RetriableError(
                 f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
             ) from error
-        if _not_started(partitions, stored) or _to_adopt(settings, stored, own):
+        if _not_started(partitions, stored) or _to_adopt(settings, stored, own, adopted):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not visible yet")
         return partitions, stored
 
@@ -215,8 +218,8 @@ def adopt_in_the_group(
     app: str,
     mode: OwnershipMode,
     on_adopted: OnFirstOffsets,
-) -> None:
-    """Commit another program's offsets again, with eos's metadata, in a transaction under the id of the start.
+) -> frozenset[Partition]:
+    """Commit another program's offsets again, with eos's metadata, in a transaction under the id of the start; returns which.
 
     From then on they are eos's, so that whatever another program commits later shows.
 
@@ -238,12 +241,13 @@ def adopt_in_the_group(
         # The init above ended what another instance left pending, so this is final.
         found = of_others(producer.take_over(group, partitions))
         if not found:
-            return
+            return frozenset()
         refuse_mirror(group, found)
         positions = stored_positions(found)
         with producer.transaction() as txn:
             txn.add_offsets(positions, reader.group_metadata())  # of no member
     on_adopted(positions)
+    return frozenset(positions)
 
 
 def first_offsets(partitions: Sequence[Partition], settings: Settings) -> OffsetVector:
@@ -283,12 +287,15 @@ def _not_started(partitions: Iterable[Partition], stored: Iterable[Partition]) -
 
 
 def _to_adopt(
-    settings: Settings, stored: Mapping[Partition, Committed], own: Collection[Partition] | None
+    settings: Settings,
+    stored: Mapping[Partition, Committed],
+    own: Collection[Partition] | None,
+    adopted: Collection[Partition],
 ) -> list[Partition]:
-    """The partitions whose offsets another program has committed, and that settings adopt."""
+    """The partitions whose offsets another program has committed, and that settings adopt; but for those that were already."""
     if not settings.ownership.adopt_offsets:
         return []
-    return sorted(p for p in of_others(stored) if own is None or p in own)
+    return sorted(p for p in of_others(stored) if (own is None or p in own) and p not in adopted)
 
 
 def _topics_of(partitions: Iterable[Partition]) -> list[str]:
@@ -297,7 +304,8 @@ def _topics_of(partitions: Iterable[Partition]) -> list[str]:
 
 def _where_to_start(group_id: str, topics: Sequence[str]) -> str:
     return (
-        f"group {group_id!r} has no committed offsets for {', '.join(topics)}, and nothing says where to start. "
+        f"group {group_id!r} has no committed offsets for {', '.join(topics)}, and nothing says where to start. A topic "
+        "that was deleted has taken its offsets along. "
         "Fix, once: input.start = 'earliest' (all input; --start earliest) or 'latest' (only new input; --start latest). Do not keep it: if "
         "the group's offsets expire (7 days without members), it would be applied again, and 'earliest' would then "
         "process all input a second time"

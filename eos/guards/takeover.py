@@ -11,6 +11,7 @@ from eos.group.topics import refuse_recreated, stored_topic_ids
 from eos.guards.expired import ever_written
 from eos.guards.owners import refuse_foreign
 from eos.kafka.admin import Mark
+from eos.offsets import Partition
 from eos.settings import Settings
 
 
@@ -33,12 +34,7 @@ def new_and_deleted(settings: Settings, found: TakeOver) -> None:
     new = [partition for partition in found.partitions if partition not in found.stored]
     started = {partition.topic for partition in found.stored}
     if lost := ever_written(settings, [partition for partition in new if partition.topic not in started]):
-        raise ConfigError(
-            f"{lost[0]}: the group {found.group!r} had committed offsets of {lost[0].topic} when this instance started, and has none any "
-            "more: they were deleted. How far the input was processed is not known here; reading it from its beginning could write its "
-            "output twice. Fix: stop every instance, find each partition's last processed record in the output, and set the offsets: "
-            + suggested("offsets set", "--to", f"{lost[0].topic}:{lost[0].number}@N", job=True)
-        )
+        raise lost_offsets(lost[0], found.group)
     for partition, beginning in offsets_at(settings, Mark.START, new).items():
         if beginning > 0:
             raise OffsetGapError(
@@ -49,3 +45,13 @@ def new_and_deleted(settings: Settings, found: TakeOver) -> None:
                     "offsets set", "--to", f"{partition.topic}:{partition.number}@{beginning}", job=True
                 )
             )
+
+
+def lost_offsets(partition: Partition, group: str) -> ConfigError:
+    """The error for a partition that had a committed offset when this process began."""
+    return ConfigError(
+        f"{partition}: the group {group!r} had committed offsets of {partition.topic} when this instance started, and has none here any "
+        "more: they were deleted. How far the input was processed is not known; reading it from its beginning could write its output "
+        "twice. Fix: stop every instance, find each partition's last processed record in the output, and set the offsets: "
+        + suggested("offsets set", "--to", f"{partition.topic}:{partition.number}@N", job=True)
+    )

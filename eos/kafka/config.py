@@ -98,6 +98,9 @@ def producer_config(settings: Settings, transactional_id: str) -> dict[str, Any]
         "queue.buffering.max.messages": max(_MAX_QUEUED_RECORDS, 2 * transaction.max_records),
         "retry.backoff.ms": _RETRY_BACKOFF_MS,
         "message.max.bytes": MAX_MESSAGE_BYTES,
+        # How long a topic may take to appear. By librdkafka's default of 30 s a misspelt or deleted output is named that late, or not
+        # at all where the transaction is shorter.
+        "topic.metadata.propagation.max.ms": 10_000,
     }
     fixed = {
         "transactional.id": transactional_id,

@@ -264,7 +264,6 @@ def test_output_topic_that_goes_away_after_the_start_stops_the_job(
         return [OutputRecord(job.out, record.value), OutputRecord("never-created", record.value)]
 
     declared = Job(name=job.name, inputs=job.inputs, outputs=[job.out, "never-created"], transform=transform)
-    # librdkafka gives a topic 30 s to appear.
     soon = {"topic.metadata.propagation.max.ms": 500}
     with pytest.raises(RecordRefusedError, match="never-created"):
         _run(declared, bootstrap, kafka__producer=soon)

@@ -99,7 +99,7 @@ def test_a_missing_dead_letter_topic_is_named(bootstrap: str, job: Job) -> None:
 def test_eos_run_which_has_no_preflight_names_a_missing_output_before_it_opens_anything(
     bootstrap: str, job: Job
 ) -> None:
-    """librdkafka looks for a topic for 30 s, with the transaction open."""
+    """librdkafka looks for a topic for some time, with the transaction open."""
     missing = unique("missing")
     incomplete = Job(name=unique("job"), inputs=job.inputs, outputs=[missing], transform=lambda _: [])
     opened: list[Event] = []

@@ -22,12 +22,14 @@ from eos import (
     UsageError,
 )
 from eos.base.calls import Call
+from eos.base.deadline import Deadline
 from eos.core.ledger import Outcome
 from eos.core.producer import ProducerState, ShardProducer
 from eos.core.transaction import TransactionState
 from eos.events import ProducerOpened, ProducerSuspect
 from eos.kafka.late_copies import ResendWatch
 from eos.kafka.producer import TransactionalClient
+from eos.ops.check.transactions import TransactionsView
 from eos.shards import OrdinalShard, Shard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
@@ -189,6 +191,35 @@ def test_reopen_that_cannot_compare_is_made_again_before_the_next_begin(
     assert calls == 2
     assert len(world.heard(ProducerOpened)) == 3
     assert world.visible == [b"first", b"second"]
+
+
+def test_epoch_that_a_late_copy_of_its_own_request_has_raised_is_not_said_to_be_another_owners(
+    proxy: HoldProxy, topic: NewTopic
+) -> None:
+    """The copy opens a transaction in which nothing is, and the init that ends it raises the epoch once more."""
+    out = topic("out")
+    with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("alone")) as producer:
+        with producer.transaction() as txn:
+            txn.produce(out, b"before")
+        late = proxy.hold(ApiKey.ADD_PARTITIONS_TO_TXN, reset_client=True)
+        with producer.transaction() as txn:
+            txn.produce(out, b"sent again")
+        with TransactionsView(settings_of(proxy.bootstrap_servers)) as view:
+            name = producer.transactional_id
+            ended = Deadline(PATIENCE_S).wait_for(lambda: not view.describe([name])[name].is_open)
+            assert ended
+            late.release()
+            assert Deadline(PATIENCE_S).wait_for(lambda: view.describe([name])[name].is_open)
+        with pytest.raises(
+            ReopenError, match="or it comes from a copy of a request of its own that arrived late"
+        ):
+            producer.transaction()
+        with pytest.raises(UsageError, match="closed"):
+            producer.transaction()
+    assert [record.value for record in read_committed(proxy.bootstrap_servers, out)] == [
+        b"before",
+        b"sent again",
+    ]
 
 
 def test_fence_every_transaction_gives_each_one_an_epoch_of_its_own(world: OneShard) -> None:

@@ -119,7 +119,7 @@ def test_output_that_is_deleted_for_good_ends_the_transaction_and_says_so(bootst
 
 @pytest.mark.parametrize("timeout_ms", [6_000, 60_000])
 def test_job_whose_output_is_deleted_for_good_ends_and_names_it(bootstrap: str, timeout_ms: int) -> None:
-    """librdkafka waits 30 s for a topic to appear. Jobs ended later, with "are the brokers up?" where their transactions are shorter."""
+    """librdkafka waits for a topic to appear, 30 s by its own default. Jobs ended later, with "are the brokers up?" where their transactions are shorter."""
     job = fault_job(bootstrap, partitions=1)
     settings = settings_for(bootstrap, transaction__timeout_ms=timeout_ms)
     with in_thread(job, settings) as running:

@@ -22,6 +22,7 @@ from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup
 from eos.exits import ExitCode
 from eos.group import offset_history
 from eos.group.offset_history import Before
+from eos.guards import start_policy
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.watches.catch_up import CatchUp
@@ -215,6 +216,33 @@ def test_a_setting_that_adopts_takes_what_was_there_at_the_start_alone(bootstrap
         assert len([event for event in running.events if isinstance(event, OffsetsAdopted)]) == 1
     values = [record.value for record in read_committed(bootstrap, job.audit)]
     assert len(values) == len(set(values))
+
+
+def test_a_start_adopts_once_and_refuses_what_is_committed_behind_that(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked again, and adopted that too: three records of each partition were processed by nobody."""
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+
+    def commits(offset: int) -> None:
+        program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
+        program.commit(offsets=[TopicPartition(job.inputs[0], n, offset) for n in (0, 1)], asynchronous=False)
+        program.close()
+
+    commits(4)
+    adopt = start_policy.adopt_in_the_group
+
+    def adopt_and_be_overtaken(*given: Any, **named: Any) -> frozenset[Partition]:
+        adopted = adopt(*given, **named)
+        commits(7)
+        return adopted
+
+    monkeypatch.setattr(start_policy, "adopt_in_the_group", adopt_and_be_overtaken)
+    settings = settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP)
+    with pytest.raises(ConfigError, match="has the offset 7, which eos has not committed"):
+        run_to_end(job, settings)
+    assert read_committed(bootstrap, job.audit) == []
 
 
 def test_record_is_not_skipped_behind_an_offset_of_another_program(

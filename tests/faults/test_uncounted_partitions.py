@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -21,11 +22,16 @@ from eos.core.consumer import ShardConsumer
 from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned
 from eos.exits import ExitCode
+from eos.group.metadata import OwnershipMode
+from eos.offsets import Partition
 from eos.runner.worker import run
 from eos.settings import Settings
+from eos.spark.batch import planning
+from eos.spark.plan import Commit
 from tests.support.command_line import Ended, Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
 from tests.support.observer import read_committed
+from tests.support.offset_ages import offsets_of, store, three_partitions
 from tests.support.operated import GROUP, MODES, Operated
 from tests.support.patience import PATIENCE_S
 
@@ -158,7 +164,7 @@ def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_be
 
     monkeypatch.setattr(ShardConsumer, "_watch", watch_a_deleted_group)
     with pytest.raises(
-        ConfigError, match=r"\[\d\]: the group .* had committed offsets .* and has none any more"
+        ConfigError, match=r"\[\d\]: the group .* had committed offsets .* and has none here any more"
     ):
         one.run()
     assert len(read_committed(bootstrap, one.job.audit)) == 2 * EACH
@@ -186,3 +192,22 @@ def test_group_that_is_deleted_under_an_owner_leaves_no_partition_of_another_one
     run(job.job(), instance(0, "fail"), until_caught_up=True, listener=delete_it)
     with pytest.raises(ConfigError, match=r"\[1\]: the group .* the offset has expired"):
         run_to_end(job, instance(1, "fail"))
+
+
+@pytest.mark.parametrize("commit", ["partition", "batch"])
+def test_plan_of_a_batch_does_not_renew_offsets_that_are_deleted_meanwhile_at_the_beginning(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, commit: Commit
+) -> None:
+    """The plan was of nothing, and the next one of all input again."""
+    job = three_partitions(bootstrap)
+    store(bootstrap, job, dict.fromkeys(range(3), 1), days_ago=2, mode=OwnershipMode(commit))
+    due = planning._due_for_renewal
+
+    def due_in_a_deleted_group(*given: Any, **named: Any) -> list[Partition]:
+        delete_group(bootstrap, job)
+        return due(*given, **named)
+
+    monkeypatch.setattr(planning, "_due_for_renewal", due_in_a_deleted_group)
+    with pytest.raises(ConfigError, match=r"had committed offsets .* and has none here any more"):
+        planning.plan_input(settings_for(bootstrap), job.inputs, app=job.name, commit=commit)
+    assert offsets_of(bootstrap, job) == [None, None, None]

@@ -14,6 +14,7 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.others import refuse_others
 from eos.guards.owners import refuse_foreign, refuse_members
 from eos.guards.start_policy import apply_start_policy, preview_start_policy
+from eos.guards.takeover import lost_offsets
 from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed, stored_positions
@@ -151,6 +152,8 @@ def _renew_offsets(
 
     def where_they_stand(stored: Mapping[Partition, Committed], owned: Iterable[Partition]) -> OffsetVector:
         refuse_others(settings, group, stored)  # committed since the plan looked
+        if lost := [p for p in owned if p in present and p not in stored]:
+            raise lost_offsets(lost[0], group)
         due = due_for_renewal(
             {p: stored.get(p) for p in owned}, mine, app, after_s=settings.input.recommit_idle_after_s
         )
@@ -158,7 +161,7 @@ def _renew_offsets(
         beginnings = dict(offsets_at(settings, Mark.START, due - stored.keys()))
         return stored_positions({p: at for p, at in stored.items() if p in due}).merged(beginnings)
 
-    having = set(present)
+    having = set(present)  # once these are committed
     for shard, owned in shards.items():
         having.update(owned)
         commit_offsets(

@@ -40,6 +40,8 @@ class Ended:
 class Known:
     """A client whose epoch is known."""
 
+    suspicion = ""
+
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from eos.group.expiry import StartedPartitions
@@ -37,3 +39,15 @@ def test_first_offset_that_was_committed_is_in_every_later_count(started: Starte
 def test_counts_that_are_given_stay_as_they_are() -> None:
     given = StartedPartitions(settings_of("nowhere:1"), "group", {"in": 3})
     assert given.with_offsets_of([OLD, NEW], stored=[OLD]) == {"in": 3}
+
+
+def test_partition_that_another_owner_has_begun_is_counted_within_minutes(
+    started: StartedPartitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its own offset counts it until then, and that may be deleted."""
+    assert started.with_offsets_of([OLD], stored=[OLD]) == {"in": 1}
+    monkeypatch.setattr(StartedPartitions, "_ask", lambda *_: ({OLD, NEW}, {"in": 2}))
+    assert started.with_offsets_of([OLD], stored=[OLD]) == {"in": 1}
+    later = time.monotonic() + 600
+    monkeypatch.setattr("eos.group.expiry.time.monotonic", lambda: later)
+    assert started.with_offsets_of([OLD], stored=[OLD]) == {"in": 2}
