@@ -37,7 +37,10 @@ pytestmark = pytest.mark.broker
 
 EACH = 10  # records in each of two partitions, before the stranger comes and while it is there
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "cooperative": {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": 6_000,  # one that is closed while it joins stays for so long
+    },
     "consumer": {"group.protocol": "consumer"},
 }
 
