@@ -7,8 +7,19 @@ _ENTRY = "tests/unit/spark/test_micro_batch.py"
 _RANGES = "tests/unit/spark/test_range_record.py"
 _INPUT = "tests/unit/spark/test_marks.py"
 _IN_PLACE = "tests/spark/test_stream_in_place.py"
+_OUTPUTS = "tests/spark/test_outputs_that_go.py"
 
 SPARK = (
+    Mutation(
+        "ledger-of-a-former-topic",
+        "a shard whose ledger counts in another topic than its rows is not written",
+        "eos/core/own_offsets.py",
+        "stored_topic_ids(ledger.stored_of(offsets), with_more=True)",
+        "stored_topic_ids(ledger.stored_of(offsets))",
+        (
+            f"{_OUTPUTS}::test_output_that_is_created_anew_before_a_shards_first_record_is_refused_by_what_its_ledger_counts_in",
+        ),
+    ),
     Mutation(
         "entry-that-says-the-same",
         "a shard is written over the very entry that was planned with",

@@ -21,9 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.base.deadline import Deadline
 from eos.errors import AbortableError, ConfigError
+from eos.offsets import OffsetVector
 from eos.spark.batch.planning import plan_input
 from eos.spark.batch.range_record import RangeRecord
-from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.commit_log import CommitLog
+from eos.spark.stream.division import DIGEST
+from eos.spark.stream.log_entry import LogEntry
+from eos.spark.stream.log_rules import BatchPlan, LedgerError
+from eos.spark.stream.micro_batch import EntryRecord
 from eos.spark.stream.sink import exactly_once_sink
 from eos.spark.write.output import OutputColumns
 from eos.spark.write.writer import ShardWriter
@@ -31,6 +36,7 @@ from tests.spark.conftest import Settled
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
 from tests.support.patience import PATIENCE_S
+from tests.support.settings import settings_of
 from tests.support.sink_faults import Accident, with_accident
 from tests.support.spark_faults import LONG_TRANSACTIONS, Copy, copied, make_sleepy
 from tests.support.stream_copy import PER_BATCH, SHARDS
@@ -132,6 +138,26 @@ def test_output_that_is_created_anew_within_a_tasks_write_aborts_and_names_the_t
     ):
         writer.write(rows())
     assert (runs.records(), runs.committed()) == ([], [0])
+
+
+def test_output_that_is_created_anew_before_a_shards_first_record_is_refused_by_what_its_ledger_counts_in(
+    bootstrap: str,
+) -> None:
+    """The ledger was read before Kafka dropped it, and the topic's id was asked for after that: the shard was written alone."""
+    out = observer.unique("out")
+    observer.create_topics(bootstrap, {out: 1})
+    log = CommitLog(settings_of(bootstrap), observer.unique("sink"), observer.unique("group"), out)
+    begun = log.entries({0: log.replace(0, None, LogEntry(0, "query", 1))})
+    record = EntryRecord(log, BatchPlan("query", 0, 1, entries=begun), OffsetVector())
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        recreate(bootstrap, out, 1)
+        yield pa.RecordBatch.from_pydict({"value": [b"behind"] * 5, DIGEST: [1] * 5})
+
+    writer = ShardWriter(log.settings, record.in_task(0, 0), OutputColumns((out,), ("value",)))
+    with pytest.raises(LedgerError, match=f"its ledger is gone.*{out} was deleted"):
+        writer.write(rows())
+    assert observer.read_committed(bootstrap, out) == []
 
 
 def test_output_that_is_created_anew_within_a_batchs_write_gets_all_of_it(

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.errors import TransactionExpiredError
+from eos.errors import EosError, OffsetGapError, TransactionExpiredError
 from eos.events import Listener
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
@@ -139,15 +139,22 @@ class _ShardEntry(ShardRecord):
         found = stored.get(self._log.partition)
         entry = None if found is None else LogEntry.parse(found.offset, found.metadata)
         if found is None and self._plan.entries.get(self._number) is not None:
-            raise LedgerError(
-                f"batch {self._plan.batch}, shard {self._number}: its ledger is gone, which was there when the batch was planned. "
-                f"Kafka drops it together with its topic, so {self._log.topic} was deleted (and created anew) meanwhile, or "
-                "somebody has deleted the group. Nothing of this shard is written. Fix: start again; the refusal says what to adopt"
-            )
+            raise self._gone()
         if not self._plan.is_done(self._number, entry) or entry is None:
             return False
         self._written = entry.checksum
         return True
+
+    def _gone(self) -> LedgerError:
+        return LedgerError(
+            f"batch {self._plan.batch}, shard {self._number}: its ledger is gone, which was there when the batch was planned. "
+            f"Kafka drops it together with its topic, so {self._log.topic} was deleted (and created anew) meanwhile, or "
+            "somebody has deleted the group. Nothing of this shard is written. Fix: start again; the refusal says what to adopt"
+        )
+
+    def explained(self, error: OffsetGapError) -> EosError:
+        """Kafka drops the entries of a deleted topic a moment later: they were read before, and count in another topic than the rows."""
+        return self._gone() if str(error).startswith(f"{self._log.topic}: ") else error
 
     @property
     def offsets(self) -> OffsetVector:

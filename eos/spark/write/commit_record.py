@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from eos.core.producer import ShardProducer
-from eos.errors import EosError, FencedError
+from eos.errors import EosError, FencedError, OffsetGapError
 from eos.events import Listener, ignore_event
 from eos.group.committed import fresh_reader
 from eos.group.metadata import OffsetMetadata
@@ -71,6 +71,10 @@ class ShardRecord(ABC):
     @abstractmethod
     def offsets(self) -> OffsetVector:
         """What says that the shard is done."""
+
+    def explained(self, error: OffsetGapError) -> EosError:
+        """What it means that a topic was deleted and created anew, by the shard that met it."""
+        return error
 
     def to_commit(self) -> OffsetVector:
         """The offsets to commit, asked for when all rows are produced."""

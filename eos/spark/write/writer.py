@@ -188,6 +188,8 @@ class ShardWriter:
                 complete = True
                 offsets = self._record.to_commit()
                 transaction.add_offsets(offsets, group_metadata(self._settings, self._record.group))
+        except OffsetGapError as error:
+            raise self._record.explained(error) from error
         except ReopenError as error:
             if producer.reopen() is not Outcome.COMMITTED:
                 raise self._redo(error, transaction, complete) from error
