@@ -14,8 +14,8 @@ SPARK = (
         "ledger-of-a-former-topic",
         "a shard whose ledger counts in another topic than its rows is not written",
         "eos/core/own_offsets.py",
-        "stored_topic_ids(ledger.stored_of(offsets), with_more=True)",
-        "stored_topic_ids(ledger.stored_of(offsets))",
+        "with_more=ledger.metadata.goes_with_its_topic",
+        "with_more=False",
         (
             f"{_OUTPUTS}::test_output_that_is_created_anew_before_a_shards_first_record_is_refused_by_what_its_ledger_counts_in",
         ),
