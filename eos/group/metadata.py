@@ -23,7 +23,6 @@ import socket
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar
 
 
 class OwnershipMode(StrEnum):
@@ -74,8 +73,6 @@ class OffsetMetadata:
         in_a_row: how many records in a row before this offset were poison, as its owner had counted; an eos without this count
             reads it as a part of the owner's token.
     """
-
-    goes_with_its_topic: ClassVar[bool] = True  # means nothing for a topic that was deleted and created anew
 
     mode: OwnershipMode
     shard: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from eos.errors import ConfigError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
@@ -92,8 +92,6 @@ class Reached:
 @dataclass(frozen=True, slots=True)
 class RelayMetadata(OffsetMetadata):
     """Offset metadata with what an entry says beyond its offset."""
-
-    goes_with_its_topic: ClassVar[bool] = False  # `eos.sql.relay_mark` says what it means for the outbox
 
     shards: int = 1
     reached: Reached = field(default_factory=Reached)

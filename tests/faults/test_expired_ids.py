@@ -35,6 +35,13 @@ def write(producer: TransactionalProducer, topic: str, value: bytes) -> None:
         txn.produce(topic, value)
 
 
+def wait_until_it_is_forgotten(producer: TransactionalProducer) -> None:
+    """Its transactional.id, which nobody uses meanwhile."""
+    name = producer.transactional_id
+    with TransactionsView(producer._producer._settings) as view:
+        assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+
+
 def block(
     producer: TransactionalProducer,
     out: str,
@@ -69,9 +76,7 @@ def test_zombie_of_an_id_that_was_forgotten_does_not_take_it_back_from_its_owner
     settings = settings_of(bootstrap)
     with TransactionalProducer(settings, app=app) as zombie:
         write(zombie, out, b"before")
-        with TransactionsView(settings) as view:
-            name = zombie.transactional_id
-            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+        wait_until_it_is_forgotten(zombie)
         with TransactionalProducer(settings, app=app) as owner:
             write(owner, out, b"owner")
             if raised:
@@ -109,9 +114,7 @@ def test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_fo
             zombie.open()
             if had_output:
                 write(zombie, out, b"before")
-            with TransactionsView(settings) as view:
-                name = zombie.transactional_id
-                assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+            wait_until_it_is_forgotten(zombie)
             with TransactionalProducer(settings, app=app) as owner:
                 block(owner, out, [b"0", b"1", b"2"], {partition: 3}, no_member)
                 for _ in range(2):
@@ -135,9 +138,7 @@ def test_zombie_whose_successor_went_on_in_another_partition_does_not_take_its_o
         no_member = reader.group_metadata()
         with TransactionalProducer(settings, app=app) as zombie:
             block(zombie, out, [b"before"], {first: 1}, no_member)
-            with TransactionsView(settings) as view:
-                name = zombie.transactional_id
-                assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+            wait_until_it_is_forgotten(zombie)
             with TransactionalProducer(settings, app=app) as owner:
                 block(owner, out, [b"0", b"1", b"2"], {second: 3}, no_member)
                 for _ in range(2):
@@ -184,20 +185,15 @@ def test_abort_for_which_librdkafka_initialises_the_id_anew_ends_its_producer(fo
     bootstrap, out, app = forgetful.bootstrap_servers, unique("out"), unique("idle")
     create_topics(bootstrap, {out: 1})
     settings = settings_of(bootstrap, transaction__timeout_ms=6_000)
-    with TransactionalProducer(settings, app=app) as zombie, TransactionsView(settings) as view:
-        name = zombie.transactional_id
-
-        def wait_until_it_is_forgotten() -> None:
-            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
-
+    with TransactionalProducer(settings, app=app) as zombie:
         write(zombie, out, b"before")
         with zombie.transaction() as txn:
             txn.produce(out, b"never")
             wait_delivered(zombie._producer._client)
-            wait_until_it_is_forgotten()
+            wait_until_it_is_forgotten(zombie)
             with TransactionalProducer(settings, app=app) as owner:
                 write(owner, out, b"owner")
-                wait_until_it_is_forgotten()
+                wait_until_it_is_forgotten(zombie)
             raise AbortTransaction
         with pytest.raises(ReopenError):
             write(zombie, out, b"never")
@@ -212,9 +208,7 @@ def test_owner_of_an_id_that_was_forgotten_is_told_so_and_not_of_another_owner(f
     settings = settings_of(bootstrap, transaction__fence_every="transaction")
     with TransactionalProducer(settings, app=app) as producer:
         write(producer, out, b"before")
-        with TransactionsView(settings) as view:
-            name = producer.transactional_id
-            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+        wait_until_it_is_forgotten(producer)
         with pytest.raises(ReopenError, match="has forgotten this transactional"):
             write(producer, out, b"never")
     with TransactionalProducer(settings, app=app) as producer:

@@ -28,6 +28,7 @@ from eos.runner.worker import run
 from eos.settings import Settings
 from eos.spark.batch import planning
 from eos.spark.plan import Commit
+from tests.faults.test_strangers import stranger
 from tests.support.command_line import Ended, Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
 from tests.support.observer import read_committed
@@ -69,8 +70,7 @@ def leave_one_strange_offset(bootstrap: str, job: FaultJob) -> None:
 
 @contextmanager
 def a_member(bootstrap: str, job: FaultJob) -> Iterator[Consumer]:
-    options = {"bootstrap.servers": bootstrap, "group.id": job.group, "enable.auto.commit": False}
-    consumer = Consumer({**options, "auto.offset.reset": "earliest", "log_level": 0})
+    consumer = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
     try:
         consumer.subscribe(list(job.inputs))
         assert Deadline(PATIENCE_S).wait_for(
@@ -101,29 +101,21 @@ def names_the_other_one(ended: Ended) -> None:
     ), ended.out
 
 
-def test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is_set_back(
-    bootstrap: str, operated: NewOperated
+@pytest.mark.parametrize("way", ["set back", "adopted"])
+def test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is(
+    bootstrap: str, operated: NewOperated, way: str
 ) -> None:
-    """The first refusal names the stranger's offset alone or both; what it says to do led to 10 records twice, and exit 0."""
+    """The refusal named the stranger's offset alone; what it said to do led to 10 records twice, and exit 0."""
     one = operated("group")
     run_to_end(one.job, settings_for(bootstrap, **GROUP))
     leave_one_strange_offset(bootstrap, one.job)
-    names_the_other_one(one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@{EACH}", "--yes"))
-    refuses_the_other_one(one)
-    one.job.load(bootstrap, 2 * EACH, "later ")
-    one.run()
-    assert one.job.check(bootstrap).processed == 4 * EACH
-
-
-def test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is_adopted(
-    bootstrap: str, operated: NewOperated
-) -> None:
-    one = operated("group")
-    run_to_end(one.job, settings_for(bootstrap, **GROUP))
-    leave_one_strange_offset(bootstrap, one.job)
-    adopts = settings_for(bootstrap, **one.changes, ownership__adopt_offsets=True)
-    refuses_the_other_one(one, adopts)
-    run_to_end(one.job, adopts)
+    if way == "set back":
+        names_the_other_one(one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@{EACH}", "--yes"))
+        refuses_the_other_one(one)
+    else:
+        adopts = settings_for(bootstrap, **one.changes, ownership__adopt_offsets=True)
+        refuses_the_other_one(one, adopts)
+        run_to_end(one.job, adopts)
     one.job.load(bootstrap, 2 * EACH, "later ")
     one.run()
     assert one.job.check(bootstrap).processed == 4 * EACH

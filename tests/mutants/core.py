@@ -297,7 +297,7 @@ CORE = (
         "    at_rest = found & {topic for topic, _ in counted}\n",
         "    at_rest = found\n",
         (
-            f"{_UNCOUNTED}::test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is_adopted",
+            f"{_UNCOUNTED}::test_partition_without_an_offset_beside_a_strangers_is_not_processed_again_once_that_is",
         ),
     ),
     Mutation(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from eos.errors import EosError, OffsetGapError, TransactionExpiredError
 from eos.events import Listener
+from eos.group.topics import stored_topic_ids
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.spark.analysis.placement import Placement
@@ -119,6 +120,7 @@ class _ShardEntry(ShardRecord):
         self._number = number
         self._checksum = RunningChecksum(Checksum(input=self._plan.input))
         self._written = self._plan.done.get(number)
+        self._topic_ids: dict[str, str] = {}  # of the topic that the entry counts in, once it is read
         entry = self._plan.after if number else replace(self._plan.after, marks=len(self._marks))
         self.shard = self._log.shard(number)
         self.group = self._log.group_of(number)
@@ -140,6 +142,7 @@ class _ShardEntry(ShardRecord):
         entry = None if found is None else LogEntry.parse(found.offset, found.metadata)
         if found is None and self._plan.entries.get(self._number) is not None:
             raise self._gone()
+        self._topic_ids = dict(stored_topic_ids({self._log.partition: found}, with_more=True))
         if not self._plan.is_done(self._number, entry) or entry is None:
             return False
         self._written = entry.checksum
@@ -153,7 +156,6 @@ class _ShardEntry(ShardRecord):
         )
 
     def explained(self, error: OffsetGapError) -> EosError:
-        """Kafka drops the entries of a deleted topic a moment later: they were read before, and count in another topic than the rows."""
         return self._gone() if str(error).startswith(f"{self._log.topic}: ") else error
 
     @property
@@ -163,7 +165,9 @@ class _ShardEntry(ShardRecord):
     def to_commit(self) -> OffsetVector:
         # All that these rows are made of is read by now. The commit of marks, shard 0's, asks again.
         logs_of_input(self._log.settings).refuse_recreated(self._marks.topic_ids.items())
-        return self.offsets if self._number else self.offsets.merged(self._marks)
+        # With the topic that the entry counts in: Kafka drops the entries of a deleted topic a moment later, and they may have been read before.
+        mine = OffsetVector(dict(self.offsets), topic_ids=self._topic_ids)
+        return mine if self._number else mine.merged(self._marks)
 
     def counted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in rows:
