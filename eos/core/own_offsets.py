@@ -105,7 +105,7 @@ class OwnOffsets:
         if unknown := offsets.without(ledger.stored_of(offsets)):
             self.take_over(group_id, unknown)
         # Offsets that say themselves which topic they count in replace what is stored, also where that counts in a deleted one.
-        stored_ids = stored_topic_ids(ledger.stored_of(offsets))
+        stored_ids = stored_topic_ids(ledger.stored_of(offsets), with_more=True)
         self._topics.refuse_recreated({(t, i) for t, i in stored_ids if t in unnamed}, asked)
         ids = {topic: asked.get(topic) or offsets.topic_ids.get(topic, "") for topic, _ in offsets}
         self._topics.read(ids)

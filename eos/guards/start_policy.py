@@ -11,6 +11,7 @@ from typing import Protocol
 
 from eos import retry
 from eos.base.calls import Call
+from eos.base.commands import suggested
 from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
 from eos.errors import (
@@ -28,6 +29,7 @@ from eos.group.mirror import refuse_mirror
 from eos.group.others import of_others
 from eos.group.topics import TopicIds, stored_topic_ids
 from eos.guards.expired import refuse_expired
+from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import ConsumerClient
 from eos.kafka.group_offsets import Committed, stored_positions
@@ -225,6 +227,7 @@ def adopt_in_the_group(
 
     Raises:
         RetriableError: the group has members, whose commits could come in between. Another instance may have done it.
+        OffsetGapError: such an offset is not in the log.
     """
     admin, group = Admin.of(settings), reader.group_id
     members = retry.ask(lambda s: admin.groups.members(group, s), timeout_s=settings.open_timeout_s)
@@ -244,6 +247,7 @@ def adopt_in_the_group(
             return frozenset()
         refuse_mirror(group, found)
         positions = stored_positions(found)
+        refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)
         with producer.transaction() as txn:
             txn.add_offsets(positions, reader.group_metadata())  # of no member
     on_adopted(positions)
@@ -304,9 +308,9 @@ def _topics_of(partitions: Iterable[Partition]) -> list[str]:
 
 def _where_to_start(group_id: str, topics: Sequence[str]) -> str:
     return (
-        f"group {group_id!r} has no committed offsets for {', '.join(topics)}, and nothing says where to start. A topic "
-        "that was deleted has taken its offsets along. "
-        "Fix, once: input.start = 'earliest' (all input; --start earliest) or 'latest' (only new input; --start latest). Do not keep it: if "
-        "the group's offsets expire (7 days without members), it would be applied again, and 'earliest' would then "
-        "process all input a second time"
+        f"group {group_id!r} has no committed offsets for {', '.join(topics)}, and nothing says where to start. Fix, once, for a new job "
+        "or a topic that was created anew: input.start = 'earliest' (all input; --start earliest) or 'latest' (only new input; --start "
+        "latest). Where the group was deleted, or its offsets have expired (7 days without members), that would process input a second "
+        f"time, or skip some: set them to what the output shows, with {suggested('offsets set', '--to', 'WHERE', job=True)}. Do not keep "
+        "input.start: when the offsets expire, it would be applied again"
     )

@@ -1,12 +1,14 @@
-"""Logs that were truncated below a position and have grown past it again: such a position is refused."""
+"""Positions that are not of the log as it is: it was truncated below them, and may have grown past them again. They are refused."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eos import retry
 from eos.base.calls import Call
+from eos.base.commands import suggested
 from eos.base.deadline import Deadline
 from eos.core.surroundings import TakeOver
 from eos.errors import OffsetGapError, RetriableError
@@ -20,6 +22,8 @@ from eos.settings import Settings
 _PROBE_S = 0.5
 _PROBED_RECORDS = 1_000
 _PROBER_S = 10.0  # for one client
+_BEHIND_S = 2.0  # for which a broker that was the leader a moment ago may tell an earlier end
+_BEHIND_PAUSE_S = 0.2
 # For a client that reads a record or the end of each partition it is assigned.
 _PROBE: Mapping[str, Any] = {
     "enable.partition.eof": True,
@@ -47,13 +51,14 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
     A separate client reads from each position until the leader has confirmed its epoch. The reading client cannot be relied
     on: librdkafka validates a position when it seeks and when it learns of a new leader, but not when it is assigned a
     partition whose leader it knows already (measured with 2.16), and Spark's Java source uses offsets only. Positions without
-    an epoch are not checked.
+    an epoch are only compared with the log's end.
 
     Raises:
         OffsetGapError: names the position.
         UnavailableError: no answer in ``timeout_s``.
     """
     known = positions.only(p for p in positions if positions.epoch_of(p) is not None)
+    _refuse_beyond_the_end(settings, positions.without(known), timeout_s)
     if not known:
         return
     silent = set(known)
@@ -96,6 +101,26 @@ def epochs_before(
     finally:
         prober.close()
     return found
+
+
+def _refuse_beyond_the_end(settings: Settings, positions: OffsetVector, timeout_s: float) -> None:
+    """The reading client would say so as well. But a run until it has caught up finds itself at the end, and may be over before."""
+    behind = Deadline(min(_BEHIND_S, timeout_s))
+    while True:
+        ends = offsets_at(settings, Mark.HIGH_WATERMARK, positions, timeout_s=timeout_s)
+        beyond = [partition for partition, offset in sorted(positions.items()) if offset > ends[partition]]
+        if not beyond:
+            return
+        if behind.passed:
+            break
+        time.sleep(_BEHIND_PAUSE_S)
+    first = beyond[0]
+    raise OffsetGapError(
+        f"{first}: the group goes on at offset {positions[first]}, and the log ends at {ends[first]}: it was truncated, or the offset is "
+        "one of another log (set by a tool, or copied from another cluster). What is written up to there would never be processed. Fix: "
+        "decide where to go on, and set the group's offsets while the job is stopped: "
+        + suggested("offsets set", "--to", f"{first.topic}:{first.number}@N", job=True)
+    )
 
 
 def _answered(

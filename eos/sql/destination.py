@@ -29,7 +29,7 @@ from eos.shards import Shard, StartShard
 from eos.sql import progress
 from eos.sql.limits import Limits, limit
 from eos.sql.meaning import explained
-from eos.sql.mirror import Mirror, refuse_behind_its_mirror
+from eos.sql.mirror import Mirror, mirrored, refuse_behind_its_mirror, refuse_other_than_the_mirror
 from eos.sql.position import Owner
 from eos.sql.writer import SqlWriter, moves_of
 
@@ -116,9 +116,16 @@ class ToDatabase:
         mode: OwnershipMode,
         on_first_offsets: OnFirstOffsets,
     ) -> None:
-        """The first positions of topics that have none, all in one transaction. Of two instances that do so at once, one does."""
+        """The first positions of topics that have none, all in one transaction. Of two instances that do so at once, one does.
+
+        Raises:
+            OffsetGapError: the group has a mirror of positions there, which are gone.
+            RetriableError: another instance has begun a topic meanwhile.
+        """
         shard = StartShard(app, reader.group_id)
         positions = first_offsets(partitions, settings)
+        # Asked before the transaction, which would hold its rows meanwhile. What another instance has begun since is refused first.
+        mirror = mirrored(settings, reader.group_id, partitions)
         ledger = Ledger(OffsetMetadata(mode, str(shard), app=app))
         started = Counter(partition.topic for partition in partitions)
         first = moves_of(ledger, positions, started, positions.topic_ids)
@@ -127,6 +134,7 @@ class ToDatabase:
             limit(connection, Limits.of(settings))
             if had := progress.begin_at(connection, owner, first):
                 raise RetriableError(f"{had[0]}: another instance has begun it meanwhile")
+            refuse_other_than_the_mirror(reader.group_id, positions, mirror)
         on_first_offsets(positions)
 
 

@@ -111,7 +111,7 @@ def refuse_behind_its_mirror(settings: Settings, found: TakeOver) -> None:
     }
     if behind:
         partition, (position, offset) = next(iter(behind.items()))
-        places = ",".join(f"{one.topic}:{one.number}@{at}" for one, (at, _) in behind.items())
+        places = _places({one: at for one, (at, _) in behind.items()})
         raise OffsetGapError(
             f"{partition}: its position in eos_progress is {position}, and it was committed up to {offset} before (the "
             f"offset of group {found.group!r} in Kafka was written behind it): the database is a copy from an earlier time (a dump "
@@ -119,3 +119,33 @@ def refuse_behind_its_mirror(settings: Settings, found: TakeOver) -> None:
             "back together with eos_progress, that is right. Put Kafka's copy back too, once the group has no members, and start again: "
             f"{suggested('offsets set', '--to', places, job=True)}. Else bring both to the same time first"
         )
+
+
+def refuse_other_than_the_mirror(
+    group: str, firsts: Mapping[Partition, int], offsets: Mapping[Partition, Committed]
+) -> None:
+    """Refuse first positions where the group has offsets that were written behind other ones.
+
+    Args:
+        group: the job's.
+        firsts: where it would begin.
+        offsets: what `mirrored` has returned.
+
+    Raises:
+        OffsetGapError: names the first one.
+    """
+    for partition, first in sorted(firsts.items()):
+        mirror = offsets.get(partition)
+        if mirror is None or mirror.metadata != MIRROR or mirror.offset == first:
+            continue
+        consequence = "skip" if first > mirror.offset else "process again"
+        raise OffsetGapError(
+            f"{partition}: eos_progress has no position of it, and it was committed up to {mirror.offset} before (the offset of group "
+            f"{group!r} in Kafka was written behind it): the rows were deleted, or the database is another one, or a copy from before "
+            f"the first run. To begin at {first} would {consequence} what lies between. Fix: bring eos_progress back; or, if that is right for the "
+            f"job's tables, set the positions: {suggested('offsets set', '--to', _places(firsts), job=True)}"
+        )
+
+
+def _places(offsets: Mapping[Partition, int]) -> str:
+    return ",".join(f"{one.topic}:{one.number}@{at}" for one, at in sorted(offsets.items()))

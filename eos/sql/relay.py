@@ -312,7 +312,11 @@ class Relay:
 
         To a producer that looks like another owner, or like an input that was deleted. But another owner would have committed one.
         """
-        if self._furthest is None or not isinstance(error, (ConfigError, FencedError)):
+        if self._furthest is None:
+            return None
+        if isinstance(error, OffsetGapError) and str(error).startswith(f"{self._partition.topic}: "):
+            return self._mark.lost(self._furthest.relayed)
+        if not isinstance(error, (ConfigError, FencedError)):
             return None
         try:
             with fresh_reader(self._settings, self._group, stable=False) as reader:

@@ -22,6 +22,7 @@ from tests.support.observer import (
     PlainRecord,
     committed_offsets,
     create_topics,
+    delete_topic,
     load,
     produce_plain,
     read_committed,
@@ -39,17 +40,8 @@ OWNED: dict[str, dict[str, object]] = {
 }
 
 
-def delete(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.delete_topics([topic])[topic].result(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while topic in admin.list_topics(timeout=5).topics:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def create_anew(bootstrap: str, topic: str, gap_s: float = 0.0) -> None:
-    delete(bootstrap, topic)
+    delete_topic(bootstrap, topic)
     time.sleep(gap_s)  # the accident itself: for how long the topic is not there
     create_topics(bootstrap, {topic: 1})
 
@@ -224,7 +216,7 @@ def test_idle_job_notices_the_new_topic_by_itself(bootstrap: str, monkeypatch: p
     load(bootstrap, source, FORMER, "former")
     with in_thread(job, settings_for(bootstrap)) as run:
         run.wait_for_commits(FORMER)
-        delete(bootstrap, source)
+        delete_topic(bootstrap, source)
         create_topics(bootstrap, {source: 1})
         load(bootstrap, source, FORMER, "new")
         with pytest.raises(OffsetGapError, match=r"created anew|offset not available"):

@@ -14,11 +14,12 @@ from eos.errors import ReopenError
 from eos.events import PartitionsAssigned, TransactionEnded
 from eos.exits import exit_code_of
 from eos.testing.proxy import ApiKey, HoldProxy
-from tests.faults.test_recreated_input import create_anew, delete
+from tests.faults.test_recreated_input import create_anew
 from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
 from tests.support.observer import (
     committed_offsets,
     create_topics,
+    delete_topic,
     load,
     read_committed,
     read_uncommitted,
@@ -103,7 +104,7 @@ def test_output_that_is_deleted_for_good_ends_the_transaction_and_says_so(bootst
             txn.produce(other, b"never")
             txn.produce(out, b"never")
             wait_delivered(producer._producer._client)
-            delete(bootstrap, out)
+            delete_topic(bootstrap, out)
             txn.produce(out, b"never")
         try:
             with producer.transaction() as txn:
@@ -125,7 +126,7 @@ def test_job_whose_output_is_deleted_for_good_ends_and_names_it(bootstrap: str, 
     with in_thread(job, settings) as running:
         job.load(bootstrap, 10, "v", [0])
         running.wait_for_commits(10)
-        delete(bootstrap, job.audit)
+        delete_topic(bootstrap, job.audit)
         job.load(bootstrap, 10, "w", [0])
         with pytest.raises(
             ConfigError, match=rf"an output topic was deleted.*{job.audit} does not exist.*Fix: "
@@ -142,7 +143,7 @@ def test_output_that_goes_before_its_first_record_is_named_where_a_transaction_i
     settings = settings_for(bootstrap, transaction__timeout_ms=6_000)
     with in_thread(job, settings) as running:
         running.told(PartitionsAssigned)
-        delete(bootstrap, job.audit)
+        delete_topic(bootstrap, job.audit)
         job.load(bootstrap, 10, "w", [0])
         with pytest.raises(ConfigError, match=rf"{job.audit} does not exist.*Fix: ") as ended:
             running.wait()
@@ -170,7 +171,7 @@ def test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_n
             txn.produce(out, b"never")
             if written:
                 wait_delivered(producer._producer._client)
-            delete(bootstrap, out)
+            delete_topic(bootstrap, out)
         assert time.monotonic() - began < NOT_WAITED_FOR_S / 2
     with TransactionalProducer(settings, app=app) as producer, producer.transaction() as txn:
         txn.produce(other, b"next")

@@ -17,19 +17,20 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
-from eos.errors import ConfigError
+from eos.errors import ConfigError, OffsetGapError
 from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup
 from eos.exits import ExitCode
 from eos.group import offset_history
+from eos.group.metadata import OwnershipMode
 from eos.group.offset_history import Before
 from eos.guards import start_policy
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.watches.catch_up import CatchUp
-from tests.faults.test_recreated_input import delete
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
-from tests.support.observer import create_topics, read_committed, unique
+from tests.support.observer import create_topics, delete_topic, read_committed, unique
+from tests.support.offset_ages import store, store_plain
 from tests.support.operated import GROUP, MODES, Operated
 from tests.support.patience import PATIENCE_S
 
@@ -196,6 +197,39 @@ def test_offsets_of_a_group_that_another_program_leaves_are_adopted_by_a_setting
     assert len(read_committed(bootstrap, job.audit)) == 2 * EACH
 
 
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_offset_beyond_the_end_of_the_log_is_not_adopted(
+    bootstrap: str, eos: Eos, tmp_path: Path, mode: str
+) -> None:
+    """A run until it has caught up was at its end at once, with 0; what was written up to that offset was never processed."""
+    job = fault_job(bootstrap, partitions=2)
+    (source,) = job.inputs
+    job.load(bootstrap, 2 * EACH)
+    store_plain(bootstrap, job, {0: (99, ""), 1: (4, "")})
+    one = Operated(eos, tmp_path, bootstrap, job, {**MODES[mode], "ownership__adopt_offsets": True})
+    with pytest.raises(
+        OffsetGapError, match=rf"{source}\[0\]: .* at offset 99, and the log ends at {EACH}: .*Fix: "
+    ):
+        one.run()
+    assert (one.offsets()[0], one.metadata()[0]) == (99, None)
+    assert one("offsets", "set", "JOB", "--to", f"{source}:0@{EACH}", "--yes").code == 0
+    one.run()
+    job.load(bootstrap, 2 * EACH, "later ")
+    one.run()
+    assert one.offsets() == [2 * EACH, 2 * EACH]
+    assert len(read_committed(bootstrap, job.audit)) == EACH + 2 * EACH - 4
+
+
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_own_offset_beyond_the_end_of_the_log_is_refused_at_the_start(bootstrap: str, mode: str) -> None:
+    """As a log leaves it that was truncated before a record was read: the offset has no epoch that could tell."""
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+    store(bootstrap, job, {0: 99, 1: 4}, had=2, mode=OwnershipMode(mode))
+    with pytest.raises(OffsetGapError, match=f"at offset 99, and the log ends at {EACH}: it was truncated"):
+        run_to_end(job, settings_for(bootstrap, **MODES[mode]))
+
+
 @pytest.mark.parametrize("again", [0, 2 * EACH], ids=["what was adopted", "what was read since"])
 def test_a_setting_that_adopts_takes_what_was_there_at_the_start_alone(bootstrap: str, again: int) -> None:
     """It may be left in a configuration: what a stranger commits later is refused, also where it is the same offset once more."""
@@ -342,7 +376,7 @@ def test_offset_of_a_topic_that_was_deleted_is_not_named_as_eoss(
 ) -> None:
     one = operated("group")
     (source,) = one.job.inputs
-    delete(bootstrap, source)
+    delete_topic(bootstrap, source)
     create_topics(bootstrap, {source: 2})
     consumer = stranger(bootstrap, one.job.group, **{"enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition(source, 0, 0)], asynchronous=False)

@@ -13,9 +13,9 @@ SPARK = (
     Mutation(
         "ledger-of-a-former-topic",
         "a shard whose ledger counts in another topic than its rows is not written",
-        "eos/spark/stream/micro_batch.py",
-        "        mine = OffsetVector(dict(self.offsets), topic_ids=self._topic_ids)\n",
-        "        mine = self.offsets\n",
+        "eos/core/own_offsets.py",
+        "stored_topic_ids(ledger.stored_of(offsets), with_more=True)",
+        "stored_topic_ids(ledger.stored_of(offsets))",
         (
             f"{_OUTPUTS}::test_output_that_is_created_anew_before_a_shards_first_record_is_refused_by_what_its_ledger_counts_in",
         ),
@@ -72,8 +72,8 @@ SPARK = (
         "marks-of-any-shard",
         "where a batch's input ends is committed with its first shard",
         "eos/spark/stream/micro_batch.py",
-        "return mine if self._number else mine.merged(self._marks)",
-        "return mine",
+        "return self.offsets if self._number else self.offsets.merged(self._marks)",
+        "return self.offsets",
         (f"{_ENTRY}::test_only_the_first_shard_has_marks",),
     ),
     Mutation(

@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
@@ -52,19 +51,6 @@ pytestmark = pytest.mark.broker
 RECORDS = 200
 
 
-def delete(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.delete_topics([topic])[topic].result(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while topic in admin.list_topics(timeout=PATIENCE_S).topics and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
-def recreate(bootstrap: str, topic: str, partitions: int) -> None:
-    delete(bootstrap, topic)
-    observer.create_topics(bootstrap, {topic: partitions})
-
-
 def suppressed(call: Callable[[], None]) -> None:
     with suppress(StreamingQueryException):
         call()
@@ -87,11 +73,11 @@ def test_batch_whose_output_does_not_exist_names_the_topic(
 
     def transform(frame: DataFrame) -> DataFrame:
         if when == "while planned":
-            delete(bootstrap, runs.output)
+            observer.delete_topic(bootstrap, runs.output)
         return frame.select("shard", "key", "value")
 
     if when == "before":
-        delete(bootstrap, runs.output)
+        observer.delete_topic(bootstrap, runs.output)
     with pytest.raises(ConfigError, match=rf"{runs.output}\S* does not exist") as caught:
         runs.run(transform, commit)
     assert "record " not in str(caught.value)
@@ -112,7 +98,7 @@ def test_stream_whose_output_goes_between_two_batches_names_the_topic(
 
     def writing(frame: DataFrame, batch: int) -> None:
         if batch:
-            delete(bootstrap, other)
+            observer.delete_topic(bootstrap, other)
         sink(frame.withColumn("topic", F.lit(other)), batch)
 
     with pytest.raises(StreamingQueryException):
@@ -130,7 +116,7 @@ def test_output_that_is_created_anew_within_a_tasks_write_aborts_and_names_the_t
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"value": [b"before"] * 5})
-        recreate(bootstrap, runs.output, 1)
+        observer.recreate_topic(bootstrap, runs.output, 1)
         yield pa.RecordBatch.from_pydict({"value": [b"behind"] * 5})
 
     with pytest.raises(
@@ -151,13 +137,33 @@ def test_output_that_is_created_anew_before_a_shards_first_record_is_refused_by_
     record = EntryRecord(log, BatchPlan("query", 0, 1, entries=begun), OffsetVector())
 
     def rows() -> Iterator[pa.RecordBatch]:
-        recreate(bootstrap, out, 1)
+        observer.recreate_topic(bootstrap, out, 1)
         yield pa.RecordBatch.from_pydict({"value": [b"behind"] * 5, DIGEST: [1] * 5})
 
     writer = ShardWriter(log.settings, record.in_task(0, 0), OutputColumns((out,), ("value",)))
     with pytest.raises(LedgerError, match=f"its ledger is gone.*{out} was deleted"):
         writer.write(rows())
     assert observer.read_committed(bootstrap, out) == []
+
+
+def test_output_that_is_created_anew_while_a_driver_takes_the_ledger_over_gets_no_entry(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry of the deleted topic was read, and written to the new one: 20 of 60 rows were there, and every run was content."""
+    out = observer.unique("out")
+    observer.create_topics(bootstrap, {out: 1})
+    log = CommitLog(settings_of(bootstrap), observer.unique("sink"), observer.unique("group"), out)
+    held = log.replace(0, None, LogEntry(1, "query", 1))
+    behind_the_look = CommitLog.offsets
+
+    def recreated(log: CommitLog, entry: LogEntry) -> OffsetVector:
+        observer.recreate_topic(bootstrap, out, 1)
+        return behind_the_look(log, entry)
+
+    monkeypatch.setattr(CommitLog, "offsets", recreated)
+    with pytest.raises(LedgerError, match=f"its ledger is gone.*{out} was deleted"):
+        log.replace(0, held, LogEntry(1, "query", 1))
+    assert Deadline(PATIENCE_S).wait_for(lambda: not log.read([0]))
 
 
 def test_output_that_is_created_anew_within_a_batchs_write_gets_all_of_it(
@@ -176,7 +182,7 @@ def test_output_that_is_created_anew_within_a_batchs_write_gets_all_of_it(
         make_sleepy(patch, flag, shard=0)
         run.start()
         wait_for(tmp_path / "flag.asleep")
-    recreate(bootstrap, runs.output, 1)
+    observer.recreate_topic(bootstrap, runs.output, 1)
     (tmp_path / "flag.go").touch()
     run.join(PATIENCE_S)
     assert len(ended) == 1
@@ -195,7 +201,7 @@ def test_output_that_is_created_anew_within_a_streams_write_is_never_written_in_
     thread.start()
     # Whichever task comes first: in place, Spark chooses.
     assert Deadline(PATIENCE_S).wait_for(lambda: any(tmp_path.glob("flag.*")))
-    recreate(bootstrap, copy.output, 2)
+    observer.recreate_topic(bootstrap, copy.output, 2)
     (tmp_path / "flag.go").touch()
     thread.join(PATIENCE_S)
     assert isinstance(sink.failure, LedgerError), sink.failure

@@ -15,13 +15,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from sqlalchemy import make_url, text
 
-from eos.base.deadline import Deadline
 from eos.exits import ExitCode
 from eos.local import LocalPostgres
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.database_runs import DatabaseRun, ended
 from tests.support.databases import Database, open_directory
-from tests.support.observer import PlainRecord, create_topics, produce_plain
+from tests.support.observer import PlainRecord, create_topics, delete_topic, produce_plain
 from tests.support.patience import PATIENCE_S
 from tests.support.pgbouncer import pgbouncer
 
@@ -258,13 +257,6 @@ def relay(bootstrap: str, postgres: Database, tmp_path: Path) -> Iterator[Databa
     made = DatabaseRun("relay", bootstrap, postgres, tmp_path)
     yield made
     made.close()
-
-
-def delete_topic(bootstrap: str, topic: str) -> None:
-    """Until it is gone."""
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    client.delete_topics([topic])[topic].result(PATIENCE_S)
-    assert Deadline(PATIENCE_S).wait_for(lambda: topic not in client.list_topics(timeout=PATIENCE_S).topics)
 
 
 @pytest.mark.parametrize(

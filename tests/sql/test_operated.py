@@ -244,6 +244,23 @@ def test_positions_that_are_set_before_the_first_start_are_where_it_begins(opera
     assert one.numbers() == sorted([*range(0, 20, 2), *range(9, 20, 2)])
 
 
+@pytest.mark.parametrize(("start", "begins"), [("earliest", 0), ("latest", 15)])
+def test_positions_that_are_all_gone_do_not_begin_elsewhere_than_they_ended(
+    operated: NewOperated, start: str, begins: int
+) -> None:
+    """Their mirror in Kafka tells. From the end of the input, ten records were never processed, and the run ended with 0."""
+    one = operated()
+    one.run()
+    one.books.run("DELETE FROM eos_progress")
+    load(one.bootstrap, one.source, 10, "9", partitions=range(2))
+    with pytest.raises(OffsetGapError, match=rf"up to 10 before .*To begin at {begins} would .*Fix: "):
+        one.run(input__start=start)
+    places = ",".join(f"{one.source}:{n}@10" for n in range(2))
+    assert one("offsets", "set", "JOB", "--to", places, "--yes").code == ExitCode.DONE
+    one.run(input__start="fail")
+    assert (one.positions(), len(one.numbers())) == ([15, 15], 30)
+
+
 def test_backup_is_restored(operated: NewOperated, tmp_path: Path) -> None:
     one = operated()
     one.run()

@@ -32,10 +32,10 @@ from eos.sql.verify_outbox import verify_outbox
 from eos.testing.proxy import ApiKey, HoldProxy, Outcome
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import create_topics, unique
+from tests.support.observer import create_topics, recreate_topic, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.relay_child import POINTS
-from tests.support.relays import Books, in_order
+from tests.support.relays import PARTITIONS, Books, in_order
 
 pytestmark = [pytest.mark.broker]
 
@@ -452,6 +452,21 @@ def test_an_offset_that_kafka_has_lost_is_refused(books: Books) -> None:
         books.run(books.job(outputs=[other]))
     books.run(books.job(outputs=[other, books.topic]))  # where it stands is found
     books.assert_exact(range(30))
+
+
+def test_a_relay_whose_topic_is_created_anew_before_it_has_written_a_row_relays_no_more(books: Books) -> None:
+    """Only rows of this process had asked for the topic's id: 10 relayed rows were gone, and the next 5 were relayed, exit 0."""
+    books.put(*range(30))
+    books.run()
+
+    def recreated(event: Event) -> None:
+        if isinstance(event, SessionOpened):
+            recreate_topic(books.bootstrap, books.topic, PARTITIONS)
+            books.put(*range(30, 35))
+
+    with pytest.raises(OffsetGapError, match=r"has read 30 rows, and the group .* has no offset"):
+        eos.run(books.job(), books.settings(), until_caught_up=True, listener=recreated)
+    assert books.numbers() == []
 
 
 def test_missing_tables_name_the_command(bootstrap: str, database: Database) -> None:

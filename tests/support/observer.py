@@ -101,6 +101,21 @@ def create_topics(
             _step(deadline, f"{name}: not every one of its {count} partitions has a leader")
 
 
+def delete_topic(bootstrap: str, topic: str, *, timeout_s: float = PATIENCE_S) -> None:
+    """Delete a topic and wait until it is gone."""
+    deadline = Deadline(timeout_s)
+    admin = AdminClient(_client(bootstrap))
+    admin.delete_topics([topic])[topic].result(timeout_s)
+    while topic in admin.list_topics(timeout=timeout_s).topics:
+        _step(deadline, f"{topic}: it was deleted, and is still there")
+
+
+def recreate_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """Delete a topic and create it anew."""
+    delete_topic(bootstrap, topic)
+    create_topics(bootstrap, {topic: partitions})
+
+
 @contextlib.contextmanager
 def broker_config(bootstrap: str, name: str, value: str, *, timeout_s: float = PATIENCE_S) -> Iterator[None]:
     """A dynamic setting of the only broker (id 1) is this, and its default again afterwards."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from eos.base.at_once import at_once
-from eos.errors import AbortableError, ConfigError, EosError, FencedError, ReopenError
+from eos.errors import AbortableError, ConfigError, EosError, FencedError, OffsetGapError, ReopenError
 from eos.events import Listener, ignore_event
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.topics import stored_topic_ids
@@ -130,6 +130,21 @@ class CommitLog:
         found = {p.topic: LogEntry.parse(one.offset, one.metadata) for p, one in stored.items()}
         return {topic: entry for topic, entry in found.items() if entry is not None}
 
+    def lost_with_its_topic(self, error: OffsetGapError, what: str) -> EosError:
+        """The error for an entry that counts in another topic than the records that it is to say of; or the error itself.
+
+        Kafka drops the entries of a deleted topic a moment later: until then they are read, and are committed over.
+        """
+        return self.gone(what) if str(error).startswith(f"{self.topic}: ") else error
+
+    def gone(self, what: str) -> LedgerError:
+        """The error for an entry that was there a moment ago."""
+        return LedgerError(
+            f"{what}: its ledger is gone, which was there a moment ago. Kafka drops it together with its topic, so {self.topic} was "
+            "deleted (and created anew) meanwhile, or somebody has deleted the group. Nothing was written. Fix: start again; the refusal "
+            "says what to look at, and what to adopt"
+        )
+
     def committed_before(self, shards: Iterable[int]) -> str:
         """Which of these shards has committed last, by its coordinator; "" if none has, or if that cannot be asked.
 
@@ -165,6 +180,7 @@ class CommitLog:
         Raises:
             LedgerChangedError: something else is stored by now.
             FencedError: another driver has opened the shard meanwhile.
+            LedgerError: the topic of the entries was deleted and created anew since they were read.
             EosError: what the commit met.
         """
 
@@ -184,9 +200,12 @@ class CommitLog:
 
         owner, group = self.shard(shard), self.group_of(shard)
         metadata = EntryMetadata.of(entry, str(owner))
-        written = commit_offsets(
-            self.settings, owner, group, [self.partition], over, metadata=metadata, started=self.started
-        )
+        try:
+            written = commit_offsets(
+                self.settings, owner, group, [self.partition], over, metadata=metadata, started=self.started
+            )
+        except OffsetGapError as error:
+            raise self.lost_with_its_topic(error, group) from error
         return cast("Committed", written[self.partition])  # it was committed a moment ago
 
 

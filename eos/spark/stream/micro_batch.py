@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from eos.errors import EosError, OffsetGapError, TransactionExpiredError
 from eos.events import Listener
-from eos.group.topics import stored_topic_ids
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.spark.analysis.placement import Placement
@@ -23,7 +22,7 @@ from eos.spark.session.checkpoint import RunningQuery
 from eos.spark.stream.commit_log import CommitLog, CommitLogDriver
 from eos.spark.stream.division import DIGEST, BatchRows
 from eos.spark.stream.log_entry import Checksum, EntryMetadata, LogEntry, RunningChecksum
-from eos.spark.stream.log_rules import BatchPlan, LedgerError, different_content
+from eos.spark.stream.log_rules import BatchPlan, different_content
 from eos.spark.stream.marks import logs_of_input
 from eos.spark.write.commit_record import ShardRecord
 from eos.spark.write.failures import from_spark, input_gone
@@ -118,9 +117,9 @@ class _ShardEntry(ShardRecord):
     def __init__(self, batch: EntryRecord, number: int) -> None:
         self._log, self._plan, self._marks = batch.log, batch.plan, batch.marks
         self._number = number
+        self._name = f"batch {self._plan.batch}, shard {number}"
         self._checksum = RunningChecksum(Checksum(input=self._plan.input))
         self._written = self._plan.done.get(number)
-        self._topic_ids: dict[str, str] = {}  # of the topic that the entry counts in, once it is read
         entry = self._plan.after if number else replace(self._plan.after, marks=len(self._marks))
         self.shard = self._log.shard(number)
         self.group = self._log.group_of(number)
@@ -141,22 +140,14 @@ class _ShardEntry(ShardRecord):
         found = stored.get(self._log.partition)
         entry = None if found is None else LogEntry.parse(found.offset, found.metadata)
         if found is None and self._plan.entries.get(self._number) is not None:
-            raise self._gone()
-        self._topic_ids = dict(stored_topic_ids({self._log.partition: found}, with_more=True))
+            raise self._log.gone(self._name)
         if not self._plan.is_done(self._number, entry) or entry is None:
             return False
         self._written = entry.checksum
         return True
 
-    def _gone(self) -> LedgerError:
-        return LedgerError(
-            f"batch {self._plan.batch}, shard {self._number}: its ledger is gone, which was there when the batch was planned. "
-            f"Kafka drops it together with its topic, so {self._log.topic} was deleted (and created anew) meanwhile, or "
-            "somebody has deleted the group. Nothing of this shard is written. Fix: start again; the refusal says what to adopt"
-        )
-
     def explained(self, error: OffsetGapError) -> EosError:
-        return self._gone() if str(error).startswith(f"{self._log.topic}: ") else error
+        return self._log.lost_with_its_topic(error, self._name)
 
     @property
     def offsets(self) -> OffsetVector:
@@ -165,9 +156,7 @@ class _ShardEntry(ShardRecord):
     def to_commit(self) -> OffsetVector:
         # All that these rows are made of is read by now. The commit of marks, shard 0's, asks again.
         logs_of_input(self._log.settings).refuse_recreated(self._marks.topic_ids.items())
-        # With the topic that the entry counts in: Kafka drops the entries of a deleted topic a moment later, and they may have been read before.
-        mine = OffsetVector(dict(self.offsets), topic_ids=self._topic_ids)
-        return mine if self._number else mine.merged(self._marks)
+        return self.offsets if self._number else self.offsets.merged(self._marks)
 
     def counted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in rows:
