@@ -151,6 +151,12 @@ class CommitOutcomeUnknownError(ReopenError):
     """The commit got no answer in time: it may have happened or not. A reopen reads the outcome."""
 
 
+# The end of its message, where it is not known whether the transaction carried any.
+COMMITTED_SHOW = (
+    "the group's committed offsets show which, where the transaction carried any, and else its output alone"
+)
+
+
 class OffsetGapError(EosError):
     """The next offset to read is no longer in the log: input was deleted before it was processed."""
 

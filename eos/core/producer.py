@@ -60,6 +60,10 @@ _IDENTITY_WAIT_S = 2.0
 _COMMITS_AGAIN = 3
 _MAX_NAMED = 3
 _ONE_THREAD = "Fix: leave its block first; in several threads a producer for each, with an ordinal of its own, or a lock around the block"
+_CLAIM_ANEW = (
+    "Fix: if another producer has taken over from this one, end here. Else make a new one, which claims the shard anew, and go on from "
+    "what is committed then (the group's offsets; without any, the output), not from where this one stood"
+)
 _OTHER_CAUSES = (
     "a copy of an earlier init that arrived late, or from a coordinator whose clock runs ahead and which ended the "
     "transaction before its time"
@@ -451,8 +455,7 @@ class ShardProducer(Opened):
         if self._state is ProducerState.OVER or before is None:
             self.close()
             raise ReopenError(
-                f"{self.transactional_id}: {reason}. {self._nothing_shows()} whether another owner came since. Fix: make a new producer, "
-                "which claims the shard anew",
+                f"{self.transactional_id}: {reason}. {self._nothing_shows()} whether another owner came since. {_CLAIM_ANEW}"
             )
         self._drop_client()
         self._init(reason)
@@ -463,7 +466,7 @@ class ShardProducer(Opened):
         doubt = self._doubt.reason
         if after is not None and after.producer_id != before.producer_id and not after.epoch:
             self.close()
-            raise expired_id(rose)
+            raise ReopenError(f"{expired_id(rose)}. {_CLAIM_ANEW}", code=ID_EXPIRED)
         if after is not None and sent_again and after.epoch == before.epoch + 2:
             doubt = (
                 doubt
@@ -474,8 +477,7 @@ class ShardProducer(Opened):
         self.close()
         other = f"it comes from {doubt}" if doubt else "the new epoch did not arrive in time"
         raise ReopenError(
-            f"{rose}: another owner has opened the shard, or {other}. {self._nothing_shows()} which. Fix: make a new producer, which claims "
-            "the shard anew",
+            f"{rose}: another owner has opened the shard, or {other}. {self._nothing_shows()} which. {_CLAIM_ANEW}"
         )
 
     def _nothing_shows(self) -> str:
@@ -538,7 +540,7 @@ class ShardProducer(Opened):
         if self._fence is not None:
             raise FencedError(str(self._fence), code=self._fence.code) from self._fence
         if self._state is ProducerState.CLOSED:
-            raise UsageError(f"{self!r}: it is closed")
+            raise UsageError(f"{self!r}: it is closed. Fix: make a new one")
         if self._open_transaction is not None and self._open_transaction is self._begun:
             raise UsageError(f"{self!r}: its transaction is still open; blocks do not nest. {_ONE_THREAD}")
 

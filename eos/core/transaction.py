@@ -13,6 +13,7 @@ from eos.base.deadline import Deadline
 from eos.core.topics_used import TopicsUsed
 from eos.core.uninterrupted import uninterrupted
 from eos.errors import (
+    COMMITTED_SHOW,
     AbortableError,
     AbortTransaction,
     CommitOutcomeUnknownError,
@@ -309,7 +310,7 @@ class ShardTransaction:
         self.abort(explained)
         if self.commit_sent and self._state is TransactionState.UNRESOLVED:
             raise CommitOutcomeUnknownError(
-                f"{error}. The abort that followed failed too, so the commit may have happened; a reopen reads the outcome",
+                f"{error}. The abort that followed failed too, so the commit may have happened or not; {COMMITTED_SHOW}",
                 code=explained.code if isinstance(explained, EosError) else None,
             ) from error
         if explained is error:
@@ -373,8 +374,7 @@ class ShardTransaction:
                     f"{error}. No commit was sent, so the transaction is aborted", code=error.code
                 ) from error
             raise CommitOutcomeUnknownError(
-                f"{error}. The records and offsets of the transaction are visible together or not at all; which of "
-                "the two is read back after a reopen",
+                f"{error}. The records and offsets of the transaction are visible together or not at all; {COMMITTED_SHOW}",
                 code=error.code,
             ) from error
 

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eos.base.calls import Call
 from eos.base.commands import suggested
 from eos.errors import (
+    COMMITTED_SHOW,
     ONE_OWNER,
     AbortableError,
     CommitOutcomeUnknownError,
@@ -286,7 +287,7 @@ def _fatal(call: Call, error: KafkaError, expired: bool, doubt: str) -> EosError
     if call is Call.COMMIT:
         # Among them: EndTxn succeeded, but the local state had already failed. The output IS committed then.
         return CommitOutcomeUnknownError(
-            f"{_text(call, error)}: whether it happened is read from the committed offsets", code=error.name()
+            f"{_text(call, error)}: it may have happened or not; {COMMITTED_SHOW}", code=error.name()
         )
     if code in _PRODUCER_IS_OVER:
         return ReopenError(f"{_text(call, error)}: the producer must be reopened", code=error.name())
@@ -305,7 +306,7 @@ def _fenced(call: Call, error: KafkaError, expired: bool, doubt: str) -> FencedE
     if doubt:
         return UnprovenFenceError(
             f"{text}: the transaction coordinator has a newer epoch of this transactional.id. It may be that of another "
-            f"owner, or come from {doubt}. The committed offsets show it, after a reopen",
+            f"owner, or come from {doubt}. Only a comparison of committed offsets shows which",
             code=error.name(),
         )
     return FencedError(
@@ -365,7 +366,7 @@ def _unflagged(call: Call, error: KafkaError) -> EosError:
         return ConfigError(f"{text}: {_FIXES[code]}", code=error.name())
     if call is Call.COMMIT:
         return CommitOutcomeUnknownError(
-            f"{text}: whether it happened is read from the committed offsets", code=error.name()
+            f"{text}: it may have happened or not; {COMMITTED_SHOW}", code=error.name()
         )
     return UnclassifiedError(f"{text}: an error without a flag is fatal (rdkafka.h)", code=error.name())
 

@@ -195,7 +195,7 @@ class TransactionalClient:
         Raises:
             EosError: a record could not be delivered; or of ``last_look``.
         """
-        while self._guarded(Call.COMMIT, "flush", _FLUSH_S):
+        while self._guarded(Call.PRODUCE, "flush", _FLUSH_S):
             self.check_deliveries()
             if self._watch.failed or over():
                 return
@@ -220,6 +220,8 @@ class TransactionalClient:
                     raise AbortableError(f"librdkafka may have lost records that a broker refused: {taken}")
                 if last_look is not None and time.monotonic() - self._looked_at >= _LOOK_COUNTS_S:
                     self._look(last_look)
+                if self._fatal is not None:
+                    self.check_deliveries()
                 self.commit_called = True
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
@@ -431,7 +433,8 @@ class TransactionalClient:
 
     def _flush(self, deadline: Deadline, last_look: Callable[[], None] | None) -> None:
         """Wait until all records are delivered, or the transaction has failed, which the commit says at once."""
-        while unwritten := self._guarded(Call.COMMIT, "flush", min(_FLUSH_S, deadline.left_s)):
+        # What fails here is no commit: none was sent.
+        while unwritten := self._guarded(Call.PRODUCE, "flush", min(_FLUSH_S, deadline.left_s)):
             # librdkafka purges its queue when a transaction fails. A batch under way that is then to be sent again never is.
             if self._watch.failed:
                 return

@@ -100,6 +100,15 @@ class RelayMetadata(OffsetMetadata):
         return f"{OffsetMetadata.__str__(self)} relays={self.shards} {self.reached.position}"
 
 
+def _entries_of(stored: Mapping[Partition, Committed]) -> str:
+    found = [
+        f"{p} has {e.relayed} rows of {e.app!r}"
+        for p, one in sorted(stored.items())
+        if (e := RelayEntry.parse(one))
+    ]
+    return f"A relay has written: {', '.join(found)}" if found else "None of them is a relay's"
+
+
 def entry_in(
     stored: Mapping[Partition, Committed], *, group: str, app: str, shards: int
 ) -> tuple[Partition, RelayEntry] | None:
@@ -118,8 +127,8 @@ def entry_in(
         return None
     if len(stored) > 1:
         raise ConfigError(
-            f"the group {group!r} has offsets on {', '.join(map(str, sorted(stored)))}, and a relay has one. Fix: a group of its own "
-            "(the setting group)"
+            f"the group {group!r} has offsets on {', '.join(map(str, sorted(stored)))}, and a relay has one. Fix, where rows were relayed "
+            f"under this group: delete the others (kafka-consumer-groups --delete-offsets). {_entries_of(stored)}. In another group all rows would be relayed again"
         )
     ((partition, committed),) = stored.items()
     entry = RelayEntry.parse(committed)

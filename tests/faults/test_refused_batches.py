@@ -25,12 +25,13 @@ from eos import (
     Transaction,
     TransactionalProducer,
 )
+from eos.errors import CommitOutcomeUnknownError, ReopenError
 from eos.events import Event, TransactionCommitted, TransactionEnded
 from eos.kafka.implicit_acks import IMPLICIT_ACK
 from eos.kafka.late_copies import ResendWatch
 from eos.kafka.topics import produce_plain
 from eos.runner.worker import run
-from eos.testing.proxy.hold_proxy import HoldProxy
+from eos.testing.proxy import ApiKey, HoldProxy
 from tests.support.observer import committed_offsets, create_topics, load, read_committed, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.refused import NOT_LEADER_OR_FOLLOWER, refuse_first_batch
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 PROMPT_S = 30.0  # a transaction lives for 60
 STATISTICS_S = 0.7  # they come twice a second
 # librdkafka sends no second request for a partition while five records or more of it are under way (2.16).
@@ -51,6 +53,22 @@ VALUES = [*FIRST, b"4", b"5", b"6"]
 
 class Alarm(Exception):  # noqa: N818 - of a signal handler
     pass
+
+
+def test_producer_that_failed_while_its_records_were_written_says_that_they_are_not_committed(
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic
+) -> None:
+    """It spoke of a commit that may have happened, though none was sent. No offset would have shown it to be untrue."""
+    out = topic("out")
+    settings = settings_of(proxy.bootstrap_servers, transaction__timeout_ms=10_000)
+    with TransactionalProducer(settings, app=unique("app")) as producer:
+        with producer.transaction() as txn:
+            txn.produce(out, b"before")
+        proxy.refuse(ApiKey.PRODUCE, OUT_OF_ORDER_SEQUENCE_NUMBER)
+        with pytest.raises(ReopenError) as caught, producer.transaction() as txn:
+            txn.produce(out, b"never")
+        assert not isinstance(caught.value, CommitOutcomeUnknownError), caught.value
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"before"]
 
 
 def write(txn: Transaction, out: str, first_has_come: threading.Event) -> None:

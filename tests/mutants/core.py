@@ -23,6 +23,7 @@ _COMMITTER = "tests/unit/core/test_committer.py"
 _ASSIGNMENT = "tests/unit/core/test_assignment.py"
 _EXPIRED = "tests/faults/test_expired_ids.py"
 _UNCOUNTED = "tests/faults/test_uncounted_partitions.py"
+_STRANGERS = "tests/faults/test_strangers.py"
 _GUARDS = "tests/unit/guards/test_group_guards.py"
 _FORKS = "tests/faults/test_forks_in_jobs.py"
 
@@ -291,6 +292,25 @@ CORE = (
         ),
     ),
     Mutation(
+        "beyond-the-end",
+        "an offset beyond the end of its log is refused where nothing tells its epoch",
+        "eos/guards/truncated.py",
+        "    _refuse_beyond_the_end(settings, positions.without(known), timeout_s)\n",
+        "",
+        (
+            f"{_STRANGERS}::test_offset_beyond_the_end_of_the_log_is_not_adopted",
+            f"{_STRANGERS}::test_own_offset_beyond_the_end_of_the_log_is_refused_at_the_start",
+        ),
+    ),
+    Mutation(
+        "beyond-the-end-adopted",
+        "an offset of another program is in the log before it is committed as eos's",
+        "eos/guards/start_policy.py",
+        "        refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)\n",
+        "",
+        (f"{_STRANGERS}::test_offset_beyond_the_end_of_the_log_is_not_adopted",),
+    ),
+    Mutation(
         "uncounted-beside-strangers",
         "where no offset of eos's is left in a topic, a partition without one is not new, in a classic group either",
         "eos/group/expiry.py",
@@ -370,7 +390,7 @@ CORE = (
         "look-before-the-last-record",
         "all records are written before the topics are asked for",
         "eos/kafka/producer.py",
-        '        while self._guarded(Call.COMMIT, "flush", _FLUSH_S):\n            self.check_deliveries()',
+        '        while self._guarded(Call.PRODUCE, "flush", _FLUSH_S):\n            self.check_deliveries()',
         "        while over():\n            self.check_deliveries()",
         (_RECREATED_BESIDE,),
     ),

@@ -12,12 +12,14 @@ _OUTPUTS = "tests/spark/test_outputs_that_go.py"
 SPARK = (
     Mutation(
         "ledger-of-a-former-topic",
-        "a shard whose ledger counts in another topic than its rows is not written",
+        "an entry that counts in another topic than the records that it says of is not written over, by a shard, a driver or a relay",
         "eos/core/own_offsets.py",
         "stored_topic_ids(ledger.stored_of(offsets), with_more=True)",
         "stored_topic_ids(ledger.stored_of(offsets))",
         (
             f"{_OUTPUTS}::test_output_that_is_created_anew_before_a_shards_first_record_is_refused_by_what_its_ledger_counts_in",
+            f"{_OUTPUTS}::test_output_that_is_created_anew_while_a_driver_takes_the_ledger_over_gets_no_entry",
+            "tests/sql/test_relay.py::test_a_relay_whose_topic_is_created_anew_before_it_has_written_a_row_relays_no_more",
         ),
     ),
     Mutation(

@@ -15,6 +15,14 @@ _POSITION = "tests/unit/sql/test_position.py"
 
 SQL = (
     Mutation(
+        "elsewhere-than-the-mirror",
+        "first positions are refused where the group's offsets in Kafka say that there were other ones",
+        "eos/sql/destination.py",
+        "            refuse_other_than_the_mirror(reader.group_id, positions, mirror)\n",
+        "",
+        (f"{_OPERATED}::test_positions_that_are_all_gone_do_not_begin_elsewhere_than_they_ended",),
+    ),
+    Mutation(
         "none-is-new",
         "the first position that an operator sets in a topic counts all of its partitions",
         "eos/sql/operated.py",

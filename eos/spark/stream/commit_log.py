@@ -114,7 +114,8 @@ class CommitLog:
             if entry is None:
                 raise ConfigError(
                     f"{self}: shard {shard} holds the offset {committed.offset} with {committed.metadata or 'no metadata'!r}, "
-                    "which no sink has written. Fix: another group or name for this sink, or delete that group"
+                    "which no sink has written. Fix: another group or name for this sink, or delete that group. Where it was the sink's own "
+                    "and a tool has set it, a batch may be written in part: compare it with the output first"
                 )
             if entry.app not in ("", self.app):
                 raise ConfigError(
