@@ -116,6 +116,11 @@ def _troubles(one: PartitionStatus) -> Iterator[str]:
             f"{one.partition}: up to {one.gone:,} offsets were deleted before they were processed, the log begins at "
             f"{one.start:,}. The job ends with 6: see 'Input is gone' in docs/operations/offsets.md"
         )
+    if one.beyond:
+        yield (
+            f"{one.partition}: the offset is {one.beyond:,} beyond the end of the log, {one.end:,}: it was truncated, or the offset is one of "
+            "another log. The job ends with 6"
+        )
     if one.committed is not None and one.metadata is None:
         yield (
             f"{one.partition}: another program than eos has committed {one.committed:,}. A start is refused there, and says where eos's "

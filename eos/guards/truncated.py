@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eos import retry
 from eos.base.calls import Call
-from eos.base.commands import suggested
 from eos.base.deadline import Deadline
 from eos.core.surroundings import TakeOver
 from eos.errors import OffsetGapError, RetriableError
 from eos.group.committed import offsets_at
 from eos.group.deleted_input import naming_what_is_gone
+from eos.group.log_end import refuse_beyond_the_end
 from eos.kafka.admin import Mark
 from eos.kafka.consumer import ConsumerClient, Fetched, lone_reader
 from eos.offsets import OffsetVector, Partition
@@ -22,8 +21,6 @@ from eos.settings import Settings
 _PROBE_S = 0.5
 _PROBED_RECORDS = 1_000
 _PROBER_S = 10.0  # for one client
-_BEHIND_S = 2.0  # for which a broker that was the leader a moment ago may tell an earlier end
-_BEHIND_PAUSE_S = 0.2
 # For a client that reads a record or the end of each partition it is assigned.
 _PROBE: Mapping[str, Any] = {
     "enable.partition.eof": True,
@@ -58,7 +55,7 @@ def refuse_truncated(settings: Settings, group: str, positions: OffsetVector, *,
         UnavailableError: no answer in ``timeout_s``.
     """
     known = positions.only(p for p in positions if positions.epoch_of(p) is not None)
-    _refuse_beyond_the_end(settings, positions.without(known), timeout_s)
+    refuse_beyond_the_end(settings, positions, timeout_s=timeout_s)
     if not known:
         return
     silent = set(known)
@@ -101,26 +98,6 @@ def epochs_before(
     finally:
         prober.close()
     return found
-
-
-def _refuse_beyond_the_end(settings: Settings, positions: OffsetVector, timeout_s: float) -> None:
-    """The reading client would say so as well. But a run until it has caught up finds itself at the end, and may be over before."""
-    behind = Deadline(min(_BEHIND_S, timeout_s))
-    while True:
-        ends = offsets_at(settings, Mark.HIGH_WATERMARK, positions, timeout_s=timeout_s)
-        beyond = [partition for partition, offset in sorted(positions.items()) if offset > ends[partition]]
-        if not beyond:
-            return
-        if behind.passed:
-            break
-        time.sleep(_BEHIND_PAUSE_S)
-    first = beyond[0]
-    raise OffsetGapError(
-        f"{first}: the group goes on at offset {positions[first]}, and the log ends at {ends[first]}: it was truncated, or the offset is "
-        "one of another log (set by a tool, or copied from another cluster). What is written up to there would never be processed. Fix: "
-        "decide where to go on, and set the group's offsets while the job is stopped: "
-        + suggested("offsets set", "--to", f"{first.topic}:{first.number}@N", job=True)
-    )
 
 
 def _answered(

@@ -83,6 +83,7 @@ class ResendWatch:
 
     def __init__(self) -> None:
         self._reason = ""
+        self._sent_again = False
         self._heard = False
         self._init_sent_again = ""
         self._identity: ProducerIdentity | None = None
@@ -97,6 +98,11 @@ class ResendWatch:
     def reason(self) -> str:
         """Why a resend cannot be excluded since the last :meth:`forget`; "" if it can."""
         return self._reason
+
+    @property
+    def sent_again(self) -> bool:
+        """Whether librdkafka has said since then that a connection broke, or that a request was not answered."""
+        return self._sent_again
 
     @property
     def deaf(self) -> str:
@@ -140,6 +146,7 @@ class ResendWatch:
     def forget(self) -> None:
         """Begin anew: what was seen belonged to a time without a transaction, or to an older producer."""
         self._reason = ""
+        self._sent_again = False
         self._failed = False
         self._implicit_acks.forget()
 
@@ -150,8 +157,9 @@ class ResendWatch:
         if facility not in _LOOKED_FOR:  # most of some forty lines of a transaction
             return
         text = str(args[-1])
-        if facility in _SIGNS and not self._reason:
-            self._reason = f"{facility}: {text}"
+        if facility in _SIGNS:
+            self._sent_again = True
+            self._reason = self._reason or f"{facility}: {text}"
         if facility == _PRODUCER_ID:
             self._read_producer_id(text)
         if facility == _VERSION:

@@ -65,6 +65,8 @@ _END_TXN_OF_4_0 = 5
 # Requests for the first partition and the first record, and a pause of librdkafka in between.
 _FIRST_WRITTEN_S = 0.5
 
+_Column = Sequence[Any] | None
+
 
 class TransactionalClient:
     """A transactional producer instance. Not thread-safe, except that one thread may end what another began.
@@ -131,8 +133,7 @@ class TransactionalClient:
         # librdkafka looks for a broker at once, when none is connected yet, and then every 500 ms. Calling again makes
         # it look again, and sends nothing twice: what is in flight is waited for (rd_kafka_idemp_start since 2.0.0).
         # Measured: 18 ms for an init instead of 130 on average.
-        deadline = Deadline(timeout_s)
-        slice_s = _FIRST_LOOK_S
+        deadline, slice_s = Deadline(timeout_s), _FIRST_LOOK_S
         while True:
             try:
                 with self._serving:
@@ -352,6 +353,11 @@ class TransactionalClient:
             return f"a record was not delivered: {self._failed_delivery.code or self._failed_delivery}"
         return self._watch.reason or self._watch.implicit_ack or self._watch.deaf
 
+    @property
+    def commit_sent_again(self) -> bool:
+        """Whether the commit may have been sent more than once: an answer to it says nothing of the first time."""
+        return self.commit_called and self._watch.sent_again
+
     def refused_whole(self, error: BaseException) -> bool:
         """Whether this error is the last refusal of :meth:`produce` that has queued nothing: the transaction is as before."""
         return error is self._refused_whole
@@ -432,8 +438,7 @@ class TransactionalClient:
             last_look()
 
     def _flush(self, deadline: Deadline, last_look: Callable[[], None] | None) -> None:
-        """Wait until all records are delivered, or the transaction has failed, which the commit says at once."""
-        # What fails here is no commit: none was sent.
+        """Wait until all records are delivered, or the transaction has failed, which the commit says at once. Itself it sends none."""
         while unwritten := self._guarded(Call.PRODUCE, "flush", min(_FLUSH_S, deadline.left_s)):
             # librdkafka purges its queue when a transaction fails. A batch under way that is then to be sent again never is.
             if self._watch.failed:
@@ -511,10 +516,8 @@ class TransactionalClient:
         its timeout. After CONCURRENT_TRANSACTIONS it ends one that the coordinator does not know, which is fatal. (2.16,
         rd_kafka_txn_handle_AddPartitionsToTxn; tests/canaries.)
         """
-        while len(self._producer) >= self._queued > 0 and not deadline.passed:
+        while len(self._producer) >= self._queued > 0 and self._fatal is None and not deadline.passed:
             self._serve(_WRITTEN_STEP_S)
-            if self._fatal is not None:
-                return
 
     def _wait_for_room(self, deadline: Deadline) -> None:
         self._serve(_FULL_QUEUE_WAIT_S)
@@ -554,18 +557,13 @@ class TransactionalClient:
 
 
 def _columns(
-    values: Sequence[Any],
-    keys: Sequence[Any] | None,
-    headers: Sequence[Any] | None,
-    timestamps_ms: Sequence[int | None] | None,
-    partitions: Sequence[int | None] | None,
-) -> list[Sequence[Any] | None]:
+    values: _Column, keys: _Column, headers: _Column, timestamps_ms: _Column, partitions: _Column
+) -> list[_Column]:
     """The arguments of the client's produce() behind the topic, by column."""
     if headers is None and timestamps_ms is None and partitions is None:
         return [values, keys]
     return [
-        values,
-        keys,
+        *(values, keys),
         partitions and [-1 if partition is None else partition for partition in partitions],
         None,  # two names for a callback
         None,

@@ -96,12 +96,14 @@ def differences(
 
 
 def refuse_behind_its_mirror(settings: Settings, found: TakeOver) -> None:
-    """The guard of a takeover: no position is behind the offset that was written after it.
+    """The guard of a takeover: no position is behind the offset that was written after it, and none is gone.
 
     Raises:
         OffsetGapError: names the first one that is.
     """
     offsets = mirrored(settings, found.group, found.partitions)
+    new = {partition: 0 for partition in found.partitions if partition not in found.stored}
+    refuse_other_than_the_mirror(found.group, new, offsets)
     behind = {
         partition: (position.offset, mirror.offset)
         for partition, position in sorted(found.own.items())

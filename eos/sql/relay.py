@@ -124,7 +124,9 @@ class Relay:
         self._partition = relayed.places[0]
         self._committed_at = 0.0
         self._in_a_row = 0  # rows that were left out; what the open transaction commits
-        self._furthest: RelayEntry | None = None  # that a commit of this owner's has reached
+        self._furthest: RelayEntry | None = (
+            None  # that was found, or that a commit of this owner's has reached
+        )
         self._held_back: Deadline | None = None
         self._end: OutboxPosition | None = None  # where a run until it has caught up ends
         self._caught_up = False
@@ -157,6 +159,7 @@ class Relay:
         entry = None
         if found is not None:
             self._partition, entry = found
+            self._furthest = entry
         self._producer.ledger_of(self._group).in_a_row = lambda: self._in_a_row
         with fresh_reader(self._settings, self._group, stable=False) as reader:
             self._group_metadata = reader.group_metadata()
@@ -165,7 +168,10 @@ class Relay:
             self._end = self._asked(self._source.end)
         # Before the first row: without a commit of this owner's, a former one that comes back would take itself for the owner.
         relayed, in_a_row = (0, 0) if entry is None else (entry.relayed, entry.in_a_row)
-        self._commit([], relayed, position, in_a_row=in_a_row)
+        try:
+            self._commit([], relayed, position, in_a_row=in_a_row)
+        except EosError as error:
+            raise self._lost_with_its_topic(error) or error from error
         self._listener(SessionOpened(self._shard.transactional_id, time.monotonic() - began))
 
     # --- turns -------------------------------------------------------------------------------------

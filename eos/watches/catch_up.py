@@ -10,6 +10,7 @@ from eos.base.deadline import Deadline
 from eos.core.surroundings import Seat
 from eos.errors import FencedError, RetriableError, UnavailableError
 from eos.group.committed import OffsetStore, offsets_at, partitions_of
+from eos.group.log_end import refuse_beyond_the_end
 from eos.group.others import of_others, refuse_others
 from eos.kafka.admin import Mark, shared_admin
 from eos.kafka.consumer import ConsumerClient, lone_reader
@@ -115,6 +116,7 @@ class CatchUp:
                 ``input.offline_timeout_ms``.
             FencedError: the offset of an own partition was set back from outside.
             ConfigError: another program has committed, and no owner has committed there since.
+            OffsetGapError: an offset is beyond the end of its log.
         """
         now = time.monotonic()
         # Not at each move: input that goes on coming moves it for ever.
@@ -141,6 +143,8 @@ class CatchUp:
                 self._refuse_no_answer(now, error)
                 return False
             self._answered_at = now
+            if not behind:
+                self._refuse_beyond_the_end(stored)
             self._reached = not behind
             self._refuse_set_back({p: stored[p].offset if p in stored else None for p in behind}, mine)
             self._refuse_others(others)
@@ -155,6 +159,13 @@ class CatchUp:
                 "brokers, and run again",
                 code=error.code,
             ) from error
+
+    def _refuse_beyond_the_end(self, stored: Mapping[Partition, Committed]) -> None:
+        """Whoever takes such a partition over refuses it. An instance that has none of it, or not yet, would end as if it were processed."""
+        passed = {
+            p: stored[p].offset for p, end in self._ends.items() if p in stored and stored[p].offset > end
+        }
+        refuse_beyond_the_end(self._settings, passed, timeout_s=self._settings.open_timeout_s)
 
     def _refuse_others(self, others: Mapping[Partition, Committed]) -> None:
         """An owner's next commit takes the place of such an offset; one that is at its end commits none."""

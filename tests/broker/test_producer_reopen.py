@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +32,7 @@ from eos.kafka.late_copies import ResendWatch
 from eos.kafka.producer import TransactionalClient
 from eos.ops.check.transactions import TransactionsView
 from eos.shards import OrdinalShard, Shard
-from eos.testing.proxy.frames import ApiKey
+from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy, ends_with
 from tests.support.observer import create_topics, read_committed, unique
 from tests.support.one_shard import OneShard
@@ -369,3 +370,27 @@ def test_time_that_an_abort_takes_to_throw_records_away_is_no_sign_of_a_resend(
         with producer.transaction() as again:
             again.produce(out, b"next")
     assert [record.value for record in read_committed(bootstrap, out)] == [b"next"]
+
+
+def test_commit_that_was_carried_out_and_then_refused_is_not_called_refused(
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic
+) -> None:
+    """librdkafka sent it again, to a coordinator that has a newer owner by then: "another owner has the shard" alone was believed."""
+    app, out = unique("reopen"), topic("out")
+    owner = TransactionalProducer(settings_of(bootstrap), app=app)
+
+    def replaced(_: Frame) -> None:
+        opening = threading.Thread(target=owner.open)
+        opening.start()
+        opening.join(PATIENCE_S)
+
+    with closing(owner), TransactionalProducer(settings_of(proxy.bootstrap_servers), app=app) as producer:
+        proxy.cut(ApiKey.END_TXN, Edge.REPLY, then=replaced)
+        with (
+            pytest.raises(CommitOutcomeUnknownError, match=r"another owner has the shard.*may have happened"),
+            producer.transaction() as txn,
+        ):
+            txn.produce(out, b"there")
+        with pytest.raises(FencedError), producer.transaction() as txn:
+            txn.produce(out, b"never")
+    assert [record.value for record in read_committed(bootstrap, out)] == [b"there"]

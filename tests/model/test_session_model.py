@@ -192,6 +192,7 @@ class FakeProducer:
 
     forgets_offsets = False  # of brokers before 4.0: tests/faults/test_forgotten_offsets.py
     commit_called = False
+    commit_sent_again = False
 
     def __init__(self, world: World, doubt: FenceDoubt) -> None:
         self._world = world

@@ -130,6 +130,7 @@ class FakeClient:
 
     forgets_offsets = False  # of brokers before 4.0: tests/faults/test_forgotten_offsets.py
     commit_called = False
+    commit_sent_again = False
 
     def __init__(self, world: World) -> None:
         world.clients += 1

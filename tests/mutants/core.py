@@ -293,13 +293,23 @@ CORE = (
     ),
     Mutation(
         "beyond-the-end",
-        "an offset beyond the end of its log is refused where nothing tells its epoch",
+        "an offset beyond the end of its log is refused when its partition comes",
         "eos/guards/truncated.py",
-        "    _refuse_beyond_the_end(settings, positions.without(known), timeout_s)\n",
+        "    refuse_beyond_the_end(settings, positions, timeout_s=timeout_s)\n",
         "",
         (
             f"{_STRANGERS}::test_offset_beyond_the_end_of_the_log_is_not_adopted",
             f"{_STRANGERS}::test_own_offset_beyond_the_end_of_the_log_is_refused_at_the_start",
+        ),
+    ),
+    Mutation(
+        "caught-up-beyond-the-end",
+        "who has caught up has looked whether the group's offsets are in their logs",
+        "eos/watches/catch_up.py",
+        "                self._refuse_beyond_the_end(stored)\n",
+        "                pass\n",
+        (
+            f"{_STRANGERS}::test_instance_that_was_given_no_partition_does_not_end_well_over_an_offset_beyond_the_end",
         ),
     ),
     Mutation(
@@ -401,6 +411,16 @@ CORE = (
         "if last_look is not None and time.monotonic() - self._looked_at >= _LOOK_COUNTS_S:",
         "if last_look is not None and not self._looked_at:",
         (_RECREATED_BESIDE,),
+    ),
+    Mutation(
+        "sent-twice-known",
+        "an answer to a commit that may have been sent twice does not say that nothing is committed",
+        "eos/core/transaction.py",
+        "if not isinstance(error, _OF_ANY_OUTCOME) and self._client.commit_sent_again:",
+        "if False:",
+        (
+            "tests/broker/test_producer_reopen.py::test_commit_that_was_carried_out_and_then_refused_is_not_called_refused",
+        ),
     ),
     Mutation(
         "deleted-output-waited-for",

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 import eos as library
 from eos import ConfigError, FencedError, OffsetGapError, TransformError, UnavailableError
@@ -259,6 +261,24 @@ def test_positions_that_are_all_gone_do_not_begin_elsewhere_than_they_ended(
     assert one("offsets", "set", "JOB", "--to", places, "--yes").code == ExitCode.DONE
     one.run(input__start="fail")
     assert (one.positions(), len(one.numbers())) == ([15, 15], 30)
+
+
+def test_added_partition_whose_position_is_gone_is_not_new_beside_its_mirror(operated: NewOperated) -> None:
+    """The other partitions' positions did not count it yet: its eight records were processed twice, and the run ended with 0."""
+    one = operated()
+    one.run()
+    admin = AdminClient({"bootstrap.servers": one.bootstrap})
+    admin.create_partitions([NewPartitions(one.source, 3)])[one.source].result(PATIENCE_S)
+    load(one.bootstrap, one.source, 8, "9", partitions=[2])
+    one.run()
+    one.books.run("DELETE FROM eos_progress WHERE partition = 2")
+    with pytest.raises(
+        OffsetGapError, match=r"\[2\]: eos_progress has no position of it, and .* up to 8 before"
+    ):
+        one.run(input__start="fail")
+    assert one("offsets", "set", "JOB", "--to", f"{one.source}:2@8", "--yes").code == ExitCode.DONE
+    one.run(input__start="fail")
+    assert len(one.numbers()) == 28
 
 
 def test_backup_is_restored(operated: NewOperated, tmp_path: Path) -> None:

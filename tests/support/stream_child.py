@@ -19,7 +19,7 @@ from eos.spark.session.session import build_session
 from eos.spark.source import read_stream
 from eos.spark.stream import micro_batch
 from eos.spark.stream import sink as sinks
-from eos.spark.stream.commit_log import CommitLogDriver
+from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_rules import BatchPlan
 from eos.spark.stream.sink import exactly_once_sink
 from eos.spark.write.writer import ShardResult

@@ -68,6 +68,11 @@ class PartitionStatus:
         return 0 if self.committed is None else max(0, self.start - self.committed)
 
     @property
+    def beyond(self) -> int:
+        """How far the offset is beyond the end of the log."""
+        return 0 if self.committed is None else max(0, self.committed - self.end)
+
+    @property
     def age_s(self) -> float | None:
         """Seconds since the offset was committed, by the clocks of its owner and of this process."""
         return None if self.metadata is None else max(0.0, time.time() - self.metadata.at_s)
@@ -130,6 +135,10 @@ def status(job: Declaration, settings: Settings, *, timeout_s: float = 15.0) -> 
             stored = committed_offsets(reader, partitions, timeout_s=deadline.left_s)
         else:
             stored = kept.stored(partitions)
+        passed = [partition for partition, one in stored.items() if one.offset > ends[partition]]
+        ends = ends.merged(
+            offsets_at(settings, Mark.HIGH_WATERMARK, passed, admin=admin, timeout_s=deadline.left_s)
+        )
     transactions: tuple[TransactionDescription, ...] | None = None
     not_known: tuple[str, ...] = ()
     of_outputs: list[tuple[HeldBack, ...]] = []

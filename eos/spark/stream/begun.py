@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from eos.errors import EosError
 from eos.shards import parse_transactional_id
 from eos.spark.session.checkpoint import Checkpoint, RunningQuery
-from eos.spark.stream.commit_log import CommitLogDriver
+from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Division
 from eos.spark.stream.log_rules import BatchPlan, LedgerError
 

@@ -19,8 +19,9 @@ from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.spark.analysis.placement import Placement
 from eos.spark.session.checkpoint import RunningQuery
-from eos.spark.stream.commit_log import CommitLog, CommitLogDriver
+from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.division import DIGEST, BatchRows
+from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Checksum, EntryMetadata, LogEntry, RunningChecksum
 from eos.spark.stream.log_rules import BatchPlan, different_content
 from eos.spark.stream.marks import logs_of_input

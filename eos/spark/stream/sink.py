@@ -22,8 +22,9 @@ from eos.spark.session.session import step
 from eos.spark.session.thrown import OF_SPARK
 from eos.spark.source import InputLogs, blamed
 from eos.spark.stream.begun import plan_noted
-from eos.spark.stream.commit_log import CommitLog, CommitLogDriver
+from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.division import BatchRows
+from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import BatchPlan
 from eos.spark.stream.marks import input_of, refuse_unread, way_out

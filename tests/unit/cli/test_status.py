@@ -49,6 +49,14 @@ def test_input_that_is_gone_is_no_lag_and_is_said(capsys: pytest.CaptureFixture[
     assert replace(one, committed=620).gone == 0
 
 
+def test_offset_beyond_the_end_of_the_log_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    one = replace(_partition(10, None), committed=99, lso=4, end=4)
+    _print(JobStatus("refunds", (), (one,), ()))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{TOPIC}[10]: the offset is 95 beyond the end of the log, 4" in said
+    assert replace(one, committed=4).beyond == 0
+
+
 def test_input_that_waits_behind_an_old_commit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """As where a transform hangs: its owner is a member, and the lag alone looks like that of a busy job."""
     busy = _partition(10, "refunds-0")

@@ -24,6 +24,7 @@ class Client:
     """What a librdkafka instance answers."""
 
     commit_called = False
+    commit_sent_again = False
     flush_answers: EosError | None = None
     commit_answers: EosError | None = None
     abort_answers: EosError | None = None
