@@ -293,14 +293,11 @@ CORE = (
     ),
     Mutation(
         "beyond-the-end",
-        "an offset beyond the end of its log is refused when its partition comes",
+        "where a log is looked at for a truncation, an offset beyond its end is refused, whatever its epoch",
         "eos/guards/truncated.py",
         "    refuse_beyond_the_end(settings, positions, timeout_s=timeout_s)\n",
         "",
-        (
-            f"{_STRANGERS}::test_offset_beyond_the_end_of_the_log_is_not_adopted",
-            f"{_STRANGERS}::test_own_offset_beyond_the_end_of_the_log_is_refused_at_the_start",
-        ),
+        (f"{_STRANGERS}::test_offset_beyond_the_end_of_the_log_is_not_adopted",),
     ),
     Mutation(
         "caught-up-beyond-the-end",

@@ -31,6 +31,14 @@ SQL = (
         (f"{_OPERATED}::test_positions_that_are_set_before_the_first_start_are_where_it_begins",),
     ),
     Mutation(
+        "new-beside-its-mirror",
+        "a partition without a position is not new where the group has an offset of it in Kafka",
+        "eos/sql/mirror.py",
+        "    refuse_other_than_the_mirror(found.group, new, offsets)\n",
+        "",
+        (f"{_OPERATED}::test_added_partition_whose_position_is_gone_is_not_new_beside_its_mirror",),
+    ),
+    Mutation(
         "move-by-any-owner",
         "a transaction moves its positions only while its owner has claimed them",
         "eos/sql/progress.py",
