@@ -145,13 +145,18 @@ def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_be
     run_to_end(one.job, settings_for(bootstrap, **MODES[mode]))
     one.job.load(bootstrap, 2 * EACH, "later ")
     watch = ShardConsumer._watch  # called when the start has found offsets, and no partition is owned yet
+    deleted = threading.Event()
 
-    of_two, to_delete = threading.Lock(), [one.job]
+    def delete() -> None:
+        delete_group(bootstrap, one.job)
+        deleted.set()
+
+    # By partition there is an owner for each: one whose start comes later would find that the group never had an offset.
+    all_have_looked = threading.Barrier(2 if mode == "partition" else 1, action=delete)
 
     def watch_a_deleted_group(consumer: ShardConsumer) -> None:
-        with of_two:
-            if to_delete:
-                delete_group(bootstrap, to_delete.pop())
+        if not deleted.is_set():
+            all_have_looked.wait(PATIENCE_S)
         watch(consumer)
 
     monkeypatch.setattr(ShardConsumer, "_watch", watch_a_deleted_group)
