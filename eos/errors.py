@@ -148,7 +148,10 @@ class UnprovenFenceError(ReopenError):
 
 
 class CommitOutcomeUnknownError(ReopenError):
-    """The commit got no answer in time: it may have happened or not. A reopen reads the outcome."""
+    """The commit got no answer that says what became of it: it may have happened or not.
+
+    A reopen reads the outcome from the committed offsets, if the transaction carried any.
+    """
 
 
 # The end of its message, where it is not known whether the transaction carried any.

@@ -16,6 +16,11 @@ class Partition(NamedTuple):
         return f"{self.topic}[{self.number}]"
 
 
+def as_places(offsets: Mapping[Partition, int | str]) -> str:
+    """Offsets as ``eos offsets set --to`` takes them: ``orders:2@4711,orders:3@17``; a word stands for one that is not known."""
+    return ",".join(f"{p.topic}:{p.number}@{offset}" for p, offset in sorted(offsets.items()))
+
+
 def next_offset(last_read: int) -> int:
     """The offset to read after ``last_read``: Kafka's committed offset names the *next* record."""
     return last_read + 1

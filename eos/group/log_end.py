@@ -1,4 +1,4 @@
-"""Positions beyond the end of their logs. No run ever reads on from there by itself, so a run until the end would take itself for ready."""
+"""Positions beyond the end of their logs. A run until it has caught up would end there as if all input were processed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eos.base.listing import listed
 from eos.errors import OffsetGapError
 from eos.group.committed import offsets_at
 from eos.kafka.admin import Mark
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 
 _BEHIND_S = 2.0  # for which a broker that was the leader a moment ago may tell an earlier end
@@ -43,7 +43,7 @@ def refuse_beyond_the_end(
             break
         time.sleep(_BEHIND_PAUSE_S)
     said = (f"{p}: the group goes on at offset {positions[p]}, and the log ends at {ends[p]}" for p in beyond)
-    places = ",".join(f"{p.topic}:{p.number}@{ends[p]}" for p in beyond)
+    places = as_places({p: ends[p] for p in beyond})
     raise OffsetGapError(
         f"{listed(said, _MAX_NAMED)}. It was truncated, or the offset is one of another log (set by a tool, or copied from another "
         "cluster). What is written up to there would never be processed. Fix: decide where to go on, and set the group's offsets while the "

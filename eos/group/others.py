@@ -12,7 +12,7 @@ from eos.group.metadata import OffsetMetadata
 from eos.group.mirror import refuse_mirror
 from eos.group.offset_history import Before, before
 from eos.kafka.group_offsets import Committed
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 
 _LOOK_BACK_S = 10.0  # in the log of a group's offsets, for the words of a refusal
@@ -85,7 +85,7 @@ def _refusal(
     between = "what lies between may not be processed"
     if known == {p: at.offset for p, at in others.items()}:
         between = "but nothing lies between the two"
-    places = ",".join(f"{p.topic}:{p.number}@{offset}" for p, offset in known.items()) or "TOPIC:N@OFFSET,…"
+    places = as_places(known) or "TOPIC:N@OFFSET,…"
     return ConfigError(
         f"{partition}: the group {group!r} has the offset {one.offset}, which eos has not committed{_when(told.other_at_ms)}{and_more}. "
         f"{last}. Another program was a member of the group, or has set it: {between}. Fix: stop every "

@@ -262,6 +262,15 @@ def may_be_of_another(owned: OffsetVector, fetched_under: Mapping[str, Sequence[
     return is_mixed
 
 
+def says_recreated(error: OffsetGapError, topic: str) -> bool:
+    """Whether it is what `refuse_recreated` raises of this topic."""
+    return str(error).startswith(_recreated(topic))
+
+
+def _recreated(topic: str) -> str:
+    return f"{topic}: the topic was deleted and created anew"
+
+
 def refuse_recreated(expected: Iterable[tuple[str, str]], now: Mapping[str, str]) -> None:
     """Refuse offsets of a topic that was deleted and created anew.
 
@@ -276,7 +285,7 @@ def refuse_recreated(expected: Iterable[tuple[str, str]], now: Mapping[str, str]
         ids = now.get(topic, "")
         if topic_id and ids and ids != topic_id:
             raise OffsetGapError(
-                f"{topic}: the topic was deleted and created anew (its id was {topic_id}, now it is {ids}). The group's "
+                f"{_recreated(topic)} (its id was {topic_id}, now it is {ids}). The group's "
                 "offsets belong to the deleted topic; to continue from them would skip records of the new one, so the job stops. "
                 "Fix: decide where to start in the new topic, and set the group's offsets while the job is stopped; for all of it: "
                 + suggested("offsets set", "--only", topic, "--to", "earliest", job=True)

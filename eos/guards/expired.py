@@ -11,7 +11,7 @@ from eos.group.committed import offsets_at
 from eos.group.expiry import count_started, uncounted
 from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 
 
@@ -54,7 +54,7 @@ def refuse_expired(
             f"for other partitions of {one.topic}: the offset has expired (offsets.retention.minutes), was deleted, or there never was one. How far the "
             "partition was processed is not known; reading it from its beginning could write its output twice. Fix: find its "
             "last processed record in the output, or make sure that there is none, and set the offset while no instance "
-            f"runs: {suggested('offsets set', '--to', ','.join(f'{p.topic}:{p.number}@N' for p in expired), job=True)}"
+            f"runs: {suggested('offsets set', '--to', as_places(dict.fromkeys(expired, 'N')), job=True)}"
         )
 
 

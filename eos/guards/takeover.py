@@ -11,7 +11,7 @@ from eos.group.topics import refuse_recreated, stored_topic_ids
 from eos.guards.expired import ever_written
 from eos.guards.owners import refuse_foreign
 from eos.kafka.admin import Mark
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 
 
@@ -41,9 +41,7 @@ def new_and_deleted(settings: Settings, found: TakeOver) -> None:
                 f"{partition}: it is new to the group {found.group!r}, and its log begins at {beginning}: input was deleted "
                 "(retention, DeleteRecords) before it was processed. Nothing is skipped silently. Fix: to go on without it, "
                 "set the offset while the job is stopped: "
-                + suggested(
-                    "offsets set", "--to", f"{partition.topic}:{partition.number}@{beginning}", job=True
-                )
+                + suggested("offsets set", "--to", as_places({partition: beginning}), job=True)
             )
 
 
@@ -53,5 +51,5 @@ def lost_offsets(partition: Partition, group: str) -> ConfigError:
         f"{partition}: the group {group!r} had committed offsets of {partition.topic} when this instance started, and has none here any "
         "more: they were deleted. How far the input was processed is not known; reading it from its beginning could write its output "
         "twice. Fix: stop every instance, find each partition's last processed record in the output, and set the offsets: "
-        + suggested("offsets set", "--to", f"{partition.topic}:{partition.number}@N", job=True)
+        + suggested("offsets set", "--to", as_places({partition: "N"}), job=True)
     )

@@ -23,7 +23,7 @@ from eos.guards.expired import expired
 from eos.guards.start_policy import OnFirstOffsets, first_offsets
 from eos.kafka.consumer import ConsumerClient
 from eos.kafka.group_offsets import Committed
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 from eos.shards import Shard, StartShard
 from eos.sql import progress
@@ -171,5 +171,5 @@ def refuse_gone(
                 f"{partition}: eos_progress has no position of it for the group {group!r}, though it has for other partitions of "
                 f"{partition.topic}: the row was deleted, the database is a copy, or it was never set. How far the partition was processed "
                 "is not known. Fix: restore the row, or find its last processed record in the job's tables and set the position while no "
-                f"instance runs: {suggested('offsets set', '--to', f'{partition.topic}:{partition.number}@N', job=True)}"
+                f"instance runs: {suggested('offsets set', '--to', as_places({partition: 'N'}), job=True)}"
             )

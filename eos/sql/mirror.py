@@ -16,7 +16,7 @@ from eos.errors import OffsetGapError
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.mirror import MIRROR
 from eos.kafka.group_offsets import Committed
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 
 _MAX_LISTED = 8
@@ -102,7 +102,7 @@ def refuse_behind_its_mirror(settings: Settings, found: TakeOver) -> None:
         OffsetGapError: names the first one that is.
     """
     offsets = mirrored(settings, found.group, found.partitions)
-    new = {partition: 0 for partition in found.partitions if partition not in found.stored}
+    new = dict.fromkeys((p for p in found.partitions if p not in found.stored), 0)
     refuse_other_than_the_mirror(found.group, new, offsets)
     behind = {
         partition: (position.offset, mirror.offset)
@@ -113,7 +113,7 @@ def refuse_behind_its_mirror(settings: Settings, found: TakeOver) -> None:
     }
     if behind:
         partition, (position, offset) = next(iter(behind.items()))
-        places = _places({one: at for one, (at, _) in behind.items()})
+        places = as_places({one: at for one, (at, _) in behind.items()})
         raise OffsetGapError(
             f"{partition}: its position in eos_progress is {position}, and it was committed up to {offset} before (the "
             f"offset of group {found.group!r} in Kafka was written behind it): the database is a copy from an earlier time (a dump "
@@ -145,9 +145,5 @@ def refuse_other_than_the_mirror(
             f"{partition}: eos_progress has no position of it, and it was committed up to {mirror.offset} before (the offset of group "
             f"{group!r} in Kafka was written behind it): the rows were deleted, or the database is another one, or a copy from before "
             f"the first run. To begin at {first} would {consequence} what lies between. Fix: bring eos_progress back; or, if that is right for the "
-            f"job's tables, set the positions: {suggested('offsets set', '--to', _places(firsts), job=True)}"
+            f"job's tables, set the positions: {suggested('offsets set', '--to', as_places(firsts), job=True)}"
         )
-
-
-def _places(offsets: Mapping[Partition, int]) -> str:
-    return ",".join(f"{one.topic}:{one.number}@{at}" for one, at in sorted(offsets.items()))

@@ -40,6 +40,7 @@ from eos.events import (
 )
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.metadata import OwnershipMode
+from eos.group.topics import says_recreated
 from eos.kafka.group_offsets import GroupMetadata
 from eos.offsets import OffsetVector
 from eos.settings import Settings
@@ -124,9 +125,7 @@ class Relay:
         self._partition = relayed.places[0]
         self._committed_at = 0.0
         self._in_a_row = 0  # rows that were left out; what the open transaction commits
-        self._furthest: RelayEntry | None = (
-            None  # that was found, or that a commit of this owner's has reached
-        )
+        self._furthest: RelayEntry | None = None  # that was found, or that a commit has reached
         self._held_back: Deadline | None = None
         self._end: OutboxPosition | None = None  # where a run until it has caught up ends
         self._caught_up = False
@@ -320,7 +319,7 @@ class Relay:
         """
         if self._furthest is None:
             return None
-        if isinstance(error, OffsetGapError) and str(error).startswith(f"{self._partition.topic}: "):
+        if isinstance(error, OffsetGapError) and says_recreated(error, self._partition.topic):
             return self._mark.lost(self._furthest.relayed)
         if not isinstance(error, (ConfigError, FencedError)):
             return None

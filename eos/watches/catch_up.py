@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from eos.base.deadline import Deadline
 from eos.core.surroundings import Seat
-from eos.errors import FencedError, RetriableError, UnavailableError
+from eos.errors import EosError, FencedError, RetriableError, UnavailableError
 from eos.group.committed import OffsetStore, offsets_at, partitions_of
 from eos.group.log_end import refuse_beyond_the_end
 from eos.group.others import of_others, refuse_others
@@ -139,19 +139,22 @@ class CatchUp:
                     )
                 ]
                 stable = self._admin.offsets_at(Mark.LAST_STABLE, behind, _CALL_S)
-            except RetriableError as error:  # also while a transaction is pending on the offsets
+                if not behind:
+                    self._refuse_beyond_the_end(stored)
+            except (
+                RetriableError,
+                UnavailableError,
+            ) as error:  # also while a transaction is pending on the offsets
                 self._refuse_no_answer(now, error)
                 return False
             self._answered_at = now
-            if not behind:
-                self._refuse_beyond_the_end(stored)
             self._reached = not behind
             self._refuse_set_back({p: stored[p].offset if p in stored else None for p in behind}, mine)
             self._refuse_others(others)
             self._look_for_what_is_held_back(stable)
         return self._reached
 
-    def _refuse_no_answer(self, now: float, error: RetriableError) -> None:
+    def _refuse_no_answer(self, now: float, error: EosError) -> None:
         if now - self._answered_at > self._unanswered_s:
             raise UnavailableError(
                 f"for {now - self._answered_at:.0f} s (input.offline_timeout_ms) the cluster has not said how far the group is, so "
@@ -161,11 +164,11 @@ class CatchUp:
             ) from error
 
     def _refuse_beyond_the_end(self, stored: Mapping[Partition, Committed]) -> None:
-        """Whoever takes such a partition over refuses it. An instance that has none of it, or not yet, would end as if it were processed."""
+        """The owner of such a partition refuses it at its takeover. An instance that has none of it, or not yet, would end as if it were processed."""
         passed = {
             p: stored[p].offset for p, end in self._ends.items() if p in stored and stored[p].offset > end
         }
-        refuse_beyond_the_end(self._settings, passed, timeout_s=self._settings.open_timeout_s)
+        refuse_beyond_the_end(self._settings, passed, timeout_s=_CALL_S)
 
     def _refuse_others(self, others: Mapping[Partition, Committed]) -> None:
         """An owner's next commit takes the place of such an offset; one that is at its end commits none."""

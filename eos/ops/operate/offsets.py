@@ -14,7 +14,7 @@ from eos.guards.expired import ever_written
 from eos.identity import Identity
 from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed
-from eos.offsets import OffsetVector, Partition
+from eos.offsets import OffsetVector, Partition, as_places
 from eos.ops.operate.choosing import all_partitions, stored_of
 from eos.ops.operate.in_group import positions_of
 from eos.ops.operate.positions import Change, Positions
@@ -185,7 +185,7 @@ def _left_out(
     others = [p for p in all_partitions(settings, target.group, topics) if p not in offsets]
     stored = positions.stored(others) if others else {}
     if without := ever_written(settings, [p for p in others if p not in stored]):
-        places = ",".join(f"{p.topic}:{p.number}@OFFSET" for p in without)
+        places = as_places(dict.fromkeys(without, "OFFSET"))
         yield (
             f"{listed(without, _MAX_NAMED)}: no committed offset either. The job's next start refuses that, if nothing in this group "
             f"shows that the partition was added since. To set it too: --to {places}"

@@ -15,7 +15,7 @@ from eos.base.commands import suggested
 from eos.errors import TransactionExpiredError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed
-from eos.offsets import OffsetVector, Partition
+from eos.offsets import OffsetVector, Partition, as_places
 from eos.settings import Settings
 from eos.shards import BatchShard, PartitionShard
 from eos.spark.plan import InputPlan, ends_of
@@ -145,4 +145,4 @@ def limit_that_fits(lengths: Sequence[int], *, written: int | None, seconds: flo
 
 
 def _set(partition: Partition, offset: int) -> str:
-    return suggested("offsets set", "--to", f"{partition.topic}:{partition.number}@{offset}", job=True)
+    return suggested("offsets set", "--to", as_places({partition: offset}), job=True)

@@ -13,6 +13,7 @@ from typing import cast
 from eos.base.at_once import at_once
 from eos.errors import ConfigError, EosError, OffsetGapError
 from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.topics import says_recreated
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
@@ -128,13 +129,13 @@ class CommitLog:
 
         Kafka drops the entries of a deleted topic a moment later: until then they are read, and are committed over.
         """
-        return self.gone(what) if str(error).startswith(f"{self.topic}: ") else error
+        return self.gone(what) if says_recreated(error, self.topic) else error
 
     def gone(self, what: str) -> LedgerError:
         """The error for an entry that was there a moment ago."""
         return LedgerError(
             f"{what}: its ledger is gone, which was there a moment ago. Kafka drops it together with its topic, so {self.topic} was "
-            "deleted (and created anew) meanwhile, or somebody has deleted the group. Nothing was written. Fix: start again; the refusal "
+            "deleted (and created anew) meanwhile, or the group was. Nothing of it was written. Fix: start again; the refusal "
             "says what to look at, and what to adopt. If it is this one again, the entries of the deleted topic were kept: delete the "
             f"ledger's groups ({self.group_of(0)}, …)"
         )
