@@ -22,7 +22,7 @@ from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import OrdinalShard
 from tests.support.jobs_for_faults import FaultJob, Running, fault_job, in_thread, run_to_end, settings_for
-from tests.support.observer import create_topics, load, unique
+from tests.support.observer import create_topics, delete_topic, load, unique
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
@@ -34,12 +34,6 @@ SOON: Mapping[str, object] = {"topic.metadata.refresh.interval.ms": 1_000}
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for done in admin.create_partitions([NewPartitions(topic, partitions)]).values():
-        done.result(PATIENCE_S)
-
-
-def delete(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for done in admin.delete_topics([topic]).values():
         done.result(PATIENCE_S)
 
 
@@ -134,7 +128,7 @@ def test_deleted_input_topic_ends_the_job_with_its_name(
     with in_thread(job, settings_for(bootstrap, kafka__consumer=SOON, **owned)) as run:
         run.told(SessionOpened, count=4 if mode == "partition" else 1)
         run.told(TransactionCommitted)
-        delete(bootstrap, job.inputs[0])
+        delete_topic(bootstrap, job.inputs[0])
         with pytest.raises(ConfigError, match=rf"deleted while the job ran.*{job.inputs[0]}"):
             run.wait(PATIENCE_S)
 

@@ -12,18 +12,12 @@ from typing import Literal
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job, in_thread
-from tests.support.observer import (
-    create_topics,
-    read_committed,
-    unique,
-    watermarks,
-)
+from tests.support.observer import read_committed, recreate_topic, unique, watermarks
 from tests.support.operated import MODES, Operated
 from tests.support.patience import PATIENCE_S
 
@@ -187,11 +181,7 @@ def test_offsets_of_a_topic_that_was_created_anew_are_refused_and_new_ones_are_a
     (source,) = one.job.inputs
     backup = tmp_path / "offsets.json"
     backup.write_text(one("offsets", "show", "JOB", "--json").out)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([source])[source].result(PATIENCE_S)
-    while source in admin.list_topics(timeout=PATIENCE_S).topics:
-        time.sleep(0.1)
-    create_topics(bootstrap, {source: 2})
+    recreate_topic(bootstrap, source, 2)
     one.job.load(bootstrap, 30, "anew ")
     stored = json.loads(backup.read_text())["partitions"][0]
     old = Consumer({"bootstrap.servers": bootstrap, "group.id": one.job.group, "log_level": 0})

@@ -32,6 +32,7 @@ from tests.support.observer import (
     committed_offsets,
     create_topics,
     produce_plain,
+    recreate_topic,
     unique,
     watermarks,
 )
@@ -203,12 +204,8 @@ def test_topic_created_anew_under_the_same_name_is_a_gap(bootstrap: str, topic: 
     produce_plain(bootstrap, source, [b"1", b"2", b"3"])
     plan(settings, source, app=app)
     commit_in_mode(settings, app, OwnershipMode.PARTITION, Partition(source, 0), 3)
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     # Kafka deletes a group's offsets with the topic; tools that restore offsets bring this about.
-    for deleted in admin.delete_topics([source], operation_timeout=PATIENCE_S).values():
-        deleted.result(PATIENCE_S)
-    _wait_until(lambda: source not in admin.list_topics(timeout=PATIENCE_S).topics)
-    create_topics(bootstrap, {source: 1})
+    recreate_topic(bootstrap, source)
     produce_plain(bootstrap, source, [b"other"])
     commit_in_mode(settings, app, OwnershipMode.PARTITION, Partition(source, 0), 3)
 

@@ -35,7 +35,7 @@ from eos.base.deadline import Deadline
 from eos.ops.check.transactions import TransactionsView
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import HoldProxy
-from tests.support.observer import create_topics, lso, produce_plain, read_committed, unique
+from tests.support.observer import create_topics, lso, produce_plain, read_committed, recreate_topic, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import running
 from tests.support.raw_headers import produce_with_names
@@ -694,9 +694,7 @@ def test_consumer_logs_a_topic_s_id_before_it_gives_out_records_under_it(
     assert changed(former)
 
     consumer.pause(place)  # it would stop at the end of a log that is not filled yet
-    admin.delete_topics([source])[source].result(PATIENCE_S)
-    assert Deadline(PATIENCE_S).wait_for(lambda: source not in admin.list_topics(timeout=PATIENCE_S).topics)
-    create_topics(bootstrap, {source: 1})
+    recreate_topic(bootstrap, source)
     produce_plain(bootstrap, source, [b"new"] * 20)
     consumer.resume(place)
     assert first_record(10) == 10

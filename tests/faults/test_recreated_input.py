@@ -26,6 +26,7 @@ from tests.support.observer import (
     load,
     produce_plain,
     read_committed,
+    recreate_topic,
     unique,
 )
 from tests.support.patience import PATIENCE_S
@@ -38,12 +39,6 @@ OWNED: dict[str, dict[str, object]] = {
     "group": {"ownership__mode": "group"},
     "partition": {"ownership__mode": "partition", "ownership__ordinal": 0, "ownership__instances": 1},
 }
-
-
-def create_anew(bootstrap: str, topic: str, gap_s: float = 0.0) -> None:
-    delete_topic(bootstrap, topic)
-    time.sleep(gap_s)  # the accident itself: for how long the topic is not there
-    create_topics(bootstrap, {topic: 1})
 
 
 @contextmanager
@@ -72,7 +67,7 @@ def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record
     load(bootstrap, source, FORMER, "former")
     with in_thread(job, settings_for(bootstrap, **OWNED[mode])) as run:
         run.wait_for_commits(FORMER)
-        create_anew(bootstrap, source, gap_s)
+        recreate_topic(bootstrap, source, gap_s=gap_s)
         load(bootstrap, source, NEW, "new")
         # Or "not available": if the new log is fetched from before it has grown to the old position.
         with pytest.raises(OffsetGapError, match=r"(created anew|offset not available).*Fix: "):
@@ -127,7 +122,7 @@ def test_new_topic_of_which_only_the_reader_has_heard_is_not_read_on_from_the_fo
     with in_thread(job, settings) as run:
         run.wait_for_commits(FORMER)
         brokers = BrokersBehind(proxy, bootstrap, source, client_id="reader")
-        create_anew(bootstrap, source)
+        recreate_topic(bootstrap, source)
         brokers.topic_is_created()
         load(bootstrap, source, NEW, "new")
         brokers.reader_may_know = True
@@ -145,7 +140,7 @@ def test_job_that_a_broker_tells_a_former_id_goes_on(
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     former = id_on_the_wire(bootstrap, source)
-    create_anew(bootstrap, source)
+    recreate_topic(bootstrap, source)
     now = id_on_the_wire(bootstrap, source)
     told = 0
 
@@ -188,7 +183,7 @@ def test_job_that_a_broker_tells_a_former_id_starts(
     job = fault_job(bootstrap, partitions=1)
     (source,) = job.inputs
     former = id_on_the_wire(bootstrap, source)
-    create_anew(bootstrap, source)
+    recreate_topic(bootstrap, source)
     now = id_on_the_wire(bootstrap, source)
     load(bootstrap, source, FORMER, "a")
     mine = {
@@ -234,7 +229,7 @@ def test_offsets_of_the_former_topic_are_refused_at_the_next_start(bootstrap: st
     run_to_end(job, settings)
     offset, metadata = committed_offsets(bootstrap, job.group, [(source, 0)])[source, 0]
     assert offset == FORMER
-    create_anew(bootstrap, source)
+    recreate_topic(bootstrap, source)
     load(bootstrap, source, NEW, "new")
     with (
         plain_offset(bootstrap, job.group, source, FORMER, metadata),
@@ -290,7 +285,7 @@ def test_loop_of_ones_own_commits_nothing_of_the_new_topic(bootstrap: str) -> No
                 for record in batch:
                     txn.produce(out, record.value)
             if not recreated and session.committed_offsets.get(Partition(source, 0)) == FORMER:
-                create_anew(bootstrap, source)
+                recreate_topic(bootstrap, source)
                 load(bootstrap, source, NEW, "new")
                 recreated = True
     assert recreated
@@ -312,7 +307,7 @@ def test_offsets_made_by_hand_for_the_former_topic_are_refused_after_the_first_c
         with producer.transaction() as txn:
             txn.produce(out, b"1")
             txn.add_offsets(OffsetVector({Partition(source, 0): 1}), metadata)
-        create_anew(bootstrap, source)
+        recreate_topic(bootstrap, source)
         with pytest.raises(OffsetGapError, match="created anew"), producer.transaction() as txn:
             txn.produce(out, b"2")
             txn.add_offsets(OffsetVector({Partition(source, 0): 2}), metadata)

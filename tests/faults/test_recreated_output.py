@@ -14,7 +14,6 @@ from eos.errors import ReopenError
 from eos.events import PartitionsAssigned, TransactionEnded
 from eos.exits import exit_code_of
 from eos.testing.proxy import ApiKey, HoldProxy
-from tests.faults.test_recreated_input import create_anew
 from tests.support.jobs_for_faults import fault_job, in_thread, settings_for
 from tests.support.observer import (
     committed_offsets,
@@ -23,6 +22,7 @@ from tests.support.observer import (
     load,
     read_committed,
     read_uncommitted,
+    recreate_topic,
     unique,
 )
 from tests.support.patience import PATIENCE_S
@@ -49,7 +49,7 @@ def test_block_whose_output_is_created_anew_is_aborted_and_made_again(bootstrap:
                 for number, record in enumerate(batch):
                     if number == HALF // 2 and not outcomes:
                         wait_delivered(producer_of(session._owner)._client)
-                        create_anew(bootstrap, out)
+                        recreate_topic(bootstrap, out)
                     txn.produce(out, record.value)
             if batch:
                 outcomes.append(txn.committed)
@@ -83,7 +83,7 @@ def test_transaction_without_input_is_aborted_where_its_output_is_created_anew(
             txn.produce(out, b"never")
             txn.produce(other, b"never")
             wait_delivered(producer._producer._client)
-            create_anew(bootstrap, out)
+            recreate_topic(bootstrap, out)
             txn.produce(out, b"never")
         with producer.transaction() as txn:
             txn.produce(out, b"again")
@@ -196,7 +196,7 @@ def test_job_whose_output_is_created_anew_goes_on_with_the_torn_transaction_made
         assert Deadline(PATIENCE_S).wait_for(
             lambda: any(b"first" in (record.value or b"") for record in read_uncommitted(bootstrap, out))
         )
-        create_anew(bootstrap, out)
+        recreate_topic(bootstrap, out)
         load(bootstrap, source, HALF, "second")
         run.wait_for_commits(3 * HALF)
         run.stop()
@@ -233,7 +233,7 @@ def test_output_that_is_created_anew_while_a_request_of_the_commit_is_under_way_
                 for number, record in enumerate(batch):
                     if number and accident is None:
                         wait_delivered(producer_of(session._owner)._client)
-                        accident = proxy_holds(proxy, held, lambda: create_anew(bootstrap, out))
+                        accident = proxy_holds(proxy, held, lambda: recreate_topic(bootstrap, out))
                     txn.produce(out, record.value)
             if batch:
                 outcomes.append(txn.committed)

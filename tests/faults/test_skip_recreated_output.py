@@ -9,10 +9,9 @@ import pytest
 from eos.errors import TransformError
 from eos.exits import ExitCode
 from eos.testing.proxy import ApiKey, Frame, HoldProxy
-from tests.faults.test_recreated_input import create_anew
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job
-from tests.support.observer import PlainRecord, produce_plain, read_committed
+from tests.support.observer import PlainRecord, produce_plain, read_committed, recreate_topic
 from tests.support.operated import MODES, Operated
 
 pytestmark = pytest.mark.broker
@@ -32,7 +31,7 @@ def test_skip_commits_nothing_where_a_topic_that_it_wrote_to_is_created_anew(
     gone = getattr(job, which)
 
     def recreate(_: Frame, answer: bytes) -> bytes:
-        create_anew(bootstrap, gone)
+        recreate_topic(bootstrap, gone)
         return answer
 
     # The last look at the ids follows this answer.

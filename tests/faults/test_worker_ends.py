@@ -8,16 +8,15 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from eos.exits import ExitCode
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,
-    create_topics,
     produce_plain,
     read_committed,
+    recreate_topic,
 )
 from tests.support.patience import PATIENCE_S
 from tests.support.process_ends import MARK
@@ -104,14 +103,8 @@ def test_replacement_of_a_killed_worker_does_not_apply_the_start_policy_again(bo
         opened = child.wait_line(r"PartitionsAssigned.*\[0\]", PATIENCE_S)
         job.load(bootstrap, 20, "v")
         _wait_processed(bootstrap, job, 20)
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         os.kill(int(opened.split()[1]), signal.SIGKILL)
-        admin.delete_topics([source])[source].result(PATIENCE_S)
-        deadline = time.monotonic() + PATIENCE_S
-        while source in admin.list_topics(timeout=5).topics:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        create_topics(bootstrap, {source: 2})
+        recreate_topic(bootstrap, source, 2)
         job.load(bootstrap, 30, "new")
         assert child.wait(PATIENCE_S) in (ExitCode.CONFIGURATION, ExitCode.OFFSET_GAP)
     assert len(read_committed(bootstrap, job.audit)) == 20

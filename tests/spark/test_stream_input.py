@@ -23,14 +23,15 @@ from eos.spark.stream.log_entry import LogEntry
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.micro_batch import write_batch
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
-from tests.faults.test_recreated_input import create_anew
 from tests.faults.test_truncated_input import Truncated
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,
     create_topics,
+    delete_topic,
     produce_plain,
     read_committed,
+    recreate_topic,
     unique,
 )
 from tests.support.own_broker import own_broker
@@ -67,11 +68,6 @@ class OnePartition(Copy):
             listener=self.events.append,
             **given,
         )
-
-    def delete(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        for deleted in admin.delete_topics([self.source]).values():
-            deleted.result(PATIENCE_S)
 
     def written(self) -> list[bytes]:
         return sorted(r.value or b"" for r in read_committed(self.bootstrap, self.output))
@@ -161,7 +157,7 @@ def test_topic_that_was_created_anew_between_two_starts_is_refused_until_a_perso
     copy.give(FORMER, "former")
     copy.run()
     assert copy.marks(0) == [FORMER]
-    create_anew(copy.bootstrap, copy.source)
+    recreate_topic(copy.bootstrap, copy.source)
     copy.give(NEW, "new")
     sink = copy.sink()
     with pytest.raises(StreamingQueryException, match="created anew"):
@@ -184,7 +180,7 @@ def test_topic_that_was_created_anew_and_ends_where_it_ended_does_not_count_as_p
     """Spark finds nothing new in it and plans no batch, so the sink is never called."""
     copy.give(FORMER, "former")
     copy.job()
-    create_anew(copy.bootstrap, copy.source)
+    recreate_topic(copy.bootstrap, copy.source)
     copy.give(FORMER, "new")
     said = f"{copy.source}.*created anew.*--start earliest.*--adopt"
     with pytest.raises(OffsetGapError, match=said):
@@ -203,7 +199,7 @@ def test_input_topic_that_was_deleted_is_named_and_no_broker_is_blamed(copy: One
     """Spark asks for its end before it plans a batch, so the sink is never called."""
     copy.give(FORMER, "former")
     copy.job()
-    copy.delete()
+    delete_topic(copy.bootstrap, copy.source)
     run = start_stream(copy.stream_job(), copy.spark, copy.settings, checkpoint=str(copy.checkpoint))
     try:
         with pytest.raises(ConfigError, match=f"{copy.source}.*does not exist"):
@@ -223,7 +219,7 @@ def test_input_topic_that_is_deleted_behind_the_plan_of_a_batch_is_named_with_wh
     sink = copy.sink()
 
     def late(frame: Any, batch: int) -> None:
-        copy.delete()
+        delete_topic(copy.bootstrap, copy.source)
         sink(frame, batch)
 
     with pytest.raises(StreamingQueryException):
@@ -297,7 +293,7 @@ def test_topic_that_is_created_anew_before_the_batch_is_read_is_refused(
     copy.give(FORMER, "more")
 
     def late(*arguments: Any, **others: Any) -> None:
-        create_anew(copy.bootstrap, copy.source)
+        recreate_topic(copy.bootstrap, copy.source)
         copy.give(NEW, "new")
         write_batch(*arguments, **others)
 
@@ -340,7 +336,7 @@ def test_refresh_does_not_forget_the_marks_of_a_topic_that_is_gone(copy: OnePart
     copy.give(FORMER, "former")
     sink = copy.sink()
     copy.run(sink)
-    create_anew(copy.bootstrap, copy.source)
+    recreate_topic(copy.bootstrap, copy.source)
     with pytest.raises(OffsetGapError, match="created anew"):
         sink.refresh()
     copy.give(NEW, "new")

@@ -63,10 +63,7 @@ class BatchRuns:
 
     def recreate(self, records: int) -> None:
         """The input topic is deleted and created anew under its name, with so many records."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        for deleted in admin.delete_topics([self.input]).values():
-            deleted.result(PATIENCE_S)
-        observer.create_topics(self.bootstrap, {self.input: self.partitions})
+        observer.recreate_topic(self.bootstrap, self.input, self.partitions)
         self.fill(records)
 
     def forget_group(self) -> None:

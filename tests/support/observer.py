@@ -110,9 +110,10 @@ def delete_topic(bootstrap: str, topic: str, *, timeout_s: float = PATIENCE_S) -
         _step(deadline, f"{topic}: it was deleted, and is still there")
 
 
-def recreate_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Delete a topic and create it anew."""
+def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, *, gap_s: float = 0.0) -> None:
+    """Delete a topic and create it anew; ``gap_s``: the accident itself, for how long the topic is not there."""
     delete_topic(bootstrap, topic)
+    time.sleep(gap_s)
     create_topics(bootstrap, {topic: partitions})
 
 
