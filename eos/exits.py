@@ -66,7 +66,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         if isinstance(error, kinds):
             return code
     if isinstance(error, (AbortableError, ReopenError)) and (
-        error.code in _LET_WAIT or isinstance(error.__cause__, UnavailableError)
+        error.code in _LET_WAIT or isinstance(error.__cause__, (UnavailableError, TransactionExpiredError))
     ):
         return ExitCode.UNAVAILABLE
     return ExitCode.UNEXPECTED

@@ -19,9 +19,7 @@ from eos.errors import (
     CommitOutcomeUnknownError,
     EosError,
     RecordRefusedError,
-    TransactionExpiredError,
     UnavailableError,
-    UnprovenFenceError,
     UsageError,
     reason_of,
 )
@@ -57,9 +55,6 @@ _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.UNRESOLVED: frozenset(),
 }
 
-
-# Errors of a commit that say themselves that it may have happened.
-_OF_ANY_OUTCOME = (CommitOutcomeUnknownError, TransactionExpiredError, UnprovenFenceError)
 
 # Of one topic: its name, values, keys, and the other columns of `TransactionalClient.produce`.
 Columns = tuple[str, Sequence[Any], Sequence[Any] | None, Mapping[str, Any]]
@@ -290,9 +285,9 @@ class ShardTransaction:
             if isinstance(error, (AbortableError, RecordRefusedError)) or not self.commit_sent:
                 self._abort_and_raise(error)
             self._end(TransactionState.UNRESOLVED, error)
-            if not isinstance(error, _OF_ANY_OUTCOME) and self._client.commit_sent_again:
+            if not isinstance(error, CommitOutcomeUnknownError) and self._client.commit_sent_again:
                 raise CommitOutcomeUnknownError(
-                    f"{error}. The commit was sent more than once, and may have happened before this answer; {COMMITTED_SHOW}",
+                    f"{error}. The commit may have been sent more than once, and have happened before this answer; {COMMITTED_SHOW}",
                     code=error.code,
                 ) from error
             raise

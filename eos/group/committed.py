@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -52,6 +52,19 @@ def partitions_of(reader: ConsumerClient, topics: Sequence[str], *, timeout_s: f
         UnavailableError: no answer in ``timeout_s``.
     """
     return retry.ask(lambda slice_s: reader.partitions_of(topics, slice_s), timeout_s=timeout_s)
+
+
+def committed_elsewhere(
+    settings: Settings, group: str, places: Collection[Partition]
+) -> dict[Partition, Committed]:
+    """What a group has stored of other partitions than these, of whichever topics; without what is pending.
+
+    Raises:
+        UnavailableError: no answer in time.
+    """
+    admin = Admin.of(settings)
+    found = retry.ask(lambda slice_s: admin.groups.offsets(group, slice_s), timeout_s=settings.open_timeout_s)
+    return {partition: one for partition, one in found.items() if partition not in places}
 
 
 def offsets_at(

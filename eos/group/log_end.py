@@ -42,8 +42,10 @@ def refuse_beyond_the_end(
         if behind.passed:
             break
         time.sleep(_BEHIND_PAUSE_S)
+    # Up to where a reader may begin: what an open transaction holds back was not readable when this was written.
+    stable = offsets_at(settings, Mark.LAST_STABLE, beyond, timeout_s=timeout_s)
     said = (f"{p}: the group goes on at offset {positions[p]}, and the log ends at {ends[p]}" for p in beyond)
-    places = as_places({p: ends[p] for p in beyond})
+    places = as_places({p: stable[p] for p in beyond})
     raise OffsetGapError(
         f"{listed(said, _MAX_NAMED)}. It was truncated, or the offset is one of another log (set by a tool, or copied from another "
         "cluster). What is written up to there would never be processed. Fix: decide where to go on, and set the group's offsets while the "

@@ -340,7 +340,7 @@ def expired_id(text: str) -> ReopenError:
     """
     return ReopenError(
         f"{text}: the cluster has forgotten this transactional.id (unused for transactional.id.expiration.ms, 7 days by default), "
-        "and another owner may have come since. What was open is not visible, unless it was committed and the answer was lost",
+        "and another owner may have come since. What was not committed is not visible",
         code=ID_EXPIRED,
     )
 

@@ -19,7 +19,7 @@ from eos.base.deadline import Deadline
 from eos.errors import ConfigError
 from eos.kafka.admin_connection import AdminConnection
 from eos.kafka.group_offsets import Committed
-from eos.kafka.positions import epoch_or_none
+from eos.kafka.positions import epoch_of, epoch_or_none, metadata_of
 from eos.offsets import Partition
 
 _NO_SUCH_GROUP = {KafkaError.GROUP_ID_NOT_FOUND}
@@ -108,6 +108,22 @@ class Groups:
                 Partition(one.topic, one.partition) for one in member.assignment.topic_partitions
             )
             for member in described.members
+        }
+
+    def offsets(self, group: str, timeout_s: float) -> dict[Partition, Committed]:
+        """All that a group has stored, of whichever topics; without what is pending. Raises as `shape` does."""
+        with self._connection.classified(group=group):
+            (asked,) = self._connection.client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=_GROUP_TIMEOUT_S
+            ).values()
+            found = asked.result(timeout_s).topic_partitions
+            if failed := [one.error for one in found if one.error is not None]:
+                raise KafkaException(failed[0])
+        self._connection.answered()
+        return {
+            Partition(one.topic, one.partition): Committed(one.offset, metadata_of(one), epoch_of(one))
+            for one in found
+            if one.offset >= 0
         }
 
     def set_offsets(self, group: str, offsets: Mapping[Partition, Committed], timeout_s: float) -> None:

@@ -100,11 +100,6 @@ class ResendWatch:
         return self._reason
 
     @property
-    def sent_again(self) -> bool:
-        """Whether librdkafka has said since then that a connection broke, or that a request was not answered."""
-        return self._sent_again
-
-    @property
     def deaf(self) -> str:
         """Why nothing would show a resend; "" if log lines come."""
         return "" if self._heard else "no log line of librdkafka has come, so none would show a resend"
@@ -129,6 +124,16 @@ class ResendWatch:
         """Whether librdkafka has said since the last :meth:`forget` that the transaction has failed: it commits no more."""
         return self._failed
 
+    @property
+    def sent_again(self) -> bool:
+        """Whether librdkafka has said since :meth:`commit_begins` that a connection broke, or that a request was not answered."""
+        return self._sent_again
+
+    def commit_begins(self) -> bool:
+        """The commit is about to be called. Returns whether it may be sent: of a transaction that has failed, the call only says why."""
+        self._sent_again = False
+        return not self._failed
+
     def lost_a_topic(self) -> bool:
         """Whether a topic was not there, by the answers that the client got since the last call of this."""
         lost, self._no_topic = self._no_topic, False
@@ -146,7 +151,6 @@ class ResendWatch:
     def forget(self) -> None:
         """Begin anew: what was seen belonged to a time without a transaction, or to an older producer."""
         self._reason = ""
-        self._sent_again = False
         self._failed = False
         self._implicit_acks.forget()
 

@@ -223,7 +223,7 @@ class TransactionalClient:
                     self._look(last_look)
                 if self._fatal is not None:
                     self.check_deliveries()
-                self.commit_called = True
+                self.commit_called = self._watch.commit_begins()
             self._guarded(Call.COMMIT, "commit_transaction", max(_LEAST_COMMIT_S, deadline.left_s))
         finally:
             self._watch.took(Call.COMMIT, time.monotonic() - began)

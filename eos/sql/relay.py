@@ -38,7 +38,7 @@ from eos.events import (
     Waiting,
     guarded,
 )
-from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.committed import committed_elsewhere, committed_offsets, fresh_reader
 from eos.group.metadata import OwnershipMode
 from eos.group.topics import says_recreated
 from eos.kafka.group_offsets import GroupMetadata
@@ -154,7 +154,8 @@ class Relay:
         self._asked(self._source.open)
         self._producer.open()
         stored = self._producer.take_over(self._group, self._places)
-        found = entry_in(stored, group=self._group, app=self._shard.app, shards=self._shards)
+        elsewhere = committed_elsewhere(self._settings, self._group, self._places)
+        found = entry_in(stored, elsewhere, group=self._group, app=self._shard.app, shards=self._shards)
         entry = None
         if found is not None:
             self._partition, entry = found

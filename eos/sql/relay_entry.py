@@ -100,35 +100,56 @@ class RelayMetadata(OffsetMetadata):
         return f"{OffsetMetadata.__str__(self)} relays={self.shards} {self.reached.position}"
 
 
+def _entries(stored: Mapping[Partition, Committed]) -> dict[Partition, RelayEntry]:
+    return {p: entry for p, one in sorted(stored.items()) if (entry := RelayEntry.parse(one)) is not None}
+
+
 def _entries_of(stored: Mapping[Partition, Committed]) -> str:
-    found = [
-        f"{p} has {e.relayed} rows of {e.app!r}"
-        for p, one in sorted(stored.items())
-        if (e := RelayEntry.parse(one))
-    ]
+    found = [f"{p} has {e.relayed} rows of {e.app!r}" for p, e in _entries(stored).items()]
     return f"A relay has written: {', '.join(found)}" if found else "None of them is a relay's"
 
 
+def _is_unused(stored: Committed, app: str) -> bool:
+    entry = RelayEntry.parse(stored)
+    return entry is not None and entry.app == app and not entry.relayed
+
+
 def entry_in(
-    stored: Mapping[Partition, Committed], *, group: str, app: str, shards: int
+    stored: Mapping[Partition, Committed],
+    elsewhere: Mapping[Partition, Committed],
+    *,
+    group: str,
+    app: str,
+    shards: int,
 ) -> tuple[Partition, RelayEntry] | None:
     """Where a shard's entry stands, and what it says; None: there is none yet.
 
     Args:
         stored: what the shard's group has stored for partition 0 of each output.
+        elsewhere: what it has stored of other partitions: the entry stays where it was begun when the outputs change.
         group: the shard's, for messages.
         app: the job's name.
         shards: how many the job has.
 
     Raises:
-        ConfigError: it is another program's, another job's, or that of a relay with another number of shards; or there are several.
+        ConfigError: it is another program's, another job's, or that of a relay with another number of shards; or there are several,
+            or it stands on a topic that is none of the outputs.
     """
+    relayed = max((entry.relayed for entry in _entries(stored).values()), default=0)
+    for place, further in _entries(elsewhere).items():
+        if further.relayed and further.relayed >= relayed:
+            raise ConfigError(
+                f"the group {group!r} says on {place} that {further.relayed} rows are relayed, and outputs= does not name {place.topic!r}. "
+                "Without that entry they would be relayed again. Fix: name the topic in outputs= again; no row needs to go there"
+            )
     if not stored:
         return None
+    if relayed:  # a run without a row has left one too, where the outputs were others
+        stored = {p: one for p, one in stored.items() if not _is_unused(one, app)}
     if len(stored) > 1:
         raise ConfigError(
             f"the group {group!r} has offsets on {', '.join(map(str, sorted(stored)))}, and a relay has one. Fix, where rows were relayed "
-            f"under this group: delete the others (kafka-consumer-groups --delete-offsets). {_entries_of(stored)}. In another group all rows would be relayed again"
+            f"under this group: keep the one with the most rows, and delete the others (kafka-consumer-groups --delete-offsets). {_entries_of(stored)}. In another group all rows would be relayed again"
         )
     ((partition, committed),) = stored.items()
     entry = RelayEntry.parse(committed)

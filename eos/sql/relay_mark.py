@@ -69,8 +69,7 @@ class RelayMark:
         """The error for an offset that Kafka has lost, when so many rows were read."""
         return OffsetGapError(
             f"the relay {self.shard!r} has read {read} rows, and the group {self.group!r} has no offset of it: Kafka drops one "
-            "with its topic, and where it was not committed for days (offsets.retention.minutes); or the topic that it stands on is "
-            f"no longer one of outputs=. How many rows are relayed is not known. {WAY_OUT}"
+            f"with its topic, and where it was not committed for days (offsets.retention.minutes). How many rows are relayed is not known. {WAY_OUT}"
         )
 
     def note(self, connection: Connection, relayed: int) -> None:

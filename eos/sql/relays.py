@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import Connection
 
 from eos.errors import ConfigError
-from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.committed import committed_elsewhere, committed_offsets, fresh_reader
 from eos.identity import Identity
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
@@ -36,7 +36,8 @@ def committed_entries(
         group = ledger_group(target.app, target.group, number)
         with fresh_reader(settings, group, stable=True) as reader:
             stored = committed_offsets(reader, relayed.places, timeout_s=timeout_s or settings.open_timeout_s)
-        entry = entry_in(stored, group=group, app=target.app, shards=relayed.shards)
+        elsewhere = committed_elsewhere(settings, group, relayed.places)
+        entry = entry_in(stored, elsewhere, group=group, app=target.app, shards=relayed.shards)
         if entry is not None:
             found[number] = entry[1]
     if not found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
 
@@ -45,8 +45,15 @@ from eos.sql import progress, tables
 from eos.sql.dialect import dialect_of
 from eos.sql.limits import Limits, limit
 from eos.sql.meaning import asked
-from eos.sql.position import Move, Outcome, Owner
+from eos.sql.position import Move, Outcome, Owner, Position
 from eos.sql.transaction import SqlTransaction
+
+
+class _Had(NamedTuple):
+    """Of a topic: how many of its first partitions have or had a position, and the partitions that have one."""
+
+    started: int
+    present: frozenset[Partition]
 
 
 class SqlWriter:
@@ -91,10 +98,11 @@ class SqlWriter:
         self._gives_up: Callable[[], bool] = lambda: False
         self._hurry: Deadline | None = None
         self._closed = False
-        self._started: Mapping[
+        self._rows: Mapping[Partition, Position] = {}  # of the group
+        self._new: Mapping[
             str, int
-        ] = {}  # per topic, how many of its first partitions have or had a position
-        self._present: set[Partition] = set()  # that have one
+        ] = {}  # per topic, how many partitions begin together if none has a position
+        self._had: dict[tuple[str, str], _Had] = {}  # per topic and id, once it was asked for
 
     @property
     def is_over(self) -> bool:
@@ -162,16 +170,15 @@ class SqlWriter:
                 limit(connection, self.limits)
                 progress.claim(connection, self.owner, wanted, adopt=self._settings.ownership.adopt_offsets)
                 found = progress.positions(connection, self.owner.group)
-            self._present |= found.keys()
-            self._started = count_started(
-                {partition: Committed(one.next_offset, one.metadata) for partition, one in found.items()}
-            )
+            self._rows = {**self._rows, **found}
+            self._had.clear()
 
         self._asked(claim)
 
     def none_is_new(self, partitions: Iterable[Partition]) -> None:
         """None of these is new to a topic that has no position yet, whichever of them gets one first: for an operator."""
-        self._started = {**Counter(partition.topic for partition in partitions), **self._started}
+        self._new = Counter(partition.topic for partition in partitions)
+        self._had.clear()
 
     def reopen(self) -> CommitOutcome:
         """Read what became of a COMMIT without an answer, once the database has ended that transaction.
@@ -233,9 +240,25 @@ class SqlWriter:
         ids = self.topics.ids_of({p.topic for p in wanted if not wanted.topic_ids.get(p.topic)})
         topic_ids = {p.topic: wanted.topic_ids.get(p.topic) or ids.get(p.topic, "") for p in wanted}
         self.topics.read(topic_ids)
-        known = {p.topic: self._started.get(p.topic, 0) for p in wanted}
-        started = grown(known, self._present | wanted.keys())
+        had = {topic: self._had_of(topic, topic_id) for topic, topic_id in topic_ids.items()}
+        started = grown(
+            {topic: one.started for topic, one in had.items()},
+            wanted.keys() | set().union(*(one.present for one in had.values())),
+        )
         return moves_of(self.ledger, wanted, started, topic_ids)
+
+    def _had_of(self, topic: str, topic_id: str) -> _Had:
+        """Rows of a topic of this name that was deleted count for nothing: it may have had more partitions."""
+        key = topic, topic_id
+        if key not in self._had:
+            of_it = {
+                partition: Committed(one.next_offset, one.metadata)
+                for partition, one in self._rows.items()
+                if partition.topic == topic and (not topic_id or one.topic_id in ("", topic_id))
+            }
+            started = count_started(of_it).get(topic, self._new.get(topic, 0))
+            self._had[key] = _Had(started, frozenset(of_it))
+        return self._had[key]
 
     def ended(self, transaction: SqlTransaction, error: BaseException | None) -> None:
         """A transaction has reached a final state."""

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from eos import (
+    AbortableError,
     AbortTransaction,
     CommitOutcomeUnknownError,
     FencedError,
@@ -372,11 +373,13 @@ def test_time_that_an_abort_takes_to_throw_records_away_is_no_sign_of_a_resend(
     assert [record.value for record in read_committed(bootstrap, out)] == [b"next"]
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "behind the transaction's timeout"])
 def test_commit_that_was_carried_out_and_then_refused_is_not_called_refused(
-    proxy: HoldProxy, bootstrap: str, topic: NewTopic
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic, monkeypatch: pytest.MonkeyPatch, *, late: bool
 ) -> None:
     """librdkafka sent it again, to a coordinator that has a newer owner by then: "another owner has the shard" alone was believed."""
     app, out = unique("reopen"), topic("out")
+    monkeypatch.setattr(TransactionalClient, "expired", late)
     owner = TransactionalProducer(settings_of(bootstrap), app=app)
 
     def replaced(_: Frame) -> None:
@@ -387,10 +390,40 @@ def test_commit_that_was_carried_out_and_then_refused_is_not_called_refused(
     with closing(owner), TransactionalProducer(settings_of(proxy.bootstrap_servers), app=app) as producer:
         proxy.cut(ApiKey.END_TXN, Edge.REPLY, then=replaced)
         with (
-            pytest.raises(CommitOutcomeUnknownError, match=r"another owner has the shard.*may have happened"),
+            pytest.raises(CommitOutcomeUnknownError, match=r"_FENCED.* and have happened before this answer"),
             producer.transaction() as txn,
         ):
             txn.produce(out, b"there")
-        with pytest.raises(FencedError), producer.transaction() as txn:
+        with pytest.raises(ReopenError if late else FencedError), producer.transaction() as txn:
             txn.produce(out, b"never")
     assert [record.value for record in read_committed(bootstrap, out)] == [b"there"]
+
+
+def test_commit_that_was_sent_once_is_refused_also_where_a_connection_broke_before_it(
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic
+) -> None:
+    """It was said to be sent more than once, and its outcome to be unknown: 8 of 8."""
+    app, out = unique("reopen"), topic("out")
+    with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=app) as producer:
+        proxy.cut(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REPLY)
+        with pytest.raises(FencedError), producer.transaction() as txn:
+            txn.produce(out, b"never")
+            wait_delivered(producer._producer._client)
+            with TransactionalProducer(settings_of(bootstrap), app=app):
+                pass
+    assert read_committed(bootstrap, out) == []
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["connected", "behind a broken connection"])
+def test_transaction_that_has_failed_before_its_commit_is_not_called_unknown(
+    proxy: HoldProxy, bootstrap: str, topic: NewTopic, *, broken: bool
+) -> None:
+    """The broker knew of no transaction, and refused the abort too: 16 of 16 said that the commit may have happened."""
+    out = topic("out")
+    with TransactionalProducer(settings_of(proxy.bootstrap_servers), app=unique("reopen")) as producer:
+        if broken:
+            proxy.cut(ApiKey.ADD_PARTITIONS_TO_TXN, Edge.REQUEST)
+        proxy.refuse(ApiKey.ADD_PARTITIONS_TO_TXN, KafkaError.UNKNOWN)
+        with pytest.raises(AbortableError), producer.transaction() as txn:
+            txn.produce(out, b"never")
+    assert read_committed(bootstrap, out) == []

@@ -157,10 +157,11 @@ def test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_n
     """Where it was not written yet, its time had to be up before the deletion was named, or it never was."""
     out, other = unique("out"), unique("other")
     create_topics(bootstrap, {out: 1, other: 1})
-    settings, app = (
-        settings_for(bootstrap, transaction__timeout_ms=int(NOT_WAITED_FOR_S * 1000)),
-        unique("only"),
+    options = {} if written else {"linger.ms": int(NOT_WAITED_FOR_S * 500)}  # sent by the flush alone
+    settings = settings_for(
+        bootstrap, transaction__timeout_ms=int(NOT_WAITED_FOR_S * 1000), kafka__producer=options
     )
+    app = unique("only")
     with TransactionalProducer(settings, app=app) as producer:
         began = time.monotonic()
         with (

@@ -413,10 +413,20 @@ CORE = (
         "sent-twice-known",
         "an answer to a commit that may have been sent twice does not say that nothing is committed",
         "eos/core/transaction.py",
-        "if not isinstance(error, _OF_ANY_OUTCOME) and self._client.commit_sent_again:",
+        "if not isinstance(error, CommitOutcomeUnknownError) and self._client.commit_sent_again:",
         "if False:",
         (
             "tests/broker/test_producer_reopen.py::test_commit_that_was_carried_out_and_then_refused_is_not_called_refused",
+        ),
+    ),
+    Mutation(
+        "failed-before-its-commit",
+        "a transaction that has failed before its commit was sent is not of an unknown outcome",
+        "eos/kafka/late_copies.py",
+        "return not self._failed",
+        "return True",
+        (
+            "tests/broker/test_producer_reopen.py::test_transaction_that_has_failed_before_its_commit_is_not_called_unknown",
         ),
     ),
     Mutation(

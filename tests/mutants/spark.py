@@ -23,6 +23,16 @@ SPARK = (
         ),
     ),
     Mutation(
+        "ledger-elsewhere",
+        "a ledger that was committed last on a topic that is no output any more is not passed over for an older one",
+        "eos/spark/stream/log_driver.py",
+        "        named = topic in self._outputs\n",
+        "        named, topic = True, next((one for one in places if one in self._outputs), self._outputs[0])\n",
+        (
+            "tests/spark/test_stream_ledger.py::test_outputs_that_are_changed_back_in_the_middle_of_a_batch_do_not_lead_to_an_older_ledger",
+        ),
+    ),
+    Mutation(
         "entry-that-says-the-same",
         "a shard is written over the very entry that was planned with",
         "eos/spark/stream/log_rules.py",

@@ -300,6 +300,26 @@ SQL = (
         (f"{_COPYING}::test_column_that_sqlalchemy_fills_is_filled",),
     ),
     Mutation(
+        "relayed-elsewhere",
+        "a relay's entry on a topic that is no output any more is not passed over for an older one",
+        "eos/sql/relay_entry.py",
+        "if further.relayed and further.relayed >= relayed:",
+        "if False:",
+        (
+            "tests/unit/sql/test_relay_entry.py::test_an_entry_on_a_topic_that_is_no_output_is_refused_unless_this_one_is_further",
+        ),
+    ),
+    Mutation(
+        "positions-of-a-former-topic",
+        "positions in a topic that was deleted do not count partitions of the one that was created anew",
+        "eos/sql/writer.py",
+        'and (not topic_id or one.topic_id in ("", topic_id))',
+        "",
+        (
+            "tests/sql/test_operated.py::test_input_that_is_created_anew_with_fewer_partitions_begins_where_the_refusal_says",
+        ),
+    ),
+    Mutation(
         "ahead-of-an-abort",
         "a page that was read ahead is relayed only behind what is committed",
         "eos/sql/relay_source.py",

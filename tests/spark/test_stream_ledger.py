@@ -62,11 +62,13 @@ class Stream:
     def __post_init__(self) -> None:
         create_topics(self.bootstrap, {self.topic: 2})
 
-    def sink(self, shards: int = SHARDS, adopt: str | None = None) -> ExactlyOnceSink:
+    def sink(
+        self, shards: int = SHARDS, adopt: str | None = None, outputs: Sequence[str] = ()
+    ) -> ExactlyOnceSink:
         return exactly_once_sink(
             self.settings,
             name=self.name,
-            outputs=[self.topic],
+            outputs=[*outputs, self.topic],
             shards=shards,
             adopt=adopt,
             listener=self.events.append,
@@ -76,7 +78,8 @@ class Stream:
         return [(b"k%d" % (i % 9), b"b%d v%d" % (batch, i)) for i in range(count)]
 
     def frame(self, rows: Sequence[tuple[bytes | None, bytes | None]]) -> DataFrame:
-        return self.spark.createDataFrame(list(rows), "key binary, value binary").repartition(2)
+        frame = self.spark.createDataFrame(list(rows), "key binary, value binary").repartition(2)
+        return frame.withColumn("topic", F.lit(self.topic))
 
     def write(self, sink: ExactlyOnceSink, batch: int, *, query: str | None = None, **kind: Any) -> None:
         """What foreachBatch does, each time in another run of the query."""
@@ -238,6 +241,26 @@ def test_expired_ledger_is_refused_until_a_person_decides(stream: Stream) -> Non
     assert f"adopt='{stream.query}:1'" in str(refusal.value)
     stream.write(stream.sink(adopt=f"{stream.query}:1"), 1)
     stream.expect(0, 1)
+
+
+def test_outputs_that_are_changed_back_in_the_middle_of_a_batch_do_not_lead_to_an_older_ledger(
+    stream: Stream,
+) -> None:
+    """The ledger was moved by an order to adopt. Back from there, the batch that was written in part was written as a whole."""
+    first, second = unique("a"), unique("b")
+    create_topics(stream.bootstrap, {first: 1, second: 1})
+    stream.write(stream.sink(outputs=[first]), 0)
+    with pytest.raises(LedgerError, match=rf"stands on {first}.*name it again.*adopt="):
+        stream.write(stream.sink(outputs=[second]), 1)
+    moved = stream.sink(outputs=[second], adopt=f"{stream.query}:1")
+    with pytest.raises(EosError, match="an accident before the commit"):
+        stream.write(with_accident(moved, Accident.BEFORE_COMMIT, 0, tries=9, batch=1), 1)
+    with pytest.raises(LedgerError, match=rf"stands on {second}.*name it again"):
+        stream.write(stream.sink(outputs=[first]), 1)
+    both = stream.sink(outputs=[first, second])
+    stream.write(both, 1)
+    stream.write(both, 2)
+    stream.expect(0, 1, 2)
 
 
 @pytest.mark.slow

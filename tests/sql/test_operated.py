@@ -23,7 +23,7 @@ from tests.support.command_line import Ended, Eos
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import committed_offsets, create_topics, load, unique
+from tests.support.observer import committed_offsets, create_topics, load, recreate_topic, unique
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
@@ -279,6 +279,22 @@ def test_added_partition_whose_position_is_gone_is_not_new_beside_its_mirror(ope
     assert one("offsets", "set", "JOB", "--to", f"{one.source}:2@8", "--yes").code == ExitCode.DONE
     one.run(input__start="fail")
     assert len(one.numbers()) == 28
+
+
+def test_input_that_is_created_anew_with_fewer_partitions_begins_where_the_refusal_says(
+    operated: NewOperated,
+) -> None:
+    """The old topic's positions still counted its partitions: each start waited for the one that is gone, and ended with 5."""
+    one = operated()
+    one.run()
+    recreate_topic(one.bootstrap, one.source, 1)
+    load(one.bootstrap, one.source, 4, "9", partitions=[0])
+    with pytest.raises(OffsetGapError, match=r"created anew.*Fix: .*--to earliest"):
+        one.run(input__start="fail")
+    ended = one("offsets", "set", "JOB", "--to", "earliest", "--only", one.source, "--yes")
+    assert ended.code == ExitCode.DONE, ended.err
+    one.run(input__start="fail")
+    assert len(one.numbers()) == 24
 
 
 def test_backup_is_restored(operated: NewOperated, tmp_path: Path) -> None:

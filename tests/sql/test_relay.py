@@ -445,15 +445,28 @@ def test_a_table_that_was_made_anew_is_refused(pg: Books) -> None:
     pg.assert_exact(range(30))
 
 
-def test_an_offset_that_kafka_has_lost_is_refused(books: Books) -> None:
+def test_a_position_on_a_topic_that_is_no_output_any_more_is_found_there(books: Books) -> None:
     books.put(*range(30))
     books.run()
     other = unique("other")
     create_topics(books.bootstrap, {other: 1})
-    with pytest.raises(OffsetGapError, match=r"has read 30 rows, and the group .* has no offset"):
+    with pytest.raises(ConfigError, match=rf"{re.escape(books.topic)}.*30 rows.*Fix: name the topic"):
         books.run(books.job(outputs=[other]))
     books.run(books.job(outputs=[other, books.topic]))  # where it stands is found
     books.assert_exact(range(30))
+
+
+def test_outputs_that_are_changed_back_do_not_lead_to_an_older_position(books: Books) -> None:
+    """A run without a row left one on the first topic. Back from another one, all rows were relayed a second time, exit 0."""
+    first, second = unique("first"), unique("second")
+    create_topics(books.bootstrap, {first: 1, second: 1})
+    books.run(books.job(outputs=[first, books.topic]))
+    books.put(*range(30))
+    books.run(books.job(outputs=[second, books.topic]))
+    with pytest.raises(ConfigError, match=rf"{re.escape(second)}.*30 rows.*Fix: name the topic"):
+        books.run(books.job(outputs=[first, books.topic]))
+    books.run(books.job(outputs=[first, second, books.topic]))
+    assert books.numbers() == [*range(30)]
 
 
 def test_a_relay_whose_topic_is_created_anew_before_it_has_written_a_row_relays_no_more(books: Books) -> None:

@@ -61,8 +61,11 @@ class Move:
 
     @property
     def difference(self) -> int | None:
-        """Offsets that are skipped (more than 0), or processed again (less); None: there was no committed offset."""
-        return None if self.committed is None else self.to - self.committed
+        """Offsets that are skipped (more than 0), or processed again (less); None: there was no committed offset.
+
+        What lies beyond the end of the log was never there.
+        """
+        return None if self.committed is None else self.to - min(self.committed, self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import cast
 
 from eos.base.at_once import at_once
 from eos.errors import ConfigError, EosError, OffsetGapError
-from eos.group.committed import committed_offsets, fresh_reader
+from eos.group.committed import committed_elsewhere, committed_offsets, fresh_reader
 from eos.group.topics import says_recreated
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
@@ -119,9 +119,12 @@ class CommitLog:
         return found
 
     def places(self, topics: Iterable[str]) -> dict[str, LogEntry]:
-        """On which of these topics an entry of shard 0 stands; on one, as a rule. Raises as `stored` does."""
-        stored = self.stored(0, [Partition(topic, self.partition.number) for topic in topics])
-        found = {p.topic: LogEntry.parse(one.offset, one.metadata) for p, one in stored.items()}
+        """On which topics an entry of shard 0 stands, these or others; on one, as a rule. Raises as `stored` does."""
+        asked = [Partition(topic, self.partition.number) for topic in topics]
+        stored = self.stored(0, asked) | committed_elsewhere(self.settings, self.group_of(0), asked)
+        found = {
+            p.topic: LogEntry.parse(one.offset, one.metadata) for p, one in stored.items() if not p.number
+        }
         return {topic: entry for topic, entry in found.items() if entry is not None}
 
     def lost_with_its_topic(self, error: OffsetGapError, what: str) -> EosError:
@@ -159,7 +162,7 @@ class CommitLog:
         expected: Committed | None,
         entry: LogEntry,
         *,
-        empty: Iterable[str] = (),
+        places: Mapping[str, LogEntry] | None = None,
         marks: OffsetVector | None = None,
     ) -> Committed:
         """Write an entry over the one that was read, and over no other.
@@ -168,8 +171,8 @@ class CommitLog:
             shard: whose entry it is.
             expected: what was read.
             entry: what to write; returned as it is stored.
-            empty: topics on which no entry of shard 0 was found. Two drivers that name their outputs in another order
-                would begin the commit log in two places; but they own the shard in turn, and look once more.
+            places: the topics on which entries of shard 0 were found; None: they are not compared. Two drivers that name other
+                outputs, or in another order, would keep the commit log in two places; but they own the shard in turn, and look once more.
             marks: what to commit beside it.
 
         Raises:
@@ -186,10 +189,14 @@ class CommitLog:
                     f"{self.group_of(shard)}: {found} is stored, no longer {expected}: another driver works "
                     "under this name. Fix: stop one of them"
                 )
-            if others := self.places(empty) if empty else {}:
+            now = {} if places is None else self.places([])
+            if others := [
+                topic
+                for topic in sorted(now)
+                if topic != self.topic and now[topic] != (places or {}).get(topic)
+            ]:
                 raise LedgerChangedError(
-                    f"{self}: another driver has begun the ledger on {', '.join(sorted(others))} meanwhile. Fix: stop one of "
-                    "them"
+                    f"{self}: another driver keeps the ledger on {', '.join(others)} meanwhile. Fix: stop one of them"
                 )
             return self.offsets(entry).merged(marks or OffsetVector())
 

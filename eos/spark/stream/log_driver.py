@@ -38,7 +38,10 @@ class CommitLogDriver:
         self.shards = shards
         self.adopt = adopt
         self._listener = listener
-        self._empty: Sequence[str] | None = None  # topics on which no entry stands, once they were looked at
+        self._places: Mapping[str, LogEntry] | None = (
+            None  # topics on which entries stand, once that was asked
+        )
+        self._elsewhere = ""  # the topic that the ledger stands on, if it is none of the outputs
 
     def plan(self, batch: int, query: str, run: str, wanted: Division, *, begun: str = "") -> BatchPlan:
         """What is left of a batch, whose rows would be divided as ``wanted``; the commit log is rewritten where that comes first.
@@ -52,12 +55,19 @@ class CommitLogDriver:
         for _ in range(_TRIES):
             if problem is not None:
                 time.sleep(random.uniform(0, _APART_S))  # noqa: S311 - no secret
-            if self._empty is None or problem is not None:
+            if self._places is None or problem is not None:
                 self._locate()
             stored = self._read()
-            entries = self.store.entries(stored)
+            entries = self._entries(stored)
             prefix, where = self.store.prefix, str(self.store)
-            plan = decide(batch, query, wanted, entries, run=run, where=where, adopt=self.adopt, begun=begun)
+            plan = decide(
+                *(batch, query, wanted, entries),
+                run=run,
+                where=where,
+                adopt=self.adopt,
+                begun=begun,
+                elsewhere=self._elsewhere,
+            )
             if not plan.was:
                 if plan.done:
                     self._listener(BatchResumed(prefix, batch, sorted(plan.done), plan.shards))
@@ -67,6 +77,7 @@ class CommitLogDriver:
             except (FencedError, AbortableError, ReopenError) as error:
                 problem = error  # of another driver, or of a commit: read what is stored now
                 continue
+            self._elsewhere = ""
             was, first = plan.was if entries else 0, entries.get(0)
             if plan.unchecked or first is None or (was, first.division) != (plan.shards, plan.division):
                 of = (plan.shards, was, plan.unchecked, plan.in_place)
@@ -90,7 +101,7 @@ class CommitLogDriver:
         """
         self._locate()
         stored = self._read()
-        entries = self.store.entries(stored)
+        entries = self._entries(stored)
         mine = {k: one.next_batch for k, one in entries.items() if one.query == query}
         name = f"{self.store}: under the name {self.store.app!r}"
         if written := [k for k, at in mine.items() if at > batch]:
@@ -139,10 +150,10 @@ class CommitLogDriver:
 
     def refresh(self, last: LogEntry | None) -> None:
         """What `ExactlyOnceSink.refresh` does; ``last`` is what this driver's last batch left."""
-        if self._empty is None:
+        if self._places is None:
             self._locate()
         stored, store = self._read(), self.store
-        entries = store.entries(stored)
+        entries = self._entries(stored)
         first = entries.get(0)
         if last is not None and not last.is_said_by(first):
             raise LedgerChangedError(f"{store}: another driver has gone on from {last}")
@@ -163,21 +174,27 @@ class CommitLogDriver:
     # --- inside ------------------------------------------------------------------------------------
 
     def _locate(self) -> None:
-        """Find where the commit log stands: where it was begun, whatever the order of the outputs is now."""
-        places = self.store.places(self._outputs)
+        """Find where the commit log stands: where it was begun, whatever the outputs are now, and in which order."""
+        self._places = places = self.store.places(self._outputs)
         # Several: it was moved once, by an order to adopt; where it was committed last, it is.
         topic = max(places, key=lambda one: places[one].at_s, default=self._outputs[0])
-        self.store = replace(self.store, topic=topic)
-        self._empty = [] if places else self._outputs
+        named = topic in self._outputs
+        self._elsewhere = "" if named else topic
+        self.store = replace(self.store, topic=topic if named else self._outputs[0])
 
     def _read(self) -> dict[int, Committed]:
         stored = self.store.read(range(self.shards))
         needed = reach(self.store.entries(stored).get(0), self.shards)
         return stored | self.store.read(range(self.shards, needed))
 
+    def _entries(self, stored: Mapping[int, Committed]) -> dict[int, LogEntry]:
+        """The entries that count: none, if the ledger stands elsewhere. What is stored here is older then."""
+        entries = self.store.entries(stored)
+        return {} if self._elsewhere else entries
+
     def _reshard(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
         """Rewrite every entry; see `eos.spark.stream.log_rules` for the order and why."""
         first, store = replace(plan.rewritten(0), marks=plan.marks), self.store
-        begun = store.replace(0, stored.get(0), replace(first, was=plan.was), empty=self._empty or ())
+        begun = store.replace(0, stored.get(0), replace(first, was=plan.was), places=self._places)
         at_once(lambda k: store.replace(k, stored.get(k), plan.rewritten(k)), plan.to_rewrite[1:])
         store.replace(0, begun, first)

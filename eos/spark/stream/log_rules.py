@@ -140,6 +140,7 @@ def decide(
     where: str,
     adopt: str | None = None,
     begun: str = "",
+    elsewhere: str = "",
 ) -> BatchPlan:
     """What is left to do of a batch, for a driver that would divide its rows so.
 
@@ -152,6 +153,7 @@ def decide(
         where: the commit log's groups, for messages.
         adopt: what a refusal said to pass, if a person has decided so.
         begun: what says that records of the query's first batch may be written, though there may be no entry.
+        elsewhere: the topic that the commit log stands on, if it is none of the sink's outputs; there are no entries then.
 
     Raises:
         LedgerError: commit log and batch do not belong together; nothing may be written or skipped.
@@ -160,7 +162,7 @@ def decide(
     marks = first.marks if first is not None else 0
     anew = replace(_anew(batch, query, wanted, reach(first, wanted.shards)), marks=marks, run=run)
     try:
-        plan = _taken_over(_decide(batch, query, wanted, stored, begun), run)
+        plan = _taken_over(_decide(batch, query, wanted, stored, begun=begun, elsewhere=elsewhere), run)
     except LedgerError as error:
         if adopt != anew.token:
             raise LedgerError(f"{where}: {error} {_adoption(anew)}") from None
@@ -185,8 +187,13 @@ def _anew(batch: int, query: str, wanted: Division, was: int) -> BatchPlan:
 
 
 def _decide(
-    batch: int, query: str, wanted: Division, stored: Mapping[int, LogEntry], begun: str
+    batch: int, query: str, wanted: Division, stored: Mapping[int, LogEntry], *, begun: str, elsewhere: str
 ) -> BatchPlan:
+    if elsewhere:
+        raise LedgerError(
+            f"the ledger stands on {elsewhere}, where it was committed last, and the sink's outputs do not name that topic. Fix: name it "
+            "again (no row needs to go there)."
+        )
     first = stored.get(0)
     if first is None:
         if batch == 0 and not stored and not begun:

@@ -221,7 +221,7 @@ class ShardWriter:
                 time.sleep(_LOOK_EVERY_S)
 
     def _redo(self, error: EosError, transaction: ShardTransaction, complete: bool) -> EosError:
-        if not isinstance(error, TransactionExpiredError):
+        if not any(isinstance(one, TransactionExpiredError) for one in (error, error.__cause__)):
             return AbortableError(f"{error} (read back: it was not committed)", code=error.code)
         seconds = max(transaction.seconds, 0.001)
         smaller = self._record.smaller(written=None if complete else transaction.records_out, seconds=seconds)

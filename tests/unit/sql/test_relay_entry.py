@@ -20,8 +20,10 @@ METADATA = RelayMetadata(OwnershipMode.SINK, "out#0", app="relay", shards=3, rea
 P = Partition("out", 0)
 
 
-def found(stored: dict[Partition, Committed]) -> tuple[Partition, RelayEntry] | None:
-    return entry_in(stored, group="g", app="relay", shards=3)
+def found(
+    stored: dict[Partition, Committed], elsewhere: dict[Partition, Committed] | None = None
+) -> tuple[Partition, RelayEntry] | None:
+    return entry_in(stored, elsewhere or {}, group="g", app="relay", shards=3)
 
 
 @pytest.mark.parametrize("position", [POSITION, OutboxPosition("sqlite", last=3)])
@@ -73,3 +75,34 @@ def test_two_offsets_are_refused() -> None:
     stored = Committed(1, str(METADATA), None)
     with pytest.raises(ConfigError, match=r"out\[0\], two\[0\]"):
         found({P: stored, Partition("two", 0): stored})
+
+
+@pytest.mark.parametrize("here", [None, 0, 4, 5])
+def test_an_entry_on_a_topic_that_is_no_output_is_refused_unless_this_one_is_further(
+    here: int | None,
+) -> None:
+    stored = {} if here is None else {P: Committed(here, str(METADATA), None)}
+    with pytest.raises(ConfigError, match=r"two\[0\] that 5 rows.*Fix: name the topic in outputs= again"):
+        found(stored, {Partition("two", 0): Committed(5, str(METADATA), None)})
+
+
+@pytest.mark.parametrize("here", [0, 6])
+def test_an_entry_elsewhere_with_fewer_rows_or_of_another_program_counts_for_nothing(here: int) -> None:
+    elsewhere = {
+        Partition("two", 0): Committed(here and 5, str(METADATA), None),
+        Partition("three", 0): Committed(9, "", None),
+    }
+    entry = found({P: Committed(here, str(METADATA), None)}, elsewhere)
+    assert entry is not None
+    assert entry[1].relayed == here
+    assert found({}, {Partition("two", 0): Committed(0, str(METADATA), None)}) is None
+
+
+def test_an_entry_without_a_row_beside_one_with_rows_counts_for_nothing() -> None:
+    stored = {P: Committed(0, str(METADATA), None), Partition("two", 0): Committed(5, str(METADATA), None)}
+    entry = found(stored)
+    assert entry is not None
+    assert (entry[0].topic, entry[1].relayed) == ("two", 5)
+    of_another = {P: Committed(0, str(replace(METADATA, app="other")), None)}
+    with pytest.raises(ConfigError, match="a relay has one"):
+        found(stored | of_another)
