@@ -163,9 +163,10 @@ def test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_n
     )
     app = unique("only")
     with TransactionalProducer(settings, app=app) as producer:
-        began = time.monotonic()
         with (
-            pytest.raises(ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "),
+            pytest.raises(
+                ConfigError, match=rf"an output topic was deleted.*{out} does not exist.*Fix: "
+            ) as ended,
             producer.transaction() as txn,
         ):
             txn.produce(other, b"never")
@@ -173,7 +174,9 @@ def test_output_that_is_deleted_before_the_commit_ends_the_transaction_and_the_n
             if written:
                 wait_delivered(producer._producer._client)
             delete_topic(bootstrap, out)
-        assert time.monotonic() - began < NOT_WAITED_FOR_S / 2
+        assert (
+            ended.value.__cause__ is None
+        )  # no error of librdkafka, which gives up later, had to be explained
     with TransactionalProducer(settings, app=app) as producer, producer.transaction() as txn:
         txn.produce(other, b"next")
     assert [record.value for record in read_committed(bootstrap, other)] == [b"next"]

@@ -61,7 +61,7 @@ SPARK = (
         "a batch of which a shard is written keeps its number of shards",
         "eos/spark/stream/log_rules.py",
         "    if written:\n        return _unfinished",
-        "    if written and first.shards == shards:\n        return _unfinished",
+        "    if written and first.division == wanted:\n        return _unfinished",
         (f"{_LEDGER}::test_batch_that_is_begun_keeps_its_number_of_shards",),
     ),
     Mutation(

@@ -335,7 +335,6 @@ SQL = (
         "",
         (
             f"{_UNANSWERED}::test_a_statement_without_an_answer_ends_a_little_behind_its_limit_and_with_its_connection",
-            f"{_UNANSWERED}::test_a_commit_without_an_answer_has_an_unknown_outcome",
         ),
     ),
 )

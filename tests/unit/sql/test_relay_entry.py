@@ -58,8 +58,9 @@ def test_nothing_stored_is_no_entry() -> None:
         (str(METADATA) + "x", "another program"),
         (str(replace(METADATA, app="other")), "the job 'other'"),
         (str(replace(METADATA, shards=2)), "shards = 2, and the job says 3"),
+        (str(replace(METADATA, shards=4)), "shards = 4, and the job says 3"),
     ],
-    ids=["none", "a loop", "a stream", "another mode", "more", "another job", "another number"],
+    ids=["none", "a loop", "a stream", "another mode", "more", "another job", "fewer", "too many"],
 )
 def test_what_is_not_this_relay_s_is_refused(metadata: str, says: str) -> None:
     with pytest.raises(ConfigError, match=rf"{says}.*Fix:"):
