@@ -136,6 +136,7 @@ class ShardProducer(Opened):
         self._one_thread = threading.RLock()  # makes a transaction, or lets it begin
         self._used = False  # since the last init
         self._unanswered = False  # a commit without offsets got no answer
+        self._unresolved: ShardTransaction | None = None  # that the next reopen says the outcome of
         self._committed_unreported = (
             False  # an unanswered commit has happened, and the caller has not learned it yet
         )
@@ -320,6 +321,9 @@ class ShardProducer(Opened):
         self._unanswered = False
         if self._offsets.ledger.pending is not None:
             result = outcome
+        if result is Outcome.COMMITTED and self._unresolved is not None:
+            self._unresolved.has_committed()
+        self._unresolved = None
         self._offsets.ledger.ended(outcome)
         self._offsets.ledger.proved()
         return result
@@ -385,7 +389,7 @@ class ShardProducer(Opened):
             self._settle(Outcome.ABORTED)
             event = TransactionEnded(self.transactional_id, "aborted", _shown(errors), transaction.seconds)
         elif self._state is not ProducerState.FENCED:
-            self._unresolved(transaction, errors)
+            self._left_unresolved(transaction, errors)
         if self._state is ProducerState.READY and client is not None and client.suspicion:
             self._suspect(client.suspicion)
         if event is not None:
@@ -485,7 +489,8 @@ class ShardProducer(Opened):
             return "Its transactions carried no offsets, so nothing shows"
         return "The group's committed offsets show what has been committed, but not"
 
-    def _unresolved(self, transaction: ShardTransaction, errors: Sequence[BaseException]) -> None:
+    def _left_unresolved(self, transaction: ShardTransaction, errors: Sequence[BaseException]) -> None:
+        self._unresolved = transaction
         self._over(_shown(errors))
         if transaction.commit_sent and not transaction.offsets:
             self._unanswered = True  # and no offset shows its outcome

@@ -40,7 +40,7 @@ class TransactionState(StrEnum):
     COMMITTED = "committed"
     ABORTING = "aborting"
     ABORTED = "aborted"
-    UNRESOLVED = "unresolved"  # the producer must be reopened; its init ends what is left
+    UNRESOLVED = "unresolved"  # the producer must be reopened, which ends what is left, and may show that it is committed
 
 
 _NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
@@ -350,6 +350,10 @@ class ShardTransaction:
             self._end(TransactionState.UNRESOLVED, reason)
         elif not self._end_noted:
             self._note_end()
+
+    def has_committed(self) -> None:
+        """A reopen has shown that the commit without an answer has happened."""
+        self._state = TransactionState.COMMITTED
 
     # --- inside ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from eos.errors import (
     AbortTransaction,
     CommitOutcomeUnknownError,
     EosError,
+    RebalancedError,
     ReopenError,
     RetriableError,
     UsageError,
@@ -209,15 +210,28 @@ class BlockSession(Generic[Block]):
     def _go_on_after(self, failure: EosError, transaction: WriterTransaction | None) -> None:
         owner = self._owner
         owner.committer.abort(failure)
+        is_unknown = isinstance(failure, CommitOutcomeUnknownError)
         with owner.naming_rivals():
             owner.go_on_after(failure)
-        is_unknown = isinstance(failure, CommitOutcomeUnknownError)
+            if is_unknown:
+                self._learn_the_outcome()
         if is_unknown and transaction is not None and transaction.may_have_output and not transaction.offsets:
             raise CommitOutcomeUnknownError(
                 f"{failure}. But the block had no input, so no committed offset shows it. Fix: look whether its output is "
                 "there before it is made again",
                 code=failure.code,
             )
+
+    def _learn_the_outcome(self) -> None:
+        """The code behind the block goes by ``committed``, and the batch comes again only if it is not."""
+        owner = self._owner
+        while owner.committer.writer.is_over and not owner.stopped.is_set():
+            try:
+                owner.committer.reopen_if_over()
+            except RebalancedError:
+                return  # raised by the next fetch; another instance goes on from what is committed
+            except EosError as error:
+                owner.go_on_after(error)
 
     def _begin(self, batch: InputBatch) -> WriterTransaction:
         owner = self._owner

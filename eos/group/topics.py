@@ -281,9 +281,16 @@ def refuse_recreated(expected: Iterable[tuple[str, str]], now: Mapping[str, str]
     Raises:
         OffsetGapError: names the first such topic.
     """
-    for topic, topic_id in sorted(expected):
+    for topic, topic_id in sorted(expected := set(expected)):
         ids = now.get(topic, "")
         if topic_id and ids and ids != topic_id:
+            if (topic, ids) in expected:
+                raise OffsetGapError(
+                    f"{topic}: some of the group's offsets count in this topic, whose id is {ids}, and some in another one, whose id was "
+                    f"{topic_id}: of a topic that was created anew not all were set, or some were copied from another cluster. Fix: set "
+                    "those alone, while the job is stopped, to what the output shows; `eos offsets show --json` says which: "
+                    + suggested("offsets set", "--to", f"{topic}:N@OFFSET", job=True)
+                )
             raise OffsetGapError(
                 f"{_recreated(topic)} (its id was {topic_id}, now it is {ids}). The group's "
                 "offsets belong to the deleted topic; to continue from them would skip records of the new one, so the job stops. "

@@ -28,7 +28,8 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import refuse_mirror
 from eos.group.others import of_others
 from eos.group.topics import TopicIds, stored_topic_ids
-from eos.guards.expired import refuse_expired
+from eos.guards.expired import ever_written, refuse_expired
+from eos.guards.takeover import lost_offsets
 from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Admin, Mark
 from eos.kafka.consumer import ConsumerClient
@@ -110,20 +111,29 @@ def apply_start_policy(
     """
     deadline = Deadline(settings.open_timeout_s)
     tries = 0
-    adopted: frozenset[Partition] = frozenset()  # a guard refuses what another program commits there later
+    adopted: frozenset[Partition] = frozenset()
+    adoptable: Collection[Partition] | None = (
+        None  # known once nobody may commit; a guard refuses what another program commits later
+    )
+    started: set[str] = set()  # topics that had offsets when this began
 
     commit = commit_first or commit_to_the_group
     look = partial(_stored, settings, topics, reader, reader if store is None else store)
 
     def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
-        nonlocal tries, adopted
+        nonlocal tries, adopted, adoptable
         partitions, stored = look()
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
-        missing, others = _not_started(partitions, stored), _to_adopt(settings, stored, own, adopted)
+        missing = _not_started(partitions, stored)
+        others = _to_adopt(settings, stored, own, adopted, adoptable)
+        _refuse_lost(settings, missing, started, reader.group_id)
+        started.update(partition.topic for partition in stored)
         if not missing and not others:
             return partitions, stored
         if missing and settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
+        _refuse_members(settings, reader.group_id, beside=others)
+        adoptable = others if adoptable is None else adoptable
         began = time.monotonic()
         try:
             if others:
@@ -142,7 +152,7 @@ def apply_start_policy(
             raise RetriableError(
                 f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
             ) from error
-        if _not_started(partitions, stored) or _to_adopt(settings, stored, own, adopted):
+        if _not_started(partitions, stored) or _to_adopt(settings, stored, own, adopted, adoptable):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not visible yet")
         return partitions, stored
 
@@ -226,17 +236,9 @@ def adopt_in_the_group(
     From then on they are eos's, so that whatever another program commits later shows.
 
     Raises:
-        RetriableError: the group has members, whose commits could come in between. Another instance may have done it.
         OffsetGapError: such an offset is not in the log.
     """
-    admin, group = Admin.of(settings), reader.group_id
-    members = retry.ask(lambda s: admin.groups.members(group, s), timeout_s=settings.open_timeout_s)
-    if members:
-        raise RetriableError(
-            f"the group {group!r} has members ({', '.join(map(str, members))}), and offsets of another program are taken over "
-            "(ownership.adopt_offsets) only while nobody may commit beside that. Fix: stop them; a static member that was stopped stays for "
-            "ownership.session_timeout_ms"
-        )
+    group = reader.group_id
     shard = StartShard(app, group)
     metadata = OffsetMetadata(mode, str(shard))
     with ShardProducer(settings, shard, metadata=metadata) as producer:
@@ -252,6 +254,28 @@ def adopt_in_the_group(
             txn.add_offsets(positions, reader.group_metadata())  # of no member
     on_adopted(positions)
     return frozenset(positions)
+
+
+def _refuse_lost(
+    settings: Settings, missing: Iterable[Partition], started: Collection[str], group: str
+) -> None:
+    """The policy is for topics that had no offset when this began. Of others they were deleted meanwhile, and the guards come too late."""
+    if lost := ever_written(settings, [p for p in missing if p.topic in started]):
+        raise lost_offsets(lost[0], group)
+
+
+def _refuse_members(settings: Settings, group: str, *, beside: Collection[Partition]) -> None:
+    """Refuse members beside partitions that are to be adopted."""
+    if not beside:
+        return
+    admin = Admin.of(settings)
+    members = retry.ask(lambda s: admin.groups.members(group, s), timeout_s=settings.open_timeout_s)
+    if members:
+        raise RetriableError(
+            f"the group {group!r} has members ({', '.join(map(str, members))}), and offsets of another program are taken over "
+            "(ownership.adopt_offsets) only while nobody may commit beside that. Fix: stop them; a static member that was stopped stays for "
+            "ownership.session_timeout_ms"
+        )
 
 
 def first_offsets(partitions: Sequence[Partition], settings: Settings) -> OffsetVector:
@@ -295,11 +319,16 @@ def _to_adopt(
     stored: Mapping[Partition, Committed],
     own: Collection[Partition] | None,
     adopted: Collection[Partition],
+    adoptable: Collection[Partition] | None,
 ) -> list[Partition]:
-    """The partitions whose offsets another program has committed, and that settings adopt; but for those that were already."""
+    """The partitions whose offsets another program has committed, and that settings adopt; but for those that were already.
+
+    ``adoptable``: those that may be; None: any.
+    """
     if not settings.ownership.adopt_offsets:
         return []
-    return sorted(p for p in of_others(stored) if (own is None or p in own) and p not in adopted)
+    theirs = of_others(stored).keys() - adopted
+    return sorted(p for p in theirs if (own is None or p in own) and (adoptable is None or p in adoptable))
 
 
 def _topics_of(partitions: Iterable[Partition]) -> list[str]:

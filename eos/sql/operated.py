@@ -139,7 +139,8 @@ class TablePositions:
         writer.open()
         try:
             writer.claim(partitions)
-            writer.none_is_new(all_partitions(self._settings, self._target.group, self._target.inputs))
+            present = all_partitions(self._settings, self._target.group, self._target.inputs)
+            writer.none_is_new(present)
             for group in others:
                 self._claim(writer.owner._replace(group=group), partitions)
             stored = self.own(partitions)
@@ -147,6 +148,7 @@ class TablePositions:
             made = change(stored)
             self._mirror_first(made, stored)
             self._transaction(writer, made)
+            self._asked(lambda one: progress.forget_former(one, writer.owner, made.offsets, present))
         finally:
             writer.close()
         fenced = [

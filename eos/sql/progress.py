@@ -13,10 +13,10 @@ went on, would end with a COMMIT that PostgreSQL answers without an error, thoug
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, Engine, and_, bindparam, func, or_, select, update
+from sqlalchemy import Boolean, Connection, Engine, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from eos.errors import ConfigError, UnclassifiedError, UsageError
@@ -159,6 +159,21 @@ def move(connection: Connection, owner: Owner, moves: Mapping[Partition, Move]) 
     raise UnclassifiedError(
         f"the database says that it moved {moved} of {len(rows)} positions of {', '.join(map(str, sorted(moves)))}"
     )
+
+
+def forget_former(
+    connection: Connection, owner: Owner, moved: Iterable[Partition], present: Collection[Partition]
+) -> None:
+    """Forget positions in topics that were deleted, where these were moved to the ones that were created anew and have fewer partitions.
+
+    A partition that is added later would pass for one of the former topic.
+    """
+    found = positions(connection, owner.group)
+    ids = {partition.topic: found[partition].topic_id for partition in moved if partition in found}
+    for partition, position in found.items():
+        topic_id = ids.get(partition.topic)
+        if partition not in present and topic_id and position.topic_id not in ("", topic_id):
+            connection.execute(delete(progress).where(_ROW), _where(owner.group, partition))
 
 
 def positions(connection: Connection, group: str) -> dict[Partition, Position]:

@@ -144,8 +144,9 @@ def entry_in(
             )
     if not stored:
         return None
-    if relayed:  # a run without a row has left one too, where the outputs were others
-        stored = {p: one for p, one in stored.items() if not _is_unused(one, app)}
+    # A run without a row has left one too, where the outputs were others.
+    used = {p: one for p, one in stored.items() if not _is_unused(one, app)}
+    stored = used or {min(stored): stored[min(stored)]}
     if len(stored) > 1:
         raise ConfigError(
             f"the group {group!r} has offsets on {', '.join(map(str, sorted(stored)))}, and a relay has one. Fix, where rows were relayed "

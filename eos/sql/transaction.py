@@ -265,6 +265,10 @@ class SqlTransaction:
             if not connection.closed:
                 connection.invalidate()
 
+    def has_committed(self) -> None:
+        """As of `eos.core.transaction.ShardTransaction`."""
+        self.state = TransactionState.COMMITTED
+
     def _end(self, state: TransactionState, error: BaseException | None = None) -> None:
         self.state = state
         self.seconds = time.monotonic() - self._begun_at

@@ -93,7 +93,7 @@ class SqlWriter:
         self._on_closed = on_closed
         self._listener = guarded(listener)
         self._open_transaction: SqlTransaction | None = None
-        self._unresolved: Mapping[Partition, Move] | None = None  # moved by a commit without an answer
+        self._unresolved: SqlTransaction | None = None  # its commit got no answer
         self._fence: FencedError | None = None
         self._gives_up: Callable[[], bool] = lambda: False
         self._hurry: Deadline | None = None
@@ -190,7 +190,8 @@ class SqlWriter:
             UnavailableError: the database did not answer.
         """
         self._require_usable()
-        moves, pending = self._unresolved or {}, self.ledger.pending or OffsetVector()
+        unresolved, pending = self._unresolved, self.ledger.pending or OffsetVector()
+        moves = {} if unresolved is None else unresolved.moves
         # Those of partitions that were given up meanwhile are read by their next owner.
         mine = {partition: move for partition, move in moves.items() if partition in pending}
         outcome = CommitOutcome.ABORTED
@@ -199,8 +200,9 @@ class SqlWriter:
                 found = self._asked(lambda: progress.settle(self.engine, self.owner, mine, self.limits))
             except FencedError as error:
                 raise self._fenced(error) from error
-            if found is Outcome.COMMITTED:
+            if found is Outcome.COMMITTED and unresolved is not None:
                 outcome = CommitOutcome.COMMITTED
+                unresolved.has_committed()
         self.ledger.ended(outcome)
         self.ledger.proved()
         self._unresolved = None
@@ -280,7 +282,7 @@ class SqlWriter:
             )
             return
         if transaction.state is TransactionState.UNRESOLVED:
-            self._unresolved = transaction.moves
+            self._unresolved = transaction
         else:
             self.ledger.ended(CommitOutcome.ABORTED)
         self._listener(

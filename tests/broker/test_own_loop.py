@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaError
 
 from eos import (
     AbortTransaction,
@@ -145,6 +146,28 @@ def test_commit_without_an_answer_is_settled(relay: Relay, proxy: HoldProxy, edg
     with relay.session(proxy.bootstrap_servers, transaction__commit_deadline_ms=700) as session:
         relay.run(session, lose_the_third)
     relay.check()
+
+
+@pytest.mark.parametrize("then", ["refused", "no answer"])
+def test_block_whose_commit_has_happened_without_an_answer_says_that_it_is_committed(
+    relay: Relay, proxy: HoldProxy, then: str
+) -> None:
+    """The batch does not come again: a caller that counts by ``committed`` counted 9 of 12 records."""
+    told: list[tuple[int, bool]] = []
+    with relay.session(proxy.bootstrap_servers, transaction__commit_deadline_ms=700) as session:
+        for nth in range(3):
+            batch = first_batch(session)
+            with session.transaction(batch) as txn:
+                txn.produce_batch(relay.out, [{"value": record.value} for record in batch])
+                if nth == 1 and then == "refused":
+                    proxy.cut(ApiKey.END_TXN, Edge.REPLY, where=ends_with(committed=True))
+                    proxy.refuse(ApiKey.END_TXN, KafkaError.INVALID_TXN_STATE)
+                elif nth == 1:
+                    proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
+            proxy.clear_rules()
+            told.append((len(batch), txn.committed))
+    assert all(committed for _, committed in told)
+    assert len(read_committed(relay._bootstrap, relay.out)) == sum(records for records, _ in told)
 
 
 def test_commit_without_an_answer_of_a_block_without_input_is_not_passed_over(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
@@ -177,6 +178,33 @@ def test_member_under_kip_848_is_live_while_a_new_topic_wants_a_start(bootstrap:
         run.stop()
     run_to_end(job, settings)
     assert job.check(bootstrap).processed == 0
+
+
+def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_anew(bootstrap: str) -> None:
+    """The start had seen them, looked again, and applied the policy for the new topic to the old one: its input was processed twice."""
+    job = fault_job(bootstrap, partitions=2, inputs=2)
+    old, new = job.inputs
+    for name in job.inputs:
+        produce_plain(bootstrap, name, [PlainRecord(b"%d" % n) for n in range(4)])
+    settings = settings_for(bootstrap, input__start="earliest")
+    reader_of: dict[str, Any] = {
+        "app": job.name,
+        "mode": OwnershipMode.GROUP,
+        "on_first_offsets": lambda _: None,
+    }
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def commit_and_lose(*given: Any, **named: Any) -> None:
+        start_policy.commit_to_the_group(*given, **named)
+        admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+
+    with fresh_reader(settings, job.group, stable=True) as reader:
+        apply_start_policy(settings, [old], reader, **reader_of)
+    with (
+        fresh_reader(settings, job.group, stable=True) as reader,
+        pytest.raises(ConfigError, match=rf"{old}.*had committed offsets .* when this instance started"),
+    ):
+        apply_start_policy(settings, [old, new], reader, commit_first=commit_and_lose, **reader_of)
 
 
 def test_twelve_instances_that_start_at_the_same_moment_all_come_to_read(bootstrap: str) -> None:

@@ -296,6 +296,37 @@ def test_a_start_adopts_once_and_refuses_what_is_committed_behind_that(
     assert read_committed(bootstrap, job.audit) == []
 
 
+def test_a_start_adopts_nothing_that_is_committed_while_it_adopts(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked again, and took what had come on a partition of eos's own: two records were processed by nobody, exit 0."""
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+    run_to_end(job, settings_for(bootstrap, **GROUP))
+    job.load(bootstrap, 2 * EACH, "later ")
+    values = [record.value for record in read_committed(bootstrap, job.audit)]
+
+    def commits(partition: int, offset: int) -> None:
+        program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
+        program.commit(offsets=[TopicPartition(job.inputs[0], partition, offset)], asynchronous=False)
+        program.close()
+
+    commits(0, EACH)
+    adopt = start_policy.adopt_in_the_group
+
+    def adopt_and_be_overtaken(*given: Any, **named: Any) -> frozenset[Partition]:
+        monkeypatch.undo()
+        adopted = adopt(*given, **named)
+        commits(1, EACH + 2)
+        return adopted
+
+    monkeypatch.setattr(start_policy, "adopt_in_the_group", adopt_and_be_overtaken)
+    settings = settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP)
+    with pytest.raises(ConfigError, match=rf"\[1\].*has the offset {EACH + 2}, which eos has not committed"):
+        run_to_end(job, settings)
+    assert [record.value for record in read_committed(bootstrap, job.audit)] == values
+
+
 def test_record_is_not_skipped_behind_an_offset_of_another_program(
     bootstrap: str, operated: Callable[..., Operated]
 ) -> None:

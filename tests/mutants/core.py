@@ -420,6 +420,34 @@ CORE = (
         ),
     ),
     Mutation(
+        "adopted-behind-the-look",
+        "a start adopts what it has found once nobody may commit, and nothing that comes behind that",
+        "eos/guards/start_policy.py",
+        "(adoptable is None or p in adoptable)",
+        "True",
+        ("tests/faults/test_strangers.py::test_a_start_adopts_nothing_that_is_committed_while_it_adopts",),
+    ),
+    Mutation(
+        "begun-anew-beside-a-new-topic",
+        "a topic whose offsets go while a new one gets its first ones is not begun anew",
+        "eos/guards/start_policy.py",
+        "started.update(partition.topic for partition in stored)",
+        "pass",
+        (
+            "tests/broker/test_start_policy.py::test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_anew",
+        ),
+    ),
+    Mutation(
+        "committed-and-not-said",
+        "a block whose commit has happened says so, though no answer came",
+        "eos/core/producer.py",
+        "if result is Outcome.COMMITTED and self._unresolved is not None:",
+        "if False and self._unresolved is not None:",
+        (
+            "tests/broker/test_own_loop.py::test_block_whose_commit_has_happened_without_an_answer_says_that_it_is_committed",
+        ),
+    ),
+    Mutation(
         "failed-before-its-commit",
         "a transaction that has failed before its commit was sent is not of an unknown outcome",
         "eos/kafka/late_copies.py",

@@ -33,6 +33,16 @@ SPARK = (
         ),
     ),
     Mutation(
+        "ledger-left-behind",
+        "a ledger that is moved to another topic is given up where it stood",
+        "eos/spark/stream/log_driver.py",
+        "if topic != store.topic:",
+        "if False:",
+        (
+            "tests/spark/test_stream_ledger.py::test_driver_that_stands_still_while_the_ledger_is_moved_to_another_topic_writes_nothing",
+        ),
+    ),
+    Mutation(
         "entry-that-says-the-same",
         "a shard is written over the very entry that was planned with",
         "eos/spark/stream/log_rules.py",

@@ -26,7 +26,7 @@ SQL = (
         "none-is-new",
         "the first position that an operator sets in a topic counts all of its partitions",
         "eos/sql/operated.py",
-        "            writer.none_is_new(all_partitions(self._settings, self._target.group, self._target.inputs))\n",
+        "            writer.none_is_new(present)\n",
         "",
         (f"{_OPERATED}::test_positions_that_are_set_before_the_first_start_are_where_it_begins",),
     ),
@@ -307,6 +307,16 @@ SQL = (
         "if False:",
         (
             "tests/unit/sql/test_relay_entry.py::test_an_entry_on_a_topic_that_is_no_output_is_refused_unless_this_one_is_further",
+        ),
+    ),
+    Mutation(
+        "positions-left-behind",
+        "a position in a topic that was deleted does not stand for a partition that is added to the one that was created anew",
+        "eos/sql/progress.py",
+        'position.topic_id not in ("", topic_id)',
+        "not topic_id",
+        (
+            "tests/sql/test_operated.py::test_input_that_is_created_anew_with_fewer_partitions_begins_where_the_refusal_says",
         ),
     ),
     Mutation(

@@ -30,6 +30,7 @@ from eos.spark.events import BatchResumed, LedgerSharded
 from eos.spark.session.checkpoint import Checkpoint, RunningQuery
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import LedgerChangedError, LedgerError
+from eos.spark.stream.micro_batch import write_batch
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
 from tests.support.patience import PATIENCE_S
@@ -263,6 +264,44 @@ def test_outputs_that_are_changed_back_in_the_middle_of_a_batch_do_not_lead_to_a
     stream.expect(0, 1, 2)
 
 
+def test_driver_that_stands_still_while_the_ledger_is_moved_to_another_topic_writes_nothing(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries that it had planned with stood as they were: all of the batch was written twice, and both drivers were content."""
+    first, second = unique("a"), unique("b")
+    create_topics(stream.bootstrap, {first: 1, second: 1})
+    zombie = stream.sink(outputs=[first])
+    stream.write(zombie, 0)
+
+    def replaced(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        monkeypatch.setattr("eos.spark.stream.sink.running_query", lambda _: _query.get())
+        monkeypatch.setattr("eos.spark.stream.sink.require_running_batch", lambda *_: None)
+        monkeypatch.setattr("eos.spark.stream.division.tasks_of", lambda _: QueryTasks("a test's own frame"))
+        stream.write(stream.sink(outputs=[second], adopt=f"{stream.query}:1"), 1)
+        return write_batch(*given, **named)
+
+    monkeypatch.setattr("eos.spark.stream.sink.write_batch", replaced)
+    with pytest.raises(EosError, match="left-for"):
+        stream.write(zombie, 1)
+    stream.expect(0, 1)
+
+
+def test_ledger_that_was_moved_is_found_whatever_the_clock_of_its_former_driver_said(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = unique("a"), unique("b")
+    create_topics(stream.bootstrap, {first: 1, second: 1})
+    with monkeypatch.context() as ahead:
+        ahead.setattr("eos.group.metadata.time", SimpleNamespace(time=lambda: time.time() + 3_600))
+        stream.write(stream.sink(outputs=[first]), 0)
+        stream.sink(outputs=[first]).refresh()
+    stream.write(stream.sink(outputs=[second], adopt=f"{stream.query}:1"), 1)
+    stream.write(stream.sink(outputs=[second]), 2)
+    stream.write(stream.sink(outputs=[first, second]), 3)
+    stream.expect(0, 1, 2, 3)
+
+
 @pytest.mark.slow
 def test_entry_of_one_shard_that_expired_is_refused(stream: Stream) -> None:
     stream.write(stream.sink(), 0)
@@ -378,7 +417,9 @@ def test_two_drivers_with_one_checkpoint_write_each_batch_once(stream: Stream) -
     with ThreadPoolExecutor(2) as pool:
         drivers = [pool.submit(run) for _ in range(2)]
         outcomes = [driver.result(PATIENCE_S) for driver in drivers]
-    assert all("goes back" in text or "stop one" in text for text in outcomes if text), outcomes
+    # The last: its batch ran, and the other one had gone on to the next by the time it looked.
+    met = ("goes back", "stop one", "Fix: stop the other driver")
+    assert all(any(one in text for one in met) for text in outcomes if text), outcomes
     if "" not in outcomes:  # each has stopped the other one
         again = run()
         assert not again or ("goes back" in again and not run(first=2)), (outcomes, again)

@@ -295,6 +295,11 @@ def test_input_that_is_created_anew_with_fewer_partitions_begins_where_the_refus
     assert ended.code == ExitCode.DONE, ended.err
     one.run(input__start="fail")
     assert len(one.numbers()) == 24
+    admin = AdminClient({"bootstrap.servers": one.bootstrap})
+    admin.create_partitions([NewPartitions(one.source, 2)])[one.source].result(PATIENCE_S)
+    load(one.bootstrap, one.source, 3, "8", partitions=[1])
+    one.run(input__start="fail")  # the added one is new, whatever the former topic's was
+    assert (one.positions(), len(one.numbers())) == ([4, 3], 27)
 
 
 def test_backup_is_restored(operated: NewOperated, tmp_path: Path) -> None:

@@ -101,10 +101,9 @@ def show(settings: Settings, target: Identity) -> tuple[list[Standing], list[str
     kept = kept_elsewhere(settings, target)
     stored = stored_of(settings, target.group, partitions) if kept is None else kept.stored(partitions)
     starts, ends = (offsets_at(settings, mark, partitions) for mark in (Mark.START, Mark.LAST_STABLE))
-    of = dict(stored_topic_ids(stored))
+    of = {p: topic_id for p, one in stored.items() for _, topic_id in stored_topic_ids({p: one})}
     found = [
-        Standing(p, stored.get(p), starts[p], ends[p], of.get(p.topic) or ids.get(p.topic, ""))
-        for p in partitions
+        Standing(p, stored.get(p), starts[p], ends[p], of.get(p) or ids.get(p.topic, "")) for p in partitions
     ]
     return found, [] if kept is None else kept.remarks(stored)
 

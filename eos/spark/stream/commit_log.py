@@ -119,13 +119,15 @@ class CommitLog:
         return found
 
     def places(self, topics: Iterable[str]) -> dict[str, LogEntry]:
-        """On which topics an entry of shard 0 stands, these or others; on one, as a rule. Raises as `stored` does."""
+        """On which topics an entry of shard 0 stands that was not left, these or others; on one, as a rule. Raises as `stored` does."""
         asked = [Partition(topic, self.partition.number) for topic in topics]
         stored = self.stored(0, asked) | committed_elsewhere(self.settings, self.group_of(0), asked)
         found = {
-            p.topic: LogEntry.parse(one.offset, one.metadata) for p, one in stored.items() if not p.number
+            p.topic: LogEntry.parse(one.offset, one.metadata)
+            for p, one in stored.items()
+            if p.number == self.partition.number and p.topic not in self.inputs  # whose marks say the same
         }
-        return {topic: entry for topic, entry in found.items() if entry is not None}
+        return {topic: entry for topic, entry in found.items() if entry is not None and not entry.is_left}
 
     def lost_with_its_topic(self, error: OffsetGapError, what: str) -> EosError:
         """The error for an entry that counts in another topic than the records that it is to say of; or the error itself.

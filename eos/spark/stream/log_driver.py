@@ -131,12 +131,7 @@ class CommitLogDriver:
             LedgerError: the batch is written, in whole or in part.
             EosError: another driver has written the commit log meanwhile, or what a commit met.
         """
-        stored = self.require_unwritten(batch, query)
-        entries = self.store.entries(stored)
-        # First as they are: a driver that has planned the batch writes none of its shards behind that, and might write some until then.
-        held = at_once(lambda k: self.store.replace(k, stored[k], entries[k]), stored)
-        entry = LogEntry(batch, f"given-up-for:{to}", 1)
-        at_once(lambda k: self.store.replace(k, held[k], entry), held)
+        _leave(self.store, self.require_unwritten(batch, query), LogEntry(batch, f"given-up-for:{to}", 1))
 
     def require_written(self, plan: BatchPlan) -> None:
         """Look from outside whether every shard's entry says that the batch is written; else a LedgerChangedError."""
@@ -195,6 +190,22 @@ class CommitLogDriver:
     def _reshard(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
         """Rewrite every entry; see `eos.spark.stream.log_rules` for the order and why."""
         first, store = replace(plan.rewritten(0), marks=plan.marks), self.store
+        # A driver that has planned with the entries of another topic must write none behind this.
+        for topic, one in (self._places or {}).items():
+            if topic != store.topic:
+                former = replace(store, topic=topic)
+                _leave(former, former.read(range(reach(one, 0))), LogEntry.left_for(plan.batch, store.topic))
         begun = store.replace(0, stored.get(0), replace(first, was=plan.was), places=self._places)
         at_once(lambda k: store.replace(k, stored.get(k), plan.rewritten(k)), plan.to_rewrite[1:])
         store.replace(0, begun, first)
+
+
+def _leave(store: CommitLog, stored: Mapping[int, Committed], entry: LogEntry) -> None:
+    """Write this over entries from which no driver goes on.
+
+    First they are written as they are: a driver that has planned a batch writes none of its shards behind that, and might write some
+    until then.
+    """
+    entries = store.entries(stored)
+    held = at_once(lambda k: store.replace(k, stored[k], entries[k]), stored)
+    at_once(lambda k: store.replace(k, held[k], entry), held)

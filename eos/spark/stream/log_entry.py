@@ -13,6 +13,7 @@ _FORM = re.compile(
     re.ASCII,
 )
 _WORD = 1 << 64
+_LEFT_FOR = "left-for:"  # in the place of a query's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,16 @@ class LogEntry:
     def division(self) -> Division:
         """How the batch was divided that it was committed with."""
         return Division(self.shards, self.in_place)
+
+    @classmethod
+    def left_for(cls, batch: int, topic: str) -> LogEntry:
+        """What stays where the commit log stood that stands on another topic now: no driver goes on from there."""
+        return cls(batch, f"{_LEFT_FOR}{topic}", 1)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is one of these."""
+        return self.query.startswith(_LEFT_FOR)
 
     def is_said_by(self, other: LogEntry | None) -> bool:
         """Whether the other one says the same of batches and shards, committed by any owner."""

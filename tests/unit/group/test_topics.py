@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eos.errors import ConfigError
-from eos.group.topics import known_partitions, known_topics
+from eos.errors import ConfigError, OffsetGapError
+from eos.group.topics import known_partitions, known_topics, refuse_recreated
 from eos.kafka.admin import TopicShape
 from eos.offsets import Partition
 
@@ -45,3 +45,11 @@ def test_no_topics_are_no_question() -> None:
     brokers: Any = Brokers(known_from=0)
     assert known_partitions(brokers, [], timeout_s=1) == []
     assert not brokers.asked
+
+
+def test_offsets_of_two_topics_of_one_name_are_not_all_said_to_belong_to_the_deleted_one() -> None:
+    """The way out that was named, all of it from its beginning, processed twice what is counted in the topic of today."""
+    with pytest.raises(OffsetGapError, match=r"topic was deleted.*--to earliest"):
+        refuse_recreated({("in", "old")}, {"in": "new"})
+    with pytest.raises(OffsetGapError, match=r"some in another one.*Fix: set those alone"):
+        refuse_recreated({("in", "old"), ("in", "new")}, {"in": "new"})

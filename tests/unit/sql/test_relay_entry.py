@@ -99,11 +99,12 @@ def test_an_entry_elsewhere_with_fewer_rows_or_of_another_program_counts_for_not
     assert found({}, {Partition("two", 0): Committed(0, str(METADATA), None)}) is None
 
 
-def test_an_entry_without_a_row_beside_one_with_rows_counts_for_nothing() -> None:
+def test_of_several_entries_those_without_a_row_count_for_nothing() -> None:
     stored = {P: Committed(0, str(METADATA), None), Partition("two", 0): Committed(5, str(METADATA), None)}
     entry = found(stored)
     assert entry is not None
     assert (entry[0].topic, entry[1].relayed) == ("two", 5)
+    assert found({**stored, Partition("two", 0): stored[P]}) == (P, RelayEntry(0, POSITION, 3, "relay"))
     of_another = {P: Committed(0, str(replace(METADATA, app="other")), None)}
     with pytest.raises(ConfigError, match="a relay has one"):
         found(stored | of_another)
