@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import cast
 
 from eos.base.at_once import at_once
@@ -123,11 +124,12 @@ class CommitLog:
         asked = [Partition(topic, self.partition.number) for topic in topics]
         stored = self.stored(0, asked) | committed_elsewhere(self.settings, self.group_of(0), asked)
         found = {
-            p.topic: LogEntry.parse(one.offset, one.metadata)
+            p: entry
             for p, one in stored.items()
-            if p.number == self.partition.number and p.topic not in self.inputs  # whose marks say the same
+            if (entry := LogEntry.parse(one.offset, one.metadata)) is not None and not entry.is_left
         }
-        return {topic: entry for topic, entry in found.items() if entry is not None and not entry.is_left}
+        # A mark, of an input, says where the entry beside it stands.
+        return {p.topic: entry for p, entry in found.items() if p.topic == entry.on or p in asked}
 
     def lost_with_its_topic(self, error: OffsetGapError, what: str) -> EosError:
         """The error for an entry that counts in another topic than the records that it is to say of; or the error itself.
@@ -203,7 +205,7 @@ class CommitLog:
             return self.offsets(entry).merged(marks or OffsetVector())
 
         owner, group = self.shard(shard), self.group_of(shard)
-        metadata = EntryMetadata.of(entry, str(owner))
+        metadata = EntryMetadata.of(changed(entry, on=self.topic), str(owner))
         try:
             written = commit_offsets(
                 self.settings, owner, group, [self.partition], over, metadata=metadata, started=self.started

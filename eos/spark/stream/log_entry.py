@@ -9,7 +9,7 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 
 _FORM = re.compile(
     r"(eos1 .*) query=(\S+) shards=(\d+) was=(\d+) rows=(\d+) digest=([0-9a-f]{16})"
-    r"(?: marks=(\d+))?(?: input=([0-9a-f]{16}))?(?: run=([0-9a-f-]{36}))?( in-place)?",
+    r"(?: marks=(\d+))?(?: input=([0-9a-f]{16}))?(?: run=([0-9a-f-]{36}))?( in-place)?(?: on=([A-Za-z0-9._-]+))?",
     re.ASCII,
 )
 _WORD = 1 << 64
@@ -88,6 +88,7 @@ class LogEntry:
         app: the sink that committed it; "" if the metadata does not say.
         run: the run of the query that committed it (each start is another one); "" if the metadata does not say.
         in_place: whether they are the input's partitions (`Division`). An entry that does not say so is of a shuffle by key.
+        on: the topic that it stands on: the marks beside it, in the same commit, say all that it says; "" if the metadata does not say.
     """
 
     next_batch: int
@@ -101,6 +102,7 @@ class LogEntry:
     app: str = field(default="", compare=False)
     run: str = field(default="", compare=False)
     in_place: bool = False
+    on: str = field(default="", compare=False)
 
     @property
     def division(self) -> Division:
@@ -140,6 +142,7 @@ class LogEntry:
             app=of_owner.app,
             run=match[9] or "",
             in_place=match[10] is not None,
+            on=match[11] or "",
         )
 
 
@@ -157,7 +160,7 @@ class EntryMetadata(OffsetMetadata):
             f"rows={checksum.rows} digest={checksum.digest:016x}"
             f"{f' marks={entry.marks}' if entry.marks else ''}{f' input={checksum.input}' if checksum.input else ''}"
             f"{f' run={entry.run}' if entry.run else ''}"
-            f"{' in-place' if entry.in_place else ''}"
+            f"{' in-place' if entry.in_place else ''}{f' on={entry.on}' if entry.on else ''}"
         )
 
     @classmethod

@@ -121,7 +121,7 @@ class _ShardEntry(ShardRecord):
         self._name = f"batch {self._plan.batch}, shard {number}"
         self._checksum = RunningChecksum(Checksum(input=self._plan.input))
         self._written = self._plan.done.get(number)
-        entry = self._plan.after if number else replace(self._plan.after, marks=len(self._marks))
+        entry = replace(self._plan.after, marks=0 if number else len(self._marks), on=self._log.topic)
         self.shard = self._log.shard(number)
         self.group = self._log.group_of(number)
         self.partitions = (self._log.partition, *(() if number else self._marks))
