@@ -135,7 +135,6 @@ class ShardProducer(Opened):
         self._begun: ShardTransaction | None = None  # the open one, if it has begun
         self._one_thread = threading.RLock()  # makes a transaction, or lets it begin
         self._used = False  # since the last init
-        self._unanswered = False  # a commit without offsets got no answer
         self._unresolved: ShardTransaction | None = None  # that the next reopen says the outcome of
         self._committed_unreported = (
             False  # an unanswered commit has happened, and the caller has not learned it yet
@@ -317,13 +316,13 @@ class ShardProducer(Opened):
             raise self._fenced(error) from error
         self._state = ProducerState.READY
         self._why = ""
-        result = Outcome.UNKNOWN if self._unanswered else Outcome.ABORTED
-        self._unanswered = False
+        left, self._unresolved = self._unresolved, None
+        # No offset shows what became of a commit that carried none.
+        result = Outcome.UNKNOWN if left and left.commit_sent and not left.offsets else Outcome.ABORTED
         if self._offsets.ledger.pending is not None:
             result = outcome
-        if result is Outcome.COMMITTED and self._unresolved is not None:
-            self._unresolved.has_committed()
-        self._unresolved = None
+        if left and result is Outcome.COMMITTED:
+            left.has_committed()
         self._offsets.ledger.ended(outcome)
         self._offsets.ledger.proved()
         return result
@@ -492,8 +491,6 @@ class ShardProducer(Opened):
     def _left_unresolved(self, transaction: ShardTransaction, errors: Sequence[BaseException]) -> None:
         self._unresolved = transaction
         self._over(_shown(errors))
-        if transaction.commit_sent and not transaction.offsets:
-            self._unanswered = True  # and no offset shows its outcome
         if any(isinstance(error, UnprovenFenceError) for error in errors):
             self._fence_unproven = True
             self._doubt.doubted()

@@ -111,21 +111,19 @@ def apply_start_policy(
     """
     deadline = Deadline(settings.open_timeout_s)
     tries = 0
-    adopted: frozenset[Partition] = frozenset()
-    adoptable: Collection[Partition] | None = (
-        None  # known once nobody may commit; a guard refuses what another program commits later
-    )
+    # What is still to be adopted; known once nobody may commit. A guard refuses what another program commits later.
+    adoptable: frozenset[Partition] | None = None
     started: set[str] = set()  # topics that had offsets when this began
 
     commit = commit_first or commit_to_the_group
     look = partial(_stored, settings, topics, reader, reader if store is None else store)
 
     def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
-        nonlocal tries, adopted, adoptable
+        nonlocal tries, adoptable
         partitions, stored = look()
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
         missing = _not_started(partitions, stored)
-        others = _to_adopt(settings, stored, own, adopted, adoptable)
+        others = _to_adopt(settings, stored, own, adoptable)
         _refuse_lost(settings, missing, started, reader.group_id)
         started.update(partition.topic for partition in stored)
         if not missing and not others:
@@ -133,11 +131,11 @@ def apply_start_policy(
         if missing and settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
         _refuse_members(settings, reader.group_id, beside=others)
-        adoptable = others if adoptable is None else adoptable
+        adoptable = frozenset(others) if adoptable is None else adoptable
         began = time.monotonic()
         try:
             if others:
-                adopted |= adopt_in_the_group(
+                adoptable -= adopt_in_the_group(
                     others, settings, reader, app=app, mode=mode, on_adopted=on_adopted
                 )
             if missing:
@@ -152,7 +150,7 @@ def apply_start_policy(
             raise RetriableError(
                 f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
             ) from error
-        if _not_started(partitions, stored) or _to_adopt(settings, stored, own, adopted, adoptable):
+        if _not_started(partitions, stored) or _to_adopt(settings, stored, own, adoptable):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not visible yet")
         return partitions, stored
 
@@ -318,16 +316,12 @@ def _to_adopt(
     settings: Settings,
     stored: Mapping[Partition, Committed],
     own: Collection[Partition] | None,
-    adopted: Collection[Partition],
     adoptable: Collection[Partition] | None,
 ) -> list[Partition]:
-    """The partitions whose offsets another program has committed, and that settings adopt; but for those that were already.
-
-    ``adoptable``: those that may be; None: any.
-    """
+    """The partitions whose offsets another program has committed, and that settings adopt; of ``adoptable`` ones, or None: of any."""
     if not settings.ownership.adopt_offsets:
         return []
-    theirs = of_others(stored).keys() - adopted
+    theirs = of_others(stored)
     return sorted(p for p in theirs if (own is None or p in own) and (adoptable is None or p in adoptable))
 
 

@@ -99,9 +99,8 @@ class SqlWriter:
         self._hurry: Deadline | None = None
         self._closed = False
         self._rows: Mapping[Partition, Position] = {}  # of the group
-        self._new: Mapping[
-            str, int
-        ] = {}  # per topic, how many partitions begin together if none has a position
+        # Per topic, how many partitions begin together if none has a position.
+        self._new: Mapping[str, int] = {}
         self._had: dict[tuple[str, str], _Had] = {}  # per topic and id, once it was asked for
 
     @property

@@ -274,10 +274,7 @@ def test_driver_that_stands_still_while_the_ledger_is_moved_to_another_topic_wri
     stream.write(zombie, 0)
 
     def replaced(*given: Any, **named: Any) -> Any:
-        monkeypatch.undo()
-        monkeypatch.setattr("eos.spark.stream.sink.running_query", lambda _: _query.get())
-        monkeypatch.setattr("eos.spark.stream.sink.require_running_batch", lambda *_: None)
-        monkeypatch.setattr("eos.spark.stream.division.tasks_of", lambda _: QueryTasks("a test's own frame"))
+        monkeypatch.setattr("eos.spark.stream.sink.write_batch", write_batch)
         stream.write(stream.sink(outputs=[second], adopt=f"{stream.query}:1"), 1)
         return write_batch(*given, **named)
 

@@ -9,7 +9,7 @@ from eos.base.listing import listed
 from eos.errors import ConfigError, EosError
 from eos.group.committed import offsets_at
 from eos.group.metadata import OffsetMetadata
-from eos.group.topics import TopicIds, stored_topic_ids
+from eos.group.topics import TopicIds
 from eos.guards.expired import ever_written
 from eos.identity import Identity
 from eos.kafka.admin import Mark
@@ -101,7 +101,8 @@ def show(settings: Settings, target: Identity) -> tuple[list[Standing], list[str
     kept = kept_elsewhere(settings, target)
     stored = stored_of(settings, target.group, partitions) if kept is None else kept.stored(partitions)
     starts, ends = (offsets_at(settings, mark, partitions) for mark in (Mark.START, Mark.LAST_STABLE))
-    of = {p: topic_id for p, one in stored.items() for _, topic_id in stored_topic_ids({p: one})}
+    said = {p: OffsetMetadata.parse(one.metadata) for p, one in stored.items()}
+    of = {p: metadata.topic for p, metadata in said.items() if metadata is not None}
     found = [
         Standing(p, stored.get(p), starts[p], ends[p], of.get(p) or ids.get(p.topic, "")) for p in partitions
     ]

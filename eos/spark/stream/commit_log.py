@@ -7,8 +7,7 @@ the topic that the entries stand on (TxnOffsetCommit asks for it).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from dataclasses import replace as changed
+from dataclasses import dataclass, replace
 from typing import cast
 
 from eos.base.at_once import at_once
@@ -160,6 +159,13 @@ class CommitLog:
         committed = sorted(name for name, one in known.items() if one.state == _COMMITTED)
         return f"the last transaction of {committed[0]} is committed" if committed else ""
 
+    def _refuse_others_than(self, places: Mapping[str, LogEntry]) -> None:
+        now = self.places([])
+        if others := sorted(t for t in now.keys() - {self.topic} if now[t] != places.get(t)):
+            raise LedgerChangedError(
+                f"{self}: another driver keeps the ledger on {', '.join(others)} meanwhile. Fix: stop one of them"
+            )
+
     def replace(
         self,
         shard: int,
@@ -193,19 +199,12 @@ class CommitLog:
                     f"{self.group_of(shard)}: {found} is stored, no longer {expected}: another driver works "
                     "under this name. Fix: stop one of them"
                 )
-            now = {} if places is None else self.places([])
-            if others := [
-                topic
-                for topic in sorted(now)
-                if topic != self.topic and now[topic] != (places or {}).get(topic)
-            ]:
-                raise LedgerChangedError(
-                    f"{self}: another driver keeps the ledger on {', '.join(others)} meanwhile. Fix: stop one of them"
-                )
+            if places is not None:
+                self._refuse_others_than(places)
             return self.offsets(entry).merged(marks or OffsetVector())
 
         owner, group = self.shard(shard), self.group_of(shard)
-        metadata = EntryMetadata.of(changed(entry, on=self.topic), str(owner))
+        metadata = EntryMetadata.of(replace(entry, on=self.topic), str(owner))
         try:
             written = commit_offsets(
                 self.settings, owner, group, [self.partition], over, metadata=metadata, started=self.started

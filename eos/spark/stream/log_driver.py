@@ -38,9 +38,8 @@ class CommitLogDriver:
         self.shards = shards
         self.adopt = adopt
         self._listener = listener
-        self._places: Mapping[str, LogEntry] | None = (
-            None  # topics on which entries stand, once that was asked
-        )
+        # Topics on which entries stand, once that was asked.
+        self._places: Mapping[str, LogEntry] | None = None
         self._elsewhere = ""  # the topic that the ledger stands on, if it is none of the outputs
 
     def plan(self, batch: int, query: str, run: str, wanted: Division, *, begun: str = "") -> BatchPlan:
@@ -61,7 +60,10 @@ class CommitLogDriver:
             entries = self._entries(stored)
             prefix, where = self.store.prefix, str(self.store)
             plan = decide(
-                *(batch, query, wanted, entries),
+                batch,
+                query,
+                wanted,
+                entries,
                 run=run,
                 where=where,
                 adopt=self.adopt,
@@ -77,7 +79,7 @@ class CommitLogDriver:
             except (FencedError, AbortableError, ReopenError) as error:
                 problem = error  # of another driver, or of a commit: read what is stored now
                 continue
-            self._elsewhere = ""
+            self._elsewhere, self._places = "", {}  # the others are left
             was, first = plan.was if entries else 0, entries.get(0)
             if plan.unchecked or first is None or (was, first.division) != (plan.shards, plan.division):
                 of = (plan.shards, was, plan.unchecked, plan.in_place)
