@@ -55,6 +55,7 @@ class Assignment:
         self._topic_ids = TopicIds(seat.settings)
         self._not_taken_over: set[Partition] = set()  # assigned, but taking them over failed: not read yet
         self._error: BaseException | None = None
+        self.entered = OffsetVector()  # the committed offsets that the owner found on its way into the group
 
     # --- rebalance callbacks; called by the client inside consume; must not raise -----------------------
 
@@ -170,6 +171,7 @@ class Assignment:
             positions=stored_positions(committed).merged(OffsetVector(new, topic_ids=topic_ids)),
             topic_ids=topic_ids,
             known_ids=known_ids,
+            entered=self.entered,
         )
 
     def _stored(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:

@@ -25,7 +25,7 @@ Stored = Mapping[Partition, Committed]
 
 def compared(ledger: Ledger) -> frozenset[Partition]:
     """The partitions whose stored offsets a comparison needs."""
-    return frozenset(ledger.stored) | frozenset(ledger.pending or ())
+    return frozenset(ledger.stored) | frozenset(ledger.pending or ledger.left)
 
 
 def compare(ledger: Ledger, stored_now: Stored) -> Outcome:
@@ -36,7 +36,7 @@ def compare(ledger: Ledger, stored_now: Stored) -> Outcome:
         stored_now: what the group has stored now for the :func:`compared` partitions.
 
     Returns:
-        The outcome of the pending transaction (ABORTED if there was none).
+        The outcome of the pending transaction, or of the one that was left; ABORTED if there was none, or nothing shows it.
 
     Raises:
         FencedError: another owner has committed since.
@@ -53,6 +53,8 @@ def compare(ledger: Ledger, stored_now: Stored) -> Outcome:
     owned = [p for p in differs if p not in ledger.lost]
     neither = [p for p in after if p not in as_after | as_before]
     _raise_if_any(ledger, [*lost, *owned, *neither], stored_now)
+    if any(same_commit(stored_now.get(p), ours) for p, ours in ledger.left.items()):
+        return Outcome.COMMITTED
     if as_before == set(after):
         return Outcome.ABORTED
     if as_after != set(after):  # a transaction is atomic, so another owner has committed since

@@ -107,7 +107,7 @@ class ShardConsumer(Opened):
             config |= QUICKLY
         client = ConsumerClient(config)
         try:
-            partitions = self._surroundings.enter(seat, client)
+            partitions, self._assignment.entered = self._surroundings.enter(seat, client)
             if seat.given is None:
                 self._member = consumer_config(seat.settings, seat.group, self._ordinal, partitions)
                 self._name = self.instance_id

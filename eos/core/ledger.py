@@ -67,6 +67,7 @@ class Ledger:
             is :meth:`proved` to be ours. Other members may have committed their offsets since; a commit under our own shard
             would come from a replacement of this instance.
         pending: the offsets of a commit without an answer. The group has stored all of them or none: a transaction is atomic.
+        left: what the group has stored, if that commit has happened, where none of its partitions is owned any more.
         unsettled: offsets that are committed, and not taken up by the reading side.
         committed: see above. A rewind goes back to it.
         next: see above. The consumer moves it as the last step of a fetch.
@@ -82,6 +83,7 @@ class Ledger:
         self.found: dict[Partition, Committed | None] = {}
         self.lost: set[Partition] = set()
         self.pending: OffsetVector | None = None
+        self.left: Mapping[Partition, Committed] = {}
         self._pending_metadata: dict[Partition, str] = {}
         self._replaced: dict[Partition, Committed | None] = {}
         self.unsettled = OffsetVector()
@@ -136,9 +138,11 @@ class Ledger:
 
     def _gone(self, gone: set[Partition]) -> None:
         if self.pending is not None:
-            # What remains shows the outcome of an unanswered commit, since a transaction is atomic. If nothing does, it is read
-            # when the partitions are assigned again.
+            # What remains shows the outcome of an unanswered commit, since a transaction is atomic. If nothing does, what was left shows
+            # it as long as no other owner has gone on from there.
+            stored = self.to_be_stored()
             self.pending = self.pending.without(gone) or None
+            self.left = {} if self.pending else stored
         self.unsettled = self.unsettled.without(gone)
         self._due -= gone
         self.at_end -= gone
@@ -352,7 +356,7 @@ class Ledger:
             self._replaced = {partition: self.stored.get(partition) for partition in self.pending}
             self.stored.update(self.to_be_stored())
             self.unsettled = self.unsettled.merged(self.pending)
-        self.pending = None
+        self.pending, self.left = None, {}
 
     def settle(self, positions: Callable[[], OffsetVector]) -> None:
         """The reading side takes up what is :attr:`unsettled`: a rewind goes no further back.

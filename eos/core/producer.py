@@ -318,9 +318,7 @@ class ShardProducer(Opened):
         self._why = ""
         left, self._unresolved = self._unresolved, None
         # No offset shows what became of a commit that carried none.
-        result = Outcome.UNKNOWN if left and left.commit_sent and not left.offsets else Outcome.ABORTED
-        if self._offsets.ledger.pending is not None:
-            result = outcome
+        result = Outcome.UNKNOWN if left and left.commit_sent and not left.offsets else outcome
         if left and result is Outcome.COMMITTED:
             left.has_committed()
         self._offsets.ledger.ended(outcome)

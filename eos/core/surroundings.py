@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from eos.core.destination import Destination
 from eos.errors import EosError
@@ -66,6 +66,7 @@ class TakeOver:
         positions: where the reading begins: the committed offset, or 0 in a partition that has none.
         topic_ids: the ids that their topics have now.
         known_ids: (topic, id) of the topics that partitions are owned of already.
+        entered: the committed offsets of the group as the owner found them on its way in.
     """
 
     group: str
@@ -76,6 +77,7 @@ class TakeOver:
     positions: OffsetVector
     topic_ids: Mapping[str, str]
     known_ids: set[tuple[str, str]]
+    entered: Mapping[Partition, int]
 
     @property
     def own(self) -> dict[Partition, Committed]:
@@ -86,8 +88,21 @@ class TakeOver:
 Guard = Callable[[Settings, TakeOver], None]
 """Raises what speaks against it; see `eos.guards`."""
 
-Enter = Callable[[Seat, ConsumerClient], Sequence[Partition]]
-"""Refuses a group that is not the owner's, gives one without offsets its first ones, and returns all partitions of the topics."""
+
+class Entered(NamedTuple):
+    """What an owner finds on its way into a group.
+
+    Attributes:
+        partitions: all of the topics.
+        positions: what is committed.
+    """
+
+    partitions: Sequence[Partition]
+    positions: OffsetVector
+
+
+Enter = Callable[[Seat, ConsumerClient], Entered]
+"""Refuses a group that is not the owner's, and gives one without offsets its first ones."""
 
 
 class Watch:

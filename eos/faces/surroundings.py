@@ -9,6 +9,7 @@ from eos.events import Listener
 from eos.group.committed import OffsetStore
 from eos.guards.enter import enter
 from eos.guards.expired import expired
+from eos.guards.seen import gone_back
 from eos.guards.takeover import foreign, new_and_deleted, recreated
 from eos.guards.truncated import truncated
 from eos.kafka.consumer import ConsumerClient
@@ -40,7 +41,7 @@ class ToKafka:
 SURROUNDINGS = Surroundings(
     destination=ToKafka(),
     enter=enter,
-    guards=(expired, recreated, foreign, new_and_deleted, truncated),
+    guards=(expired, recreated, foreign, new_and_deleted, gone_back, truncated),
     watches=(InputTopics, Unowned.of, Strangers, StallWatch, Unreached),
     catch_up=CatchUp.of,
 )

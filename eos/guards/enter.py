@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from eos.core.surroundings import Seat
+from eos.core.surroundings import Entered, Seat
 from eos.events import OffsetsAdopted, StartPolicyApplied
 from eos.group.others import of_others, refuse_others
 from eos.guards.expired import refuse_expired
@@ -12,7 +10,8 @@ from eos.guards.owners import refuse_foreign, refuse_members
 from eos.guards.start_policy import CommitFirst, RefuseMissing, apply_start_policy
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
-from eos.offsets import OffsetVector, Partition
+from eos.kafka.group_offsets import stored_positions
+from eos.offsets import OffsetVector
 
 
 def enter(
@@ -21,7 +20,7 @@ def enter(
     *,
     commit_first: CommitFirst | None = None,
     refuse_missing: RefuseMissing = refuse_expired,
-) -> Sequence[Partition]:
+) -> Entered:
     """Check a group before its input is read, and apply the start policy if it has no offsets.
 
     Args:
@@ -31,7 +30,7 @@ def enter(
         refuse_missing: as of `apply_start_policy`.
 
     Returns:
-        All partitions of the topics.
+        All partitions of the topics, and the committed offsets.
 
     Raises:
         ConfigError: the group has members that would not be fenced, or offsets of another app, mode of ownership or program; a topic
@@ -66,5 +65,6 @@ def enter(
     own = {p: stored[p] for p in (partitions if seat.given is None else seat.given) if p in stored}
     refuse_foreign(settings, seat.group, own, seat.mode, seat.app)
     if of_others(own):
-        refuse_others(settings, seat.group, stored)  # those of others too: they can be set back at once
-    return partitions
+        # Those of others too: they can be set back at once. But where offsets are adopted, their owners may be about to do so.
+        refuse_others(settings, seat.group, own if settings.ownership.adopt_offsets else stored)
+    return Entered(partitions, stored_positions(stored))

@@ -6,7 +6,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 from eos import retry
@@ -25,15 +24,13 @@ from eos.errors import (
 from eos.group.committed import OffsetStore, committed_offsets, offsets_at, partitions_of
 from eos.group.expiry import count_started
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.mirror import refuse_mirror
-from eos.group.others import of_others
 from eos.group.topics import TopicIds, stored_topic_ids
-from eos.guards.expired import ever_written, refuse_expired
-from eos.guards.takeover import lost_offsets
-from eos.guards.truncated import refuse_truncated
-from eos.kafka.admin import Admin, Mark
+from eos.guards.adoption import Adoption, Found
+from eos.guards.expired import refuse_expired
+from eos.guards.seen import SeenOffsets
+from eos.kafka.admin import Mark
 from eos.kafka.consumer import ConsumerClient
-from eos.kafka.group_offsets import Committed, stored_positions
+from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import StartShard
@@ -111,33 +108,28 @@ def apply_start_policy(
     """
     deadline = Deadline(settings.open_timeout_s)
     tries = 0
-    # What is still to be adopted; known once nobody may commit. A guard refuses what another program commits later.
-    adoptable: frozenset[Partition] | None = None
-    started: set[str] = set()  # topics that had offsets when this began
-
+    seen = SeenOffsets(settings, reader.group_id)
+    adoption = Adoption(settings, reader, own, app=app, mode=mode, on_adopted=on_adopted)
     commit = commit_first or commit_to_the_group
-    look = partial(_stored, settings, topics, reader, reader if store is None else store)
 
-    def once(_timeout_s: float) -> tuple[list[Partition], dict[Partition, Committed]]:
-        nonlocal tries, adoptable
-        partitions, stored = look()
+    def look() -> Found:
+        partitions, stored = _stored(settings, topics, reader, reader if store is None else store)
+        seen.compare(partitions, stored)
+        return partitions, stored
+
+    def once(_timeout_s: float) -> Found:
+        nonlocal tries
+        partitions, stored = adoption.settled(look, seen.offsets)
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
-        missing = _not_started(partitions, stored)
-        others = _to_adopt(settings, stored, own, adoptable)
-        _refuse_lost(settings, missing, started, reader.group_id)
-        started.update(partition.topic for partition in stored)
+        missing, others = _not_started(partitions, stored), adoption.left_in(stored)
         if not missing and not others:
             return partitions, stored
         if missing and settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
-        _refuse_members(settings, reader.group_id, beside=others)
-        adoptable = frozenset(others) if adoptable is None else adoptable
         began = time.monotonic()
         try:
             if others:
-                adoptable -= adopt_in_the_group(
-                    others, settings, reader, app=app, mode=mode, on_adopted=on_adopted
-                )
+                adoption.adopt(others)
             if missing:
                 commit(missing, settings, reader, app=app, mode=mode, on_first_offsets=on_first_offsets)
             partitions, stored = look()
@@ -150,7 +142,7 @@ def apply_start_policy(
             raise RetriableError(
                 f"group {reader.group_id!r}: the start policy could not be applied ({error})", code=error.code
             ) from error
-        if _not_started(partitions, stored) or _to_adopt(settings, stored, own, adoptable):
+        if _not_started(partitions, stored) or adoption.left_in(stored):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not visible yet")
         return partitions, stored
 
@@ -220,62 +212,6 @@ def commit_to_the_group(
     on_first_offsets(positions)
 
 
-def adopt_in_the_group(
-    partitions: Sequence[Partition],
-    settings: Settings,
-    reader: ConsumerClient,
-    *,
-    app: str,
-    mode: OwnershipMode,
-    on_adopted: OnFirstOffsets,
-) -> frozenset[Partition]:
-    """Commit another program's offsets again, with eos's metadata, in a transaction under the id of the start; returns which.
-
-    From then on they are eos's, so that whatever another program commits later shows.
-
-    Raises:
-        OffsetGapError: such an offset is not in the log.
-    """
-    group = reader.group_id
-    shard = StartShard(app, group)
-    metadata = OffsetMetadata(mode, str(shard))
-    with ShardProducer(settings, shard, metadata=metadata) as producer:
-        producer.give_up(retry.is_given_up)
-        # The init above ended what another instance left pending, so this is final.
-        found = of_others(producer.take_over(group, partitions))
-        if not found:
-            return frozenset()
-        refuse_mirror(group, found)
-        positions = stored_positions(found)
-        refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)
-        with producer.transaction() as txn:
-            txn.add_offsets(positions, reader.group_metadata())  # of no member
-    on_adopted(positions)
-    return frozenset(positions)
-
-
-def _refuse_lost(
-    settings: Settings, missing: Iterable[Partition], started: Collection[str], group: str
-) -> None:
-    """The policy is for topics that had no offset when this began. Of others they were deleted meanwhile, and the guards come too late."""
-    if lost := ever_written(settings, [p for p in missing if p.topic in started]):
-        raise lost_offsets(lost[0], group)
-
-
-def _refuse_members(settings: Settings, group: str, *, beside: Collection[Partition]) -> None:
-    """Refuse members beside partitions that are to be adopted."""
-    if not beside:
-        return
-    admin = Admin.of(settings)
-    members = retry.ask(lambda s: admin.groups.members(group, s), timeout_s=settings.open_timeout_s)
-    if members:
-        raise RetriableError(
-            f"the group {group!r} has members ({', '.join(map(str, members))}), and offsets of another program are taken over "
-            "(ownership.adopt_offsets) only while nobody may commit beside that. Fix: stop them; a static member that was stopped stays for "
-            "ownership.session_timeout_ms"
-        )
-
-
 def first_offsets(partitions: Sequence[Partition], settings: Settings) -> OffsetVector:
     """Where the policy lets these partitions begin, with the ids that their topics had before that was asked."""
     topic_ids = TopicIds(settings).of(set(_topics_of(partitions)), timeout_s=settings.open_timeout_s)
@@ -310,19 +246,6 @@ def _not_started(partitions: Iterable[Partition], stored: Iterable[Partition]) -
     """The partitions of topics of which no partition has an offset."""
     started = {partition.topic for partition in stored}
     return [partition for partition in partitions if partition.topic not in started]
-
-
-def _to_adopt(
-    settings: Settings,
-    stored: Mapping[Partition, Committed],
-    own: Collection[Partition] | None,
-    adoptable: Collection[Partition] | None,
-) -> list[Partition]:
-    """The partitions whose offsets another program has committed, and that settings adopt; of ``adoptable`` ones, or None: of any."""
-    if not settings.ownership.adopt_offsets:
-        return []
-    theirs = of_others(stored)
-    return sorted(p for p in theirs if (own is None or p in own) and (adoptable is None or p in adoptable))
 
 
 def _topics_of(partitions: Iterable[Partition]) -> list[str]:

@@ -83,12 +83,24 @@ _WENT_BACK = (
 
 
 def refusal(
-    partition: Partition, expected: int | None, position: Position | None, token: str
+    partition: Partition,
+    expected: int | None,
+    position: Position | None,
+    token: str,
+    *,
+    written: str = "Nothing of this transaction was written",
 ) -> FencedError | OffsetGapError | RebalancedError | None:
     """Why an owner whose position is ``expected`` may not go on from what the table says; None: it may.
 
     Another token of the same shard is that of another owner of this one. That of another instance is of another member of the group,
     which has been given the partition: as when this one did not poll for too long. Any other is an operator's.
+
+    Args:
+        partition: whose position it is.
+        expected: where this owner has brought it; None: nowhere yet.
+        position: what the table says.
+        token: this owner's.
+        written: what is known of the transaction.
     """
     had = "none" if expected is None else str(expected)
     if position is None:
@@ -106,7 +118,7 @@ def refusal(
         return None
     taken = (
         f"has taken it over in eos_progress ({position.metadata or 'without metadata'}), its position is {position.next_offset} and "
-        f"this owner's was {had}. Nothing of this transaction was written"
+        f"this owner's was {had}. {written}"
     )
     if _is_member(token) and _is_member(position.owner) and _shard_of(position.owner) != _shard_of(token):
         return RebalancedError(f"{partition}: another member of the group {taken}")
@@ -144,7 +156,7 @@ def outcome_of(
             if error := refusal(partition, move.end, position, token):
                 raise error
             after += 1
-        elif error := refusal(partition, move.start, position, token):
+        elif error := refusal(partition, move.start, position, token, written=_written(move, position)):
             raise error
         else:
             before += 1
@@ -154,3 +166,12 @@ def outcome_of(
             f"{partition} and others: of the positions that one transaction moved, eos_progress has some: {_WENT_BACK}"
         )
     return Outcome.COMMITTED if after else Outcome.ROLLED_BACK
+
+
+def _written(move: Move, position: Position | None) -> str:
+    """What another owner's position shows of a transaction whose COMMIT was not answered. A claim leaves all but the owner as it was."""
+    if position is not None and position.metadata == move.metadata:
+        return "The transaction whose COMMIT was not answered was written"
+    if position is not None and position.next_offset == move.start != move.end:
+        return "Nothing of the transaction whose COMMIT was not answered was written"
+    return "Whether the transaction whose COMMIT was not answered was written, this does not show"

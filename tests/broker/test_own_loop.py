@@ -28,6 +28,7 @@ from eos import (
 )
 from eos.core.consumer import ShardConsumer
 from eos.core.producer import ShardProducer
+from eos.events import Event, Listener, TransactionEnded, ignore_event
 from eos.faces.surroundings import SURROUNDINGS
 from eos.shards import OrdinalShard
 from eos.testing.proxy.frames import ApiKey
@@ -59,7 +60,7 @@ class Relay:
         self._bootstrap = bootstrap
         produce_plain(bootstrap, source, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(RECORDS)])
 
-    def session(self, address: str = "", **changes: object) -> Session:
+    def session(self, address: str = "", *, listener: Listener = ignore_event, **changes: object) -> Session:
         changes = {"group": self.group, "input__fetch_records": 20} | changes
         return Session(
             settings_for(address or self._bootstrap, **changes),
@@ -67,6 +68,7 @@ class Relay:
             inputs=[self.source],
             outputs=[self.out],
             until_caught_up=True,
+            listener=listener,
         )
 
     def run(
@@ -148,13 +150,23 @@ def test_commit_without_an_answer_is_settled(relay: Relay, proxy: HoldProxy, edg
     relay.check()
 
 
-@pytest.mark.parametrize("then", ["refused", "no answer"])
+@pytest.mark.parametrize("then", ["refused", "no answer", "no answer, and its partitions are lost"])
 def test_block_whose_commit_has_happened_without_an_answer_says_that_it_is_committed(
     relay: Relay, proxy: HoldProxy, then: str
 ) -> None:
-    """The batch does not come again: a caller that counts by ``committed`` counted 9 of 12 records."""
+    """The batch does not come again: a caller that counts by ``committed`` counted 9 of 12 records.
+
+    In an outage that outlasts the session's timeout the member loses its partitions, though nobody else has them.
+    """
     told: list[tuple[int, bool]] = []
-    with relay.session(proxy.bootstrap_servers, transaction__commit_deadline_ms=700) as session:
+
+    def lose_all(event: Event) -> None:
+        if isinstance(event, TransactionEnded) and then.endswith("lost"):
+            session._owner.consumer.lose_all()
+
+    with relay.session(
+        proxy.bootstrap_servers, listener=lose_all, transaction__commit_deadline_ms=700
+    ) as session:
         for nth in range(3):
             batch = first_batch(session)
             with session.transaction(batch) as txn:
@@ -166,6 +178,8 @@ def test_block_whose_commit_has_happened_without_an_answer_says_that_it_is_commi
                     proxy.drop_reply(ApiKey.END_TXN, where=ends_with(committed=True), times=100)
             proxy.clear_rules()
             told.append((len(batch), txn.committed))
+            if nth == 1 and then.endswith("lost"):
+                break
     assert all(committed for _, committed in told)
     assert len(read_committed(relay._bootstrap, relay.out)) == sum(records for records, _ in told)
 

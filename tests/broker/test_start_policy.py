@@ -20,6 +20,7 @@ from eos.guards import start_policy
 from eos.guards.start_policy import apply_start_policy
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
+from eos.settings import Settings
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
@@ -205,6 +206,39 @@ def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_ane
         pytest.raises(ConfigError, match=rf"{old}.*had committed offsets .* when this instance started"),
     ):
         apply_start_policy(settings, [old, new], reader, commit_first=commit_and_lose, **reader_of)
+
+
+def test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are_not_gone_on_from(
+    bootstrap: str,
+) -> None:
+    """They went between the looks of two starts. The second knew of none, and the first took its new ones: all input was processed twice."""
+    job = fault_job(bootstrap, partitions=2, inputs=2)
+    old, new = job.inputs
+    for name in job.inputs:
+        produce_plain(bootstrap, name, [PlainRecord(b"%d" % n, partition=n % 2) for n in range(8)])
+    reader_of: dict[str, Any] = {
+        "app": job.name,
+        "mode": OwnershipMode.GROUP,
+        "on_first_offsets": lambda _: None,
+    }
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    earliest = settings_for(bootstrap, input__start="earliest")
+
+    def start(settings: Settings, topics: list[str], **more: Any) -> None:
+        with fresh_reader(settings, job.group, stable=True) as reader:
+            apply_start_policy(settings, topics, reader, **reader_of, **more)
+
+    def lose_and_be_overtaken(*given: Any, **named: Any) -> None:
+        admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+        start(earliest, [old, new])
+        start_policy.commit_to_the_group(*given, **named)
+
+    start(settings_for(bootstrap, input__start="latest"), [old])
+    with pytest.raises(
+        ConfigError,
+        match=rf"{old}\[0\].*had the committed offset 4 when this instance started, and has 0 now",
+    ):
+        start(earliest, [old, new], commit_first=lose_and_be_overtaken)
 
 
 def test_twelve_instances_that_start_at_the_same_moment_all_come_to_read(bootstrap: str) -> None:

@@ -17,13 +17,18 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
-from eos.errors import ConfigError, OffsetGapError
-from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup
+from eos.core.surroundings import Seat
+from eos.errors import ConfigError, OffsetGapError, RetriableError
+from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup, ignore_event
 from eos.exits import ExitCode
+from eos.faces.surroundings import ToKafka
 from eos.group import offset_history
+from eos.group.committed import fresh_reader
 from eos.group.metadata import OwnershipMode
 from eos.group.offset_history import Before
 from eos.guards import start_policy
+from eos.guards.adoption import Adoption, Found
+from eos.guards.enter import enter
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.watches.catch_up import CatchUp
@@ -282,22 +287,22 @@ def test_a_start_adopts_once_and_refuses_what_is_committed_behind_that(
         program.close()
 
     commits(4)
-    adopt = start_policy.adopt_in_the_group
+    adopt = Adoption.adopt
 
-    def adopt_and_be_overtaken(*given: Any, **named: Any) -> frozenset[Partition]:
-        adopted = adopt(*given, **named)
+    def adopt_and_be_overtaken(adoption: Adoption, partitions: Sequence[Partition]) -> None:
+        adopt(adoption, partitions)
         commits(7)
-        return adopted
 
-    monkeypatch.setattr(start_policy, "adopt_in_the_group", adopt_and_be_overtaken)
+    monkeypatch.setattr(Adoption, "adopt", adopt_and_be_overtaken)
     settings = settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP)
     with pytest.raises(ConfigError, match="has the offset 7, which eos has not committed"):
         run_to_end(job, settings)
     assert read_committed(bootstrap, job.audit) == []
 
 
+@pytest.mark.parametrize("when", ["it looks", "it adopts"])
 def test_a_start_adopts_nothing_that_is_committed_while_it_adopts(
-    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """It looked again, and took what had come on a partition of eos's own: two records were processed by nobody, exit 0."""
     job = fault_job(bootstrap, partitions=2)
@@ -312,19 +317,100 @@ def test_a_start_adopts_nothing_that_is_committed_while_it_adopts(
         program.close()
 
     commits(0, EACH)
-    adopt = start_policy.adopt_in_the_group
+    owner, name = (start_policy, "_stored") if when == "it looks" else (Adoption, "adopt")
+    step = getattr(owner, name)
 
-    def adopt_and_be_overtaken(*given: Any, **named: Any) -> frozenset[Partition]:
+    def step_and_be_overtaken(*given: Any) -> Any:
         monkeypatch.undo()
-        adopted = adopt(*given, **named)
+        done = step(*given)
         commits(1, EACH + 2)
-        return adopted
+        return done
 
-    monkeypatch.setattr(start_policy, "adopt_in_the_group", adopt_and_be_overtaken)
+    monkeypatch.setattr(owner, name, step_and_be_overtaken)
     settings = settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP)
     with pytest.raises(ConfigError, match=rf"\[1\].*has the offset {EACH + 2}, which eos has not committed"):
         run_to_end(job, settings)
     assert [record.value for record in read_committed(bootstrap, job.audit)] == values
+
+
+def test_program_that_commits_its_first_offsets_and_leaves_while_a_start_looks_is_adopted(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start had found nothing when it looked, so it adopted nothing: it refused what it was to take over, for good."""
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+    look = start_policy._stored
+
+    def look_too_early(*given: Any) -> Found:
+        monkeypatch.undo()
+        found = look(*given)
+        program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
+        program.commit(offsets=[TopicPartition(job.inputs[0], n, 4) for n in (0, 1)], asynchronous=False)
+        program.close()
+        return found
+
+    monkeypatch.setattr(start_policy, "_stored", look_too_early)
+    run_to_end(job, settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP))
+    assert len(read_committed(bootstrap, job.audit)) == 2 * (EACH - 4)
+
+
+def test_start_that_adopts_waits_for_the_program_before_it_asks_which_of_its_offsets_are_missing(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that had not committed in each partition yet made the others pass for expired ones."""
+    job = fault_job(bootstrap, partitions=2)
+    (source,) = job.inputs
+    program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
+    program.subscribe([source])
+    job.load(bootstrap, 2 * EACH)
+    Deadline(PATIENCE_S).wait_for(lambda: program.poll(0.1) is not None)
+    program.commit(offsets=[TopicPartition(source, 1, 4)], asynchronous=False)
+    asked = Adoption._nobody_commits
+
+    def leave_once_asked(adoption: Adoption, **named: Any) -> bool:
+        monkeypatch.undo()
+        with pytest.raises(RetriableError, match="has members"):
+            asked(adoption, **named)
+        program.commit(offsets=[TopicPartition(source, 0, 4)], asynchronous=False)
+        program.close()
+        return asked(adoption, **named)
+
+    monkeypatch.setattr(Adoption, "_nobody_commits", leave_once_asked)
+    run_to_end(job, settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP))
+    assert len(read_committed(bootstrap, job.audit)) == 2 * (EACH - 4)
+
+
+def test_refusal_names_the_partition_that_was_moved_and_not_one_that_another_owner_is_to_adopt(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+    store_plain(bootstrap, job, {0: (4, ""), 1: (4, "")})
+    adopt = Adoption.adopt
+
+    def adopt_and_be_overtaken(adoption: Adoption, partitions: Sequence[Partition]) -> None:
+        adopt(adoption, partitions)
+        store_plain(bootstrap, job, {1: (7, "")})
+
+    monkeypatch.setattr(Adoption, "adopt", adopt_and_be_overtaken)
+    settings = settings_for(bootstrap, ownership__adopt_offsets=True, **MODES["partition"])
+    seat = Seat(
+        settings=settings,
+        topics=job.inputs,
+        group=job.group,
+        given=(Partition(job.inputs[0], 1),),
+        app=job.name,
+        shard="the second partition's",
+        listener=ignore_event,
+        destination=ToKafka(),
+    )
+    with (
+        fresh_reader(settings, job.group, stable=True) as reader,
+        pytest.raises(
+            ConfigError, match=r"\[1\]: the group .* has the offset 7, which eos has not committed"
+        ),
+    ):
+        enter(seat, reader)
 
 
 def test_record_is_not_skipped_behind_an_offset_of_another_program(

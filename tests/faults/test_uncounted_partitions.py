@@ -136,9 +136,17 @@ def test_partitions_that_an_operator_has_left_out_have_no_place_to_start_at(
     assert Counter(made) == Counter(b"audit later %d" % n for n in range(2 * EACH))
 
 
+@pytest.mark.parametrize(
+    ("anew", "says"),
+    [
+        (False, "had committed offsets .* and has none here any more"),
+        (True, f"had the committed offset {EACH} when this instance started, and has 0 now"),
+    ],
+    ids=["deleted", "begun anew by another start"],
+)
 @pytest.mark.parametrize("mode", list(MODES))
 def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_begin_anew(
-    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str, anew: bool, says: str
 ) -> None:
     """As that of a member which was paused for longer than its session, and comes back: it read from 0, with exit 0."""
     one = operated(mode)
@@ -149,6 +157,8 @@ def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_be
 
     def delete() -> None:
         delete_group(bootstrap, one.job)
+        if anew:
+            store(bootstrap, one.job, {0: 0, 1: 0}, had=2, mode=OwnershipMode(mode))
         deleted.set()
 
     # By partition there is an owner for each: one whose start comes later would find that the group never had an offset.
@@ -160,9 +170,7 @@ def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_be
         watch(consumer)
 
     monkeypatch.setattr(ShardConsumer, "_watch", watch_a_deleted_group)
-    with pytest.raises(
-        ConfigError, match=r"\[\d\]: the group .* had committed offsets .* and has none here any more"
-    ):
+    with pytest.raises(ConfigError, match=rf"\[\d\]: the group .* {says}"):
         one.run()
     assert len(read_committed(bootstrap, one.job.audit)) == 2 * EACH
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from eos.core.owner import ShardOwner
 from eos.core.pipeline import Pipeline
 from eos.core.producer import ProducerState
+from eos.core.surroundings import Entered
 from eos.crashes.search import Search
 from eos.errors import (
     AbortableError,
@@ -40,7 +41,7 @@ from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Mark, TopicShape
 from eos.kafka.consumer import Fetched, RebalanceListener
-from eos.kafka.group_offsets import Committed, GroupMetadata
+from eos.kafka.group_offsets import Committed, GroupMetadata, stored_positions
 from eos.kafka.groups import GroupShape, Member
 from eos.kafka.late_copies import FenceDoubt, ProducerIdentity
 from eos.offsets import OffsetVector, Partition
@@ -99,13 +100,13 @@ class World:
     producer: FakeProducer | None = None
     away: set[Partition] = field(default_factory=set)  # assigned to other members
 
-    def start(self) -> tuple[list[Partition], dict[Partition, Committed]]:
+    def start(self) -> Entered:
         """What the start policy does at the group's first start: every partition has an offset from then on."""
         metadata = OffsetMetadata(
             OwnershipMode.GROUP, "start", started_partitions=len(PARTITIONS), app=SHARD.app, topic="id"
         )
         self.stored = {p: Committed(0, str(metadata)) for p in PARTITIONS} | self.stored
-        return PARTITIONS, dict(self.stored)
+        return Entered(PARTITIONS, stored_positions(self.stored))
 
     def committed(self, partition: Partition) -> int:
         return self.stored[partition].offset if partition in self.stored else 0
@@ -521,7 +522,7 @@ class SessionMachine(RuleBasedStateMachine):
             "eos.group.committed.lone_reader", lambda *_, stable: FakeReader(self.world, stable=stable)
         )
         patch.setattr("eos.core.consumer.ConsumerClient", lambda *_, **__: FakeConsumer(self.world))
-        self.surroundings = replace(SURROUNDINGS, enter=lambda *_: self.world.start()[0])
+        self.surroundings = replace(SURROUNDINGS, enter=lambda *_: self.world.start())
         patch.setattr("eos.faces.session.SURROUNDINGS", self.surroundings)
         patch.setattr("eos.kafka.admin.Admin.of", lambda *_: self.world)
         patch.setattr("eos.group.committed.shared_admin", lambda *_: self.world)

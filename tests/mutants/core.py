@@ -312,8 +312,8 @@ CORE = (
     Mutation(
         "beyond-the-end-adopted",
         "an offset of another program is in the log before it is committed as eos's",
-        "eos/guards/start_policy.py",
-        "        refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)\n",
+        "eos/guards/adoption.py",
+        "            refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)\n",
         "",
         (f"{_STRANGERS}::test_offset_beyond_the_end_of_the_log_is_not_adopted",),
     ),
@@ -422,19 +422,82 @@ CORE = (
     Mutation(
         "adopted-behind-the-look",
         "a start adopts what it has found once nobody may commit, and nothing that comes behind that",
-        "eos/guards/start_policy.py",
-        "(adoptable is None or p in adoptable)",
+        "eos/guards/adoption.py",
+        "(self._left is None or p in self._left)",
         "True",
-        ("tests/faults/test_strangers.py::test_a_start_adopts_nothing_that_is_committed_while_it_adopts",),
+        (f"{_STRANGERS}::test_a_start_adopts_nothing_that_is_committed_while_it_adopts",),
+    ),
+    Mutation(
+        "own-offsets-adopted",
+        "a start adopts nothing on a partition where it has found an offset of eos's",
+        "eos/guards/adoption.py",
+        "if p not in own)",
+        ")",
+        (f"{_STRANGERS}::test_a_start_adopts_nothing_that_is_committed_while_it_adopts",),
+    ),
+    Mutation(
+        "adopted-before-the-members-left",
+        "what is adopted is looked up once the group has no members",
+        "eos/guards/adoption.py",
+        "_, stored = found = look()  # with",
+        "pass  # with",
+        (
+            f"{_STRANGERS}::test_program_that_commits_its_first_offsets_and_leaves_while_a_start_looks_is_adopted",
+        ),
+    ),
+    Mutation(
+        "missing-before-the-members-left",
+        "a start that adopts asks which offsets are missing once the group has no members",
+        "eos/guards/start_policy.py",
+        """adoption.settled(look, seen.offsets)
+        refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
+""",
+        """look()
+        refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
+        partitions, stored = adoption.settled(look, seen.offsets)
+""",
+        (
+            f"{_STRANGERS}::test_start_that_adopts_waits_for_the_program_before_it_asks_which_of_its_offsets_are_missing",
+        ),
+    ),
+    Mutation(
+        "anothers-partition-is-named",
+        "beside owners that adopt, a refusal names an own partition",
+        "eos/guards/enter.py",
+        "own if settings.ownership.adopt_offsets else stored",
+        "stored",
+        (
+            f"{_STRANGERS}::test_refusal_names_the_partition_that_was_moved_and_not_one_that_another_owner_is_to_adopt",
+        ),
     ),
     Mutation(
         "begun-anew-beside-a-new-topic",
         "a topic whose offsets go while a new one gets its first ones is not begun anew",
-        "eos/guards/start_policy.py",
-        "started.update(partition.topic for partition in stored)",
+        "eos/guards/seen.py",
+        "self._topics |= there",
         "pass",
         (
             "tests/broker/test_start_policy.py::test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_anew",
+        ),
+    ),
+    Mutation(
+        "begun-anew-by-another-start",
+        "a start goes on from no offset that is behind the one which it has seen",
+        "eos/guards/seen.py",
+        "if now < offset:",
+        "if False and offset:",
+        (
+            "tests/broker/test_start_policy.py::test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are_not_gone_on_from",
+        ),
+    ),
+    Mutation(
+        "begun-anew-before-the-takeover",
+        "nor does a takeover",
+        "eos/faces/surroundings.py",
+        "new_and_deleted, gone_back, truncated",
+        "new_and_deleted, truncated",
+        (
+            "tests/faults/test_uncounted_partitions.py::test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_begin_anew",
         ),
     ),
     Mutation(

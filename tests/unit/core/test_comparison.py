@@ -208,7 +208,7 @@ def test_partition_that_came_back_is_judged_by_what_was_found_then() -> None:
 
 @given(vectors, st.booleans())
 @CASES
-def test_losing_everything_while_a_commit_is_unanswered_accuses_nobody(
+def test_what_was_lost_while_a_commit_was_unanswered_shows_its_outcome_and_accuses_nobody(
     unanswered: OffsetVector, happened: bool
 ) -> None:
     mine, store = after([OffsetVector({P0: 1, P1: 1, P2: 1})])
@@ -216,7 +216,19 @@ def test_losing_everything_while_a_commit_is_unanswered_accuses_nobody(
     mine.sent(unanswered, HAD)
     if happened:
         write(store, unanswered, mine)
-    mine.lose([P0, P1, P2])
+    mine.lose([P0])
+    mine.lose([P1, P2])
+    outcome = compare(mine, store)
+    assert outcome is (Outcome.COMMITTED if happened else Outcome.ABORTED)
+    mine.ended(outcome)
+    assert compare(mine, store) is Outcome.ABORTED
+
+
+def test_what_another_member_has_gone_on_from_shows_no_outcome() -> None:
+    mine, store = after([OffsetVector({P0: 1})])
+    mine.sent(OffsetVector({P0: 5}), HAD)
+    mine.lose([P0])
+    write(store, OffsetVector({P0: 9}), owner("#1"))
     assert compare(mine, store) is Outcome.ABORTED
 
 

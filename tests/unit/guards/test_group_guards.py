@@ -116,6 +116,7 @@ def test_offsets_of_another_program_are_refused_at_a_takeover_whatever_was_adopt
             positions=OffsetVector(),
             topic_ids={},
             known_ids=set(),
+            entered={},
         )
         foreign(settings_of("nowhere:1", ownership__adopt_offsets=adopt), found)
 

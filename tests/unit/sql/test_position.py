@@ -93,3 +93,20 @@ def test_anything_else_has_no_outcome(
 ) -> None:
     with pytest.raises(error):
         outcome_of({P0: to(5, 7), P1: to(5, 7)}, stored, ME)
+
+
+@pytest.mark.parametrize(
+    ("position", "says"),
+    [
+        (at(7, OTHER, "m2"), "The transaction .* not answered was written"),
+        (at(5, OTHER), "Nothing of the transaction .* not answered was written"),
+        (at(9, OTHER, "m3"), "Whether the transaction .* not answered was written"),
+    ],
+    ids=["it was", "it was not", "hidden"],
+)
+def test_fence_says_of_a_commit_without_an_answer_what_the_position_shows(
+    position: Position, says: str
+) -> None:
+    """It said of one that was written that nothing of it was."""
+    with pytest.raises(FencedError, match=says):
+        outcome_of({P0: to(5, 7)}, {P0: position}, ME)
