@@ -24,8 +24,13 @@ def shards_behind(job: Identity, settings: Settings) -> int:
     def entry(group: str) -> LogEntry | None:
         with fresh_reader(settings, group, stable=True) as reader:
             stored = committed_offsets(reader, places, timeout_s=_CALL_S)
-        found = [LogEntry.parse(one.offset, one.metadata) for one in stored.values()]
-        return max(filter(None, found), key=lambda one: one.next_batch, default=None)
+        found = {place.topic: LogEntry.parse(one.offset, one.metadata) for place, one in stored.items()}
+        counts = [
+            one
+            for topic, one in found.items()
+            if one is not None and not one.is_left and one.stands_on(topic, if_unsaid=True)
+        ]
+        return max(counts, key=lambda one: one.next_batch, default=None)
 
     entries = list(filter(None, map(entry, job.commits)))
     if not entries:

@@ -8,6 +8,7 @@ _RANGES = "tests/unit/spark/test_range_record.py"
 _INPUT = "tests/unit/spark/test_marks.py"
 _IN_PLACE = "tests/spark/test_stream_in_place.py"
 _OUTPUTS = "tests/spark/test_outputs_that_go.py"
+_ROLES = "tests/spark/test_stream_roles.py"
 
 SPARK = (
     Mutation(
@@ -40,6 +41,49 @@ SPARK = (
         "if False:",
         (
             "tests/spark/test_stream_ledger.py::test_driver_that_stands_still_while_the_ledger_is_moved_to_another_topic_writes_nothing",
+        ),
+    ),
+    Mutation(
+        "mark-is-a-place",
+        "the mark of a former input says nothing of where the ledger stands",
+        "eos/spark/stream/commit_log.py",
+        "and entry.stands_on(p.topic, if_unsaid=p in asked)",
+        "and (p in asked or entry.stands_on(p.topic, if_unsaid=False))",
+        (
+            f"{_ROLES}::test_mark_of_a_former_input_says_nothing_of_where_the_ledger_stands",
+            f"{_ROLES}::test_start_that_names_a_former_input_first_goes_on_where_the_ledger_stands_and_keeps_its_mark",
+        ),
+    ),
+    Mutation(
+        "mark-is-an-entry",
+        "the mark of a former input is no entry of the ledger",
+        "eos/spark/stream/commit_log.py",
+        "return entry if entry is not None and entry.stands_on(self.topic, if_unsaid=True) else None",
+        "return entry",
+        (
+            f"{_ROLES}::test_mark_of_a_former_input_says_nothing_of_where_the_ledger_stands",
+            f"{_ENTRY}::test_mark_of_a_former_input_is_not_the_entry_that_says_that_a_shard_is_written",
+        ),
+    ),
+    Mutation(
+        "left-entry-is-a-mark",
+        "an entry that was left on a topic is no mark of it once it is an input",
+        "eos/spark/stream/commit_log.py",
+        "return entry is not None and entry.stands_on(partition.topic, if_unsaid=False)",
+        "return entry is None",
+        (
+            f"{_ROLES}::test_topic_that_the_ledger_was_moved_from_becomes_an_input_and_all_of_it_is_processed",
+            f"{_ROLES}::test_refresh_makes_no_mark_of_an_entry_that_was_left",
+        ),
+    ),
+    Mutation(
+        "ledger-on-an-input",
+        "a sink whose ledger would stand on an input is refused",
+        "eos/spark/stream/sink.py",
+        "sorted(set(inputs or ()) & set(outputs)):",
+        "sorted(set(inputs or ()) - set(inputs or ())):",
+        (
+            "tests/unit/spark/test_jobs.py::test_sink_whose_inputs_are_outputs_too_is_refused_with_the_way_out",
         ),
     ),
     Mutation(

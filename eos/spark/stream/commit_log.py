@@ -95,8 +95,25 @@ class CommitLog:
         found = at_once(lambda shard: self.stored(shard).get(self.partition), shards)
         return {shard: committed for shard, committed in found.items() if committed is not None}
 
+    def marks(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        """The marks of these input partitions. Raises as `stored` does.
+
+        A topic that the ledger has stood on has an entry there, which was left: its offset is the number of a batch.
+        """
+
+        def is_entry(partition: Partition, committed: Committed) -> bool:
+            entry = LogEntry.parse(committed.offset, committed.metadata)
+            return entry is not None and entry.stands_on(partition.topic, if_unsaid=False)
+
+        return {p: one for p, one in self.stored(0, partitions).items() if not is_entry(p, one)}
+
+    def entry(self, committed: Committed) -> LogEntry | None:
+        """The entry in what is stored on this log's partition; None if it is the mark of a former input, or of no sink."""
+        entry = LogEntry.parse(committed.offset, committed.metadata)
+        return entry if entry is not None and entry.stands_on(self.topic, if_unsaid=True) else None
+
     def entries(self, stored: Mapping[int, Committed]) -> dict[int, LogEntry]:
-        """The entries in what is stored.
+        """The entries in what is stored. The mark of a topic that was an input before is none: it may be written over.
 
         Raises:
             ConfigError: another program than a sink has committed to these groups.
@@ -115,20 +132,20 @@ class CommitLog:
                     f"{self}: shard {shard} holds the entry of the sink {entry.app!r}, and this one is {self.app!r}. Two sinks with "
                     "one ledger do not fence each other. Fix: another group or name for this sink, or delete that group"
                 )
-            found[shard] = entry
+            if self.entry(committed) is not None:
+                found[shard] = entry
         return found
 
     def places(self, topics: Iterable[str]) -> dict[str, LogEntry]:
         """On which topics an entry of shard 0 stands that was not left, these or others; on one, as a rule. Raises as `stored` does."""
         asked = [Partition(topic, self.partition.number) for topic in topics]
         stored = self.stored(0, asked) | committed_elsewhere(self.settings, self.group_of(0), asked)
-        found = {
-            p: entry
-            for p, one in stored.items()
-            if (entry := LogEntry.parse(one.offset, one.metadata)) is not None and not entry.is_left
+        found = {p: LogEntry.parse(one.offset, one.metadata) for p, one in stored.items()}
+        return {
+            p.topic: entry
+            for p, entry in found.items()
+            if entry is not None and not entry.is_left and entry.stands_on(p.topic, if_unsaid=p in asked)
         }
-        # A mark, of an input, says where the entry beside it stands.
-        return {p.topic: entry for p, entry in found.items() if p.topic == entry.on or p in asked}
 
     def lost_with_its_topic(self, error: OffsetGapError, what: str) -> EosError:
         """The error for an entry that counts in another topic than the records that it is to say of; or the error itself.

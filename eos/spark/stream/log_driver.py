@@ -69,6 +69,7 @@ class CommitLogDriver:
                 adopt=self.adopt,
                 begun=begun,
                 elsewhere=self._elsewhere,
+                inputs=self.store.inputs,
             )
             if not plan.was:
                 if plan.done:
@@ -160,7 +161,7 @@ class CommitLogDriver:
         if any(not first.is_said_by(entry) for entry in ours.values()):
             return
         # Marks that are gone are not forgotten: the entry goes on saying how many there were.
-        found = store.stored(0, InputLogs(store.settings).partitions(*store.inputs)) if store.inputs else {}
+        found = store.marks(InputLogs(store.settings).partitions(*store.inputs)) if store.inputs else {}
         # With the ids that they say: those of now would hide that a topic was created anew since.
         ids = OffsetVector(topic_ids=dict(stored_topic_ids(found, with_more=True)))
         marks = stored_positions(found).merged(ids)
@@ -206,8 +207,8 @@ def _leave(store: CommitLog, stored: Mapping[int, Committed], entry: LogEntry) -
     """Write this over entries from which no driver goes on.
 
     First they are written as they are: a driver that has planned a batch writes none of its shards behind that, and might write some
-    until then.
+    until then. What is no entry stays as it is: the mark of a former input.
     """
     entries = store.entries(stored)
-    held = at_once(lambda k: store.replace(k, stored[k], entries[k]), stored)
+    held = at_once(lambda k: store.replace(k, stored[k], entries[k]), entries)
     at_once(lambda k: store.replace(k, held[k], entry), held)

@@ -119,6 +119,13 @@ class LogEntry:
         """Whether it is one of these."""
         return self.query.startswith(_LEFT_FOR)
 
+    def stands_on(self, topic: str, *, if_unsaid: bool) -> bool:
+        """Whether it is an entry, where a topic's offset has this text. A mark has the text of an entry on another topic.
+
+        An older text does not say where its entry stands; ``if_unsaid`` is the answer then.
+        """
+        return self.on == topic if self.on else if_unsaid
+
     def is_said_by(self, other: LogEntry | None) -> bool:
         """Whether the other one says the same of batches and shards, committed by any owner."""
         return other is not None and replace(self, checksum=other.checksum, owner=other.owner) == other

@@ -23,7 +23,7 @@ same input (`eos.spark.stream.micro_batch`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eos.errors import ConfigError
@@ -141,6 +141,7 @@ def decide(
     adopt: str | None = None,
     begun: str = "",
     elsewhere: str = "",
+    inputs: Collection[str] = (),
 ) -> BatchPlan:
     """What is left to do of a batch, for a driver that would divide its rows so.
 
@@ -154,6 +155,7 @@ def decide(
         adopt: what a refusal said to pass, if a person has decided so.
         begun: what says that records of the query's first batch may be written, though there may be no entry.
         elsewhere: the topic that the commit log stands on, if it is none of the sink's outputs; there are no entries then.
+        inputs: the topics that the sink knows as inputs, for messages.
 
     Raises:
         LedgerError: commit log and batch do not belong together; nothing may be written or skipped.
@@ -162,7 +164,9 @@ def decide(
     marks = first.marks if first is not None else 0
     anew = replace(_anew(batch, query, wanted, reach(first, wanted.shards)), marks=marks, run=run)
     try:
-        plan = _taken_over(_decide(batch, query, wanted, stored, begun=begun, elsewhere=elsewhere), run)
+        if elsewhere:
+            raise _stands_elsewhere(elsewhere, is_input=elsewhere in inputs)
+        plan = _taken_over(_decide(batch, query, wanted, stored, begun=begun), run)
     except LedgerError as error:
         if adopt != anew.token:
             raise LedgerError(f"{where}: {error} {_adoption(anew)}") from None
@@ -187,13 +191,8 @@ def _anew(batch: int, query: str, wanted: Division, was: int) -> BatchPlan:
 
 
 def _decide(
-    batch: int, query: str, wanted: Division, stored: Mapping[int, LogEntry], *, begun: str, elsewhere: str
+    batch: int, query: str, wanted: Division, stored: Mapping[int, LogEntry], *, begun: str
 ) -> BatchPlan:
-    if elsewhere:
-        raise LedgerError(
-            f"the ledger stands on {elsewhere}, where it was committed last, and the sink's outputs do not name that topic. Fix: name it "
-            "again (no row needs to go there)."
-        )
     first = stored.get(0)
     if first is None:
         if batch == 0 and not stored and not begun:
@@ -227,6 +226,18 @@ def _decide(
     if agreed and not first.was and first.division == wanted:
         return replace(anew, was=0, entries={k: stored[k] for k in range(wanted.shards)})
     return anew
+
+
+def _stands_elsewhere(topic: str, *, is_input: bool) -> LedgerError:
+    if is_input:
+        return LedgerError(
+            f"the ledger stands on {topic}, which is an input now. An input's offsets are kept in the same place, so the ledger cannot "
+            "stay there. Fix: take it out of the inputs, and name it among the outputs again (no row needs to go there)."
+        )
+    return LedgerError(
+        f"the ledger stands on {topic}, where it was committed last, and the sink's outputs do not name that topic. Fix: name it "
+        "again (no row needs to go there)."
+    )
 
 
 def _unfinished(

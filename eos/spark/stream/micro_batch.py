@@ -22,7 +22,7 @@ from eos.spark.session.checkpoint import RunningQuery
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.division import DIGEST, BatchRows
 from eos.spark.stream.log_driver import CommitLogDriver
-from eos.spark.stream.log_entry import Checksum, EntryMetadata, LogEntry, RunningChecksum
+from eos.spark.stream.log_entry import Checksum, EntryMetadata, RunningChecksum
 from eos.spark.stream.log_rules import BatchPlan, different_content
 from eos.spark.stream.marks import logs_of_input
 from eos.spark.write.commit_record import ShardRecord
@@ -139,7 +139,7 @@ class _ShardEntry(ShardRecord):
 
     def is_done(self, stored: Mapping[Partition, Committed]) -> bool:
         found = stored.get(self._log.partition)
-        entry = None if found is None else LogEntry.parse(found.offset, found.metadata)
+        entry = None if found is None else self._log.entry(found)
         if found is None and self._plan.entries.get(self._number) is not None:
             raise self._log.gone(self._name)
         if not self._plan.is_done(self._number, entry) or entry is None:

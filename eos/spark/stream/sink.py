@@ -89,15 +89,20 @@ def exactly_once_sink(
 
     Raises:
         ConfigError: a setting, name or topic is wrong.
-        UsageError: outputs is empty, or one string.
+        UsageError: outputs is empty, or one string, or a topic is an input too.
     """
     group = settings.group_for(name)
     count = settings.spark.sink_shards if shards is None else shards
     if count < 1:
         raise ConfigError(f"shards={count}: a batch is divided into at least 1")
     outputs = checked_topics("outputs", outputs)
-    if isinstance(inputs, str) or set(inputs or ()) & set(outputs):
-        raise UsageError("inputs is a list of topics, none of which is written to")
+    if isinstance(inputs, str):
+        raise UsageError(f"inputs is a list of topics, not one string: [{inputs!r}]")
+    # Then the ledger stands on no input either, whose partition 0 has a mark in the same place.
+    if both := sorted(set(inputs or ()) & set(outputs)):
+        raise UsageError(
+            f"{both} are inputs and outputs of this sink: the query would feed itself forever. Fix: for its output, a topic of its own"
+        )
     store = CommitLog(settings, name, group, outputs[0], tuple(inputs or ()))
     store.shard(count - 1)  # checks the names
     if inputs is None:

@@ -22,6 +22,7 @@ from eos.spark.batch.batch import BatchResult
 from eos.spark.jobs import SparkJob, SparkRun, StreamJob
 from eos.spark.plan import InputPlan, OffsetRange
 from eos.spark.running import summary
+from eos.spark.stream.sink import exactly_once_sink
 from eos.spark.submitted import main
 from eos.spark.transform import FrameTransform
 from eos.spark.write.writer import ShardResult, ShardState
@@ -74,6 +75,19 @@ def test_declaration_says_what_is_read_and_written() -> None:
 def test_declaration_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         declared(**changes)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (["a", "b"], r"\['b'\] are inputs and outputs.*Fix: .*a topic of its own"),
+        ("a", "is a list of topics"),
+    ],
+)
+def test_sink_whose_inputs_are_outputs_too_is_refused_with_the_way_out(inputs: Any, said: str) -> None:
+    """The ledger stands on an output's partition 0, and in its group an input has a mark in the same place."""
+    with pytest.raises(UsageError, match=said):
+        exactly_once_sink(settings_of("none:1"), name="sink", outputs=["b", "c"], inputs=inputs)
 
 
 def test_stream_follows_the_same_rules() -> None:

@@ -369,6 +369,28 @@ def test_entry_says_that_its_shards_are_partitions_and_one_that_does_not_is_of_a
     assert not at(8).is_said_by(in_place(at(8)))
 
 
+def test_text_of_an_entry_is_an_entry_on_its_own_topic_alone_and_an_older_one_where_the_reader_says_so() -> (
+    None
+):
+    entry = LogEntry.parse(8, str(EntryMetadata.of(replace(at(8), on="out"), "s#0")))
+    assert entry is not None
+    assert [entry.stands_on(topic, if_unsaid=topic == "in") for topic in ("out", "in")] == [True, False]
+    older = replace(entry, on="")
+    assert [older.stands_on(topic, if_unsaid=topic == "in") for topic in ("out", "in")] == [False, True]
+
+
+def test_ledger_that_stands_on_an_input_is_refused_by_what_is_so() -> None:
+    def refusal(*inputs: str) -> str:
+        with pytest.raises(LedgerError, match="stands on moved") as caught:
+            decide(4, Q, Division(3), {}, run=RUN, where="ledger", elsewhere="moved", inputs=inputs)
+        assert f"--adopt {Q}:4" in str(caught.value)
+        return str(caught.value)
+
+    assert "outputs do not name that topic. Fix: name it again" in refusal("in")
+    assert "is an input now" in refusal("in", "moved")
+    assert "Fix: take it out of the inputs" in refusal("in", "moved")
+
+
 def test_entry_says_how_many_marks_stand_beside_it() -> None:
     metadata = EntryMetadata.of(replace(at(8), marks=500), "out#0")
     found = LogEntry.parse(8, str(replace(metadata, app="a", topic="b")))

@@ -72,6 +72,14 @@ def test_entry_of_another_driver_is_a_conflict() -> None:
         shard().is_done(stored(LogEntry(9, "q", 3)))
 
 
+def test_mark_of_a_former_input_is_not_the_entry_that_says_that_a_shard_is_written() -> None:
+    """Its offset may be the very number of the next batch."""
+    mark = stored(LogEntry(8, "q", 3, on="another"))
+    with pytest.raises(LedgerChangedError, match="says nothing now"):
+        shard().is_done(mark)
+    assert shard().is_done(stored(LogEntry(8, "q", 3, on="out")))
+
+
 def test_transaction_that_expires_while_its_rows_are_computed_is_not_tried_again_in_the_same_way() -> None:
     store = CommitLog(settings_of(), "app", "app", "out")
     plan = BatchPlan("q", 7, 3, entries={1: ENTRY})

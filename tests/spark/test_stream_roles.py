@@ -1,0 +1,204 @@
+"""A topic that changes its part in a query: input, output, or what the ledger stands on. Nothing of the one is read as the other.
+
+In the group of shard 0, the offset of a topic's partition 0 may be an entry, a mark, or an entry that was left.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from eos.events import ignore_event
+from eos.offsets import OffsetVector, Partition
+from eos.prove.ledgers import shards_behind
+from eos.spark.jobs import StreamJob
+from eos.spark.running import RunOptions, run
+from eos.spark.stream.commit_log import CommitLog
+from eos.spark.stream.log_driver import CommitLogDriver
+from eos.spark.stream.log_entry import Division, LogEntry
+from eos.spark.stream.log_rules import LedgerError
+from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
+from tests.support.settings import settings_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())
+ROWS = 7  # other than any number of a batch
+
+
+class Roles:
+    """A query whose inputs and outputs are others at each start; all of its rows go to one topic."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, bootstrap: str, directory: Path) -> None:
+        self.spark, self.settings, self.bootstrap, self.directory = spark, settings, bootstrap, directory
+        self.source, self.changing, self.output = unique("in"), unique("changing"), unique("out")
+        self.name, self.given = unique("roles"), list[bytes]()
+        create_topics(bootstrap, {self.source: 1, self.changing: 1, self.output: 1})
+
+    def give(self, topic: str) -> None:
+        values = [b"%s %d" % (topic.encode(), len(self.given) + n) for n in range(ROWS)]
+        produce_plain(self.bootstrap, topic, [PlainRecord(value, value) for value in values])
+        self.given += values
+
+    def run(
+        self, inputs: Sequence[str], outputs: Sequence[str], adopt: str | None = None, *, skip: bool = False
+    ) -> None:
+        output = self.output
+        job = StreamJob(
+            name=self.name,
+            inputs=inputs,
+            outputs=outputs,
+            transform=lambda frame: frame.select("key", "value", F.lit(output).alias("topic")),
+        )
+        how = RunOptions(
+            checkpoint=str(self.directory / "checkpoint"),
+            until_caught_up=True,
+            adopt=adopt,
+            skip_deleted=skip,
+        )
+        run(job, self.spark, self.settings, how)
+
+    def refused(self, inputs: Sequence[str], outputs: Sequence[str], why: str) -> str:
+        """The token to adopt that the refusal names."""
+        with pytest.raises(LedgerError, match=why) as refusal:
+            self.run(inputs, outputs)
+        return str(refusal.value).partition("adopt='")[2].partition("'")[0]
+
+    def expect(self) -> None:
+        """The output has exactly the records of the input, each once."""
+        assert sorted(r.value or b"" for r in read_committed(self.bootstrap, self.output)) == sorted(
+            self.given
+        )
+
+
+@pytest.fixture
+def roles(spark: SparkSession, settled: Callable[..., Settings], bootstrap: str, tmp_path: Path) -> Roles:
+    return Roles(spark, settled(spark__sink_shards=2), bootstrap, tmp_path)
+
+
+def test_topic_that_the_ledger_was_moved_from_becomes_an_input_and_all_of_it_is_processed(
+    roles: Roles,
+) -> None:
+    """The entry that was left there was taken for a mark: the batch's number for an offset up to which all is processed."""
+    source, former, output = roles.source, roles.changing, roles.output
+    roles.give(source)
+    roles.run([source], [former, output])
+    roles.give(source)
+    token = roles.refused([source], [output], f"stands on {former}")
+    roles.run([source], [output], token)
+    roles.give(former)
+    roles.run([source, former], [output])
+    roles.give(former)
+    roles.give(source)
+    roles.run([source, former], [output])
+    roles.expect()
+
+
+def test_topic_that_the_ledger_stands_on_becomes_an_input_and_the_refusal_says_so(roles: Roles) -> None:
+    source, ledgers, output = roles.source, roles.changing, roles.output
+    roles.give(source)
+    roles.run([source], [ledgers, output])
+    roles.give(source)
+    roles.give(ledgers)
+    token = roles.refused(
+        [source, ledgers], [output], f"stands on {ledgers}, which is an input now.*take it out of the inputs"
+    )
+    roles.run([source, ledgers], [output], token)
+    roles.give(ledgers)
+    roles.run([source, ledgers], [output])
+    roles.run([source, ledgers], [output])
+    roles.expect()
+
+
+def test_former_input_that_is_named_as_the_first_output_does_not_pass_for_the_ledgers_topic(
+    roles: Roles,
+) -> None:
+    """Its mark, which has the text of the entry beside it, was read as an entry with its offset as a batch's number."""
+    former, source, output = roles.changing, roles.source, roles.output
+    roles.give(former)
+    roles.run([former], [output])
+    roles.give(source)
+    roles.run([source], [former, output], skip=True)
+    roles.give(source)
+    roles.run([source], [former, output])
+    roles.expect()
+
+
+@pytest.fixture
+def log(bootstrap: str) -> CommitLog:
+    """The ledger of a sink that reads one topic and writes to another, whose batch 0 is written."""
+    output, source, group = unique("out"), unique("in"), unique("group")
+    create_topics(bootstrap, {output: 1, source: 1})
+    log = CommitLog(settings_of(bootstrap, group=group), unique("sink"), group, output, (source,))
+    log.replace(0, None, LogEntry(1, QUERY, 1, run=RUN), marks=OffsetVector({mark_of(log): ROWS}))
+    return log
+
+
+def mark_of(log: CommitLog) -> Partition:
+    return Partition(log.inputs[0], 0)
+
+
+def driver(log: CommitLog, *outputs: str, adopt: str | None = None) -> CommitLogDriver:
+    """Of a start that names these outputs, and no inputs."""
+    return CommitLogDriver(replace(log, topic=outputs[0], inputs=()), outputs, 1, adopt, ignore_event)
+
+
+def test_mark_of_a_former_input_says_nothing_of_where_the_ledger_stands(log: CommitLog) -> None:
+    assert log.places([*log.inputs, log.topic]).keys() == {log.topic}
+    assert log.places(log.inputs).keys() == {log.topic}
+    on_the_input = replace(log, topic=log.inputs[0])
+    stored = on_the_input.read([0])
+    assert stored[0].offset == ROWS, "what is written over is compared with this"
+    assert on_the_input.entries(stored) == {}
+
+
+def test_start_that_names_a_former_input_first_goes_on_where_the_ledger_stands_and_keeps_its_mark(
+    log: CommitLog,
+) -> None:
+    """A ledger that had stood there would be left, and the mark be gone with that."""
+    another_run = str(uuid.uuid4())
+    plan = driver(log, log.inputs[0], log.topic).plan(1, QUERY, another_run, Division(1))
+    assert (plan.batch, plan.done) == (1, {})
+    assert log.entries(log.read([0]))[0].run == another_run
+    assert log.marks([mark_of(log)])[mark_of(log)].offset == ROWS
+
+
+def test_ledger_is_moved_to_a_former_input_over_its_mark(log: CommitLog) -> None:
+    former = log.inputs[0]
+    with pytest.raises(LedgerError, match=f"stands on {log.topic}"):
+        driver(log, former).plan(1, QUERY, RUN, Division(1))
+    moved = driver(log, former, adopt=f"{QUERY}:1")
+    assert moved.plan(1, QUERY, RUN, Division(1)).unchecked
+    assert log.places([former]).keys() == {former}
+    assert log.entries(log.read([0]))[0].is_left
+    assert log.marks([mark_of(log)]) == {}, "an entry is no mark"
+
+
+def test_refresh_makes_no_mark_of_an_entry_that_was_left(log: CommitLog) -> None:
+    former, output = log.topic, unique("out")
+    create_topics(log.settings.kafka.bootstrap_servers, {output: 1})
+    driver(log, output, adopt=f"{QUERY}:1").plan(1, QUERY, RUN, Division(1))
+    now = replace(log, topic=output, inputs=(*log.inputs, former))
+    CommitLogDriver(now, [output], 1, None, ignore_event).refresh(None)
+    assert now.marks([mark_of(log), Partition(former, 0)]).keys() == {mark_of(log)}
+
+
+def test_mark_of_a_former_input_does_not_count_as_a_batch_that_a_trial_waits_for(log: CommitLog) -> None:
+    for shard, committed in ((0, log.read([0])[0]), (1, None)):
+        marks = None if shard else OffsetVector({mark_of(log): ROWS})
+        log.replace(shard, committed, LogEntry(1, QUERY, 2, run=RUN), marks=marks)
+    job = StreamJob(
+        name=log.app, inputs=["other"], outputs=[*log.inputs, log.topic], transform=lambda frame: frame
+    )
+    assert shards_behind(job.identity(log.settings), log.settings) == 0
