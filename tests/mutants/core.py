@@ -501,6 +501,17 @@ CORE = (
         ),
     ),
     Mutation(
+        "committed-and-lost",
+        "offsets that were lost beside a commit without an answer show whether it has happened",
+        "eos/core/comparison.py",
+        "if any(same_commit(stored_now.get(p), ours) for p, ours in ledger.left.items()):",
+        "if False:",
+        (
+            f"{_OWNERSHIP}::test_what_was_lost_while_a_commit_was_unanswered_shows_its_outcome_and_accuses_nobody",
+            "tests/broker/test_own_loop.py::test_block_whose_commit_has_happened_without_an_answer_says_that_it_is_committed",
+        ),
+    ),
+    Mutation(
         "committed-and-not-said",
         "a block whose commit has happened says so, though no answer came",
         "eos/core/producer.py",
@@ -679,8 +690,8 @@ CORE = (
         "unanswered-forgotten",
         "the outcome of a commit that no stored offset shows is not guessed",
         "eos/core/producer.py",
-        "Outcome.UNKNOWN if left and left.commit_sent and not left.offsets else Outcome.ABORTED",
-        "Outcome.ABORTED",
+        "Outcome.UNKNOWN if left and left.commit_sent and not left.offsets else outcome",
+        "outcome",
         (f"{_REOPEN}::test_outcome_of_a_commit_that_nothing_stored_shows_is_not_guessed",),
     ),
     Mutation(

@@ -15,6 +15,14 @@ _POSITION = "tests/unit/sql/test_position.py"
 
 SQL = (
     Mutation(
+        "written-and-not-said",
+        "a fence does not say of a commit without an answer that it has not happened where the position shows it",
+        "eos/sql/position.py",
+        "if position is not None and position.metadata == move.metadata:",
+        "if False and position:",
+        (f"{_POSITION}::test_fence_says_of_a_commit_without_an_answer_what_the_position_shows",),
+    ),
+    Mutation(
         "elsewhere-than-the-mirror",
         "first positions are refused where the group's offsets in Kafka say that there were other ones",
         "eos/sql/destination.py",
