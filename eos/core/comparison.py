@@ -25,7 +25,7 @@ Stored = Mapping[Partition, Committed]
 
 def compared(ledger: Ledger) -> frozenset[Partition]:
     """The partitions whose stored offsets a comparison needs."""
-    return frozenset(ledger.stored) | frozenset(ledger.pending or ledger.left)
+    return frozenset(ledger.stored) | frozenset(ledger.pending or ()) | ledger.left.keys()
 
 
 def compare(ledger: Ledger, stored_now: Stored) -> Outcome:

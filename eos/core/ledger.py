@@ -67,7 +67,7 @@ class Ledger:
             is :meth:`proved` to be ours. Other members may have committed their offsets since; a commit under our own shard
             would come from a replacement of this instance.
         pending: the offsets of a commit without an answer. The group has stored all of them or none: a transaction is atomic.
-        left: what the group has stored, if that commit has happened, where none of its partitions is owned any more.
+        left: what the group has stored, if that commit has happened, for those of its partitions that are not owned any more.
         unsettled: offsets that are committed, and not taken up by the reading side.
         committed: see above. A rewind goes back to it.
         next: see above. The consumer moves it as the last step of a fetch.
@@ -83,7 +83,7 @@ class Ledger:
         self.found: dict[Partition, Committed | None] = {}
         self.lost: set[Partition] = set()
         self.pending: OffsetVector | None = None
-        self.left: Mapping[Partition, Committed] = {}
+        self.left: dict[Partition, Committed] = {}
         self._pending_metadata: dict[Partition, str] = {}
         self._replaced: dict[Partition, Committed | None] = {}
         self.unsettled = OffsetVector()
@@ -138,11 +138,10 @@ class Ledger:
 
     def _gone(self, gone: set[Partition]) -> None:
         if self.pending is not None:
-            # What remains shows the outcome of an unanswered commit, since a transaction is atomic. If nothing does, what was left shows
-            # it as long as no other owner has gone on from there.
-            stored = self.to_be_stored()
+            # What remains shows the outcome of an unanswered commit, since a transaction is atomic; and so does what is gone, as long as
+            # no other owner has gone on from there.
+            self.left.update((p, one) for p, one in self.to_be_stored().items() if p in gone)
             self.pending = self.pending.without(gone) or None
-            self.left = {} if self.pending else stored
         self.unsettled = self.unsettled.without(gone)
         self._due -= gone
         self.at_end -= gone

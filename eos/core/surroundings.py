@@ -77,7 +77,7 @@ class TakeOver:
     positions: OffsetVector
     topic_ids: Mapping[str, str]
     known_ids: set[tuple[str, str]]
-    entered: Mapping[Partition, int]
+    entered: Mapping[Partition, Committed]
 
     @property
     def own(self) -> dict[Partition, Committed]:
@@ -94,11 +94,11 @@ class Entered(NamedTuple):
 
     Attributes:
         partitions: all of the topics.
-        positions: what is committed.
+        stored: what the group has stored for them.
     """
 
     partitions: Sequence[Partition]
-    positions: OffsetVector
+    stored: Mapping[Partition, Committed]
 
 
 Enter = Callable[[Seat, ConsumerClient], Entered]

@@ -13,7 +13,7 @@ from eos.group.others import of_others
 from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
-from eos.kafka.group_offsets import Committed, stored_positions
+from eos.kafka.group_offsets import Committed, same_commit, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import StartShard
@@ -50,7 +50,7 @@ class Adoption:
         self._app = app
         self._mode = mode
         self._on_adopted = on_adopted
-        self._left: frozenset[Partition] | None = None  # None: not settled yet
+        self._left: Mapping[Partition, Committed] | None = None  # None: not settled yet
 
     def settled(self, look: Callable[[], Found], own: Container[Partition]) -> Found:
         """A look at the group, behind which it is settled what is adopted: what it shows once the group has no members.
@@ -65,7 +65,7 @@ class Adoption:
         _, stored = found = look()
         if self._is_due and self._nobody_commits(beside=stored):
             _, stored = found = look()  # with what was committed by those that have left
-            self._left = frozenset(p for p in self.left_in(stored) if p not in own)
+            self._left = {p: stored[p] for p in self.left_in(stored) if p not in own}
         return found
 
     def left_in(self, stored: Mapping[Partition, Committed]) -> list[Partition]:
@@ -74,8 +74,8 @@ class Adoption:
             return []
         return sorted(
             p
-            for p in of_others(stored)
-            if (self._own is None or p in self._own) and (self._left is None or p in self._left)
+            for p, one in of_others(stored).items()
+            if (self._own is None or p in self._own) and self._counts(p, one)
         )
 
     def adopt(self, partitions: Sequence[Partition]) -> None:
@@ -91,7 +91,8 @@ class Adoption:
         with ShardProducer(settings, shard, metadata=OffsetMetadata(self._mode, str(shard))) as producer:
             producer.give_up(retry.is_given_up)
             # The init above ended what another instance left pending, so this is final.
-            found = of_others(producer.take_over(group, partitions))
+            now = producer.take_over(group, partitions)
+            found = {p: one for p, one in now.items() if self._counts(p, one)}
             if not found:
                 return
             refuse_mirror(group, found)
@@ -99,7 +100,7 @@ class Adoption:
             refuse_truncated(settings, group, positions, timeout_s=settings.open_timeout_s)
             with producer.transaction() as txn:
                 txn.add_offsets(positions, self._reader.group_metadata())  # of no member
-        self._left = (self._left or frozenset()) - positions.keys()
+        self._left = {p: one for p, one in (self._left or {}).items() if p not in found}
         self._on_adopted(positions)
 
     # --- inside ------------------------------------------------------------------------------------
@@ -107,6 +108,10 @@ class Adoption:
     @property
     def _is_due(self) -> bool:
         return self._settings.ownership.adopt_offsets and (self._left is None or bool(self._left))
+
+    def _counts(self, partition: Partition, stored: Committed) -> bool:
+        """Whether it is what was settled on, and nothing that came behind that; before, it is whatever there is."""
+        return self._left is None or same_commit(self._left.get(partition), stored)
 
     def _nobody_commits(self, *, beside: Mapping[Partition, Committed]) -> bool:
         """Whether the group has no members. Raises as `settled` does."""

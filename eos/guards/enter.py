@@ -10,7 +10,6 @@ from eos.guards.owners import refuse_foreign, refuse_members
 from eos.guards.start_policy import CommitFirst, RefuseMissing, apply_start_policy
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
-from eos.kafka.group_offsets import stored_positions
 from eos.offsets import OffsetVector
 
 
@@ -67,4 +66,4 @@ def enter(
     if of_others(own):
         # Those of others too: they can be set back at once. But where offsets are adopted, their owners may be about to do so.
         refuse_others(settings, seat.group, own if settings.ownership.adopt_offsets else stored)
-    return Entered(partitions, stored_positions(stored))
+    return Entered(partitions, stored)

@@ -1,13 +1,14 @@
-"""What a start has seen of its group's offsets: they do not go, and do not go back, until its input is taken over."""
+"""What a start has seen of its group's offsets: they do not go, and do not go back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from eos.base.commands import suggested
 from eos.core.surroundings import TakeOver
 from eos.errors import ConfigError
 from eos.group.others import of_others
+from eos.group.topics import stored_topic_ids
 from eos.guards.expired import ever_written
 from eos.guards.takeover import lost_offsets
 from eos.kafka.group_offsets import Committed
@@ -28,39 +29,55 @@ class SeenOffsets:
         self._settings = settings
         self._group = group
         self._topics: set[str] = set()
-        self.offsets: dict[Partition, int] = {}
+        self.offsets: dict[Partition, Committed] = {}
 
     def compare(self, partitions: Collection[Partition], stored: Mapping[Partition, Committed]) -> None:
         """Hold what is stored now against what was seen before, and remember it.
 
         Raises:
-            ConfigError: a topic has no offset any more, or an offset of eos's went back.
+            ConfigError: a topic has no offset any more, or an offset of eos's is gone, or went back.
         """
         there = {partition.topic for partition in stored}
         gone = [p for p in partitions if p.topic in self._topics - there]
         if lost := ever_written(self._settings, gone):
             raise lost_offsets(lost[0], self._group)
-        _refuse_gone_back(self.offsets, stored, self._group)
+        _refuse_gone_back(self.offsets, stored, [p for p in partitions if p.topic in there], self._group)
         self._topics |= there
-        others = of_others(stored)
-        self.offsets.update({p: one.offset for p, one in stored.items() if p not in others})
+        self.offsets.update(of_eos(stored))
+
+
+def of_eos(stored: Mapping[Partition, Committed]) -> dict[Partition, Committed]:
+    """Those of these offsets that eos has committed."""
+    others = of_others(stored)
+    return {p: one for p, one in stored.items() if p not in others}
 
 
 def gone_back(_: Settings, found: TakeOver) -> None:
-    """The guard of a takeover: refuse an offset that is behind the one which the owner has seen when it started."""
-    _refuse_gone_back(found.entered, found.own, found.group)
+    """The guard of a takeover: refuse an offset that is gone, or behind the one which the owner has seen when it started."""
+    _refuse_gone_back(found.entered, found.stored, found.partitions, found.group)
 
 
 def _refuse_gone_back(
-    before: Mapping[Partition, int], stored: Mapping[Partition, Committed], group: str
+    before: Mapping[Partition, Committed],
+    stored: Mapping[Partition, Committed],
+    partitions: Iterable[Partition],
+    group: str,
 ) -> None:
-    others = of_others(stored)
-    for partition, offset in sorted(before.items()):
-        now = stored[partition].offset if partition in stored and partition not in others else offset
-        if now < offset:
+    """What another program has committed is for another guard; what counts in a topic that was created anew since is no step back."""
+    now_in, others = dict(stored_topic_ids(stored)), of_others(stored)
+    for partition in sorted(partitions):
+        if partition not in before or partition in others:
+            continue
+        was, now = before[partition], stored.get(partition)
+        topic_id = dict(stored_topic_ids({partition: was})).get(partition.topic)
+        if topic_id not in (None, now_in.get(partition.topic, topic_id)):
+            continue
+        if now is None and was.offset:
+            raise lost_offsets(partition, group)
+        if now is not None and now.offset < was.offset:
             raise ConfigError(
-                f"{partition}: the group {group!r} had the committed offset {offset} when this instance started, and has {now} now: it was "
-                "set back, or deleted, and another instance has begun the topic anew. Input between the two may be processed twice. Fix: stop "
-                "every instance, look in the output for what was processed again, and set the offset: "
-                + suggested("offsets set", "--to", as_places({partition: offset}), job=True)
+                f"{partition}: the group {group!r} had the committed offset {was.offset} when this instance started, and has {now.offset} "
+                "now: it was set back, or deleted and begun anew by another start. What lies between the two may be processed twice. Fix: stop "
+                f"every instance. If {now.offset} is meant, start again. Else look in the output for what was processed again, and set the "
+                f"offset: {suggested('offsets set', '--to', as_places({partition: was.offset}), job=True)}"
             )

@@ -413,6 +413,26 @@ def test_refusal_names_the_partition_that_was_moved_and_not_one_that_another_own
         enter(seat, reader)
 
 
+def test_a_start_does_not_adopt_what_is_committed_between_its_look_and_its_commit(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had settled on a partition, and took the offset that stood there by then: 8 records of each were processed by nobody, exit 0."""
+    job = fault_job(bootstrap, partitions=2)
+    job.load(bootstrap, 2 * EACH)
+    store_plain(bootstrap, job, {0: (1, ""), 1: (1, "")})
+    adopt = Adoption.adopt
+
+    def be_overtaken_and_adopt(adoption: Adoption, partitions: Sequence[Partition]) -> None:
+        store_plain(bootstrap, job, {0: (9, ""), 1: (9, "")})
+        adopt(adoption, partitions)
+
+    monkeypatch.setattr(Adoption, "adopt", be_overtaken_and_adopt)
+    settings = settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP)
+    with pytest.raises(ConfigError, match="has the offset 9, which eos has not committed"):
+        run_to_end(job, settings)
+    assert read_committed(bootstrap, job.audit) == []
+
+
 def test_record_is_not_skipped_behind_an_offset_of_another_program(
     bootstrap: str, operated: Callable[..., Operated]
 ) -> None:

@@ -41,7 +41,7 @@ from eos.group.fenced_member import FENCED_MEMBER
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Mark, TopicShape
 from eos.kafka.consumer import Fetched, RebalanceListener
-from eos.kafka.group_offsets import Committed, GroupMetadata, stored_positions
+from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.kafka.groups import GroupShape, Member
 from eos.kafka.late_copies import FenceDoubt, ProducerIdentity
 from eos.offsets import OffsetVector, Partition
@@ -106,7 +106,7 @@ class World:
             OwnershipMode.GROUP, "start", started_partitions=len(PARTITIONS), app=SHARD.app, topic="id"
         )
         self.stored = {p: Committed(0, str(metadata)) for p in PARTITIONS} | self.stored
-        return Entered(PARTITIONS, stored_positions(self.stored))
+        return Entered(PARTITIONS, dict(self.stored))
 
     def committed(self, partition: Partition) -> int:
         return self.stored[partition].offset if partition in self.stored else 0

@@ -25,6 +25,7 @@ _EXPIRED = "tests/faults/test_expired_ids.py"
 _UNCOUNTED = "tests/faults/test_uncounted_partitions.py"
 _STRANGERS = "tests/faults/test_strangers.py"
 _GUARDS = "tests/unit/guards/test_group_guards.py"
+_SEEN = "tests/unit/guards/test_seen.py"
 _FORKS = "tests/faults/test_forks_in_jobs.py"
 
 CORE = (
@@ -423,16 +424,16 @@ CORE = (
         "adopted-behind-the-look",
         "a start adopts what it has found once nobody may commit, and nothing that comes behind that",
         "eos/guards/adoption.py",
-        "(self._left is None or p in self._left)",
-        "True",
-        (f"{_STRANGERS}::test_a_start_adopts_nothing_that_is_committed_while_it_adopts",),
+        "self._left is None or same_commit(self._left.get(partition), stored)",
+        "self._left is None or partition in self._left",
+        (f"{_STRANGERS}::test_a_start_does_not_adopt_what_is_committed_between_its_look_and_its_commit",),
     ),
     Mutation(
         "own-offsets-adopted",
         "a start adopts nothing on a partition where it has found an offset of eos's",
         "eos/guards/adoption.py",
-        "if p not in own)",
-        ")",
+        " if p not in own}",
+        "}",
         (f"{_STRANGERS}::test_a_start_adopts_nothing_that_is_committed_while_it_adopts",),
     ),
     Mutation(
@@ -484,11 +485,27 @@ CORE = (
         "begun-anew-by-another-start",
         "a start goes on from no offset that is behind the one which it has seen",
         "eos/guards/seen.py",
-        "if now < offset:",
-        "if False and offset:",
+        "if now is not None and now.offset < was.offset:",
+        "if False:",
         (
             "tests/broker/test_start_policy.py::test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are_not_gone_on_from",
         ),
+    ),
+    Mutation(
+        "gone-beside-others",
+        "an offset that a start has seen, and that is gone, makes no partition new",
+        "eos/guards/seen.py",
+        "if now is None and was.offset:",
+        "if False:",
+        (f"{_SEEN}::test_offset_that_is_gone_beside_others_of_its_topic_is_refused",),
+    ),
+    Mutation(
+        "created-anew-is-no-step-back",
+        "what counts in a topic that was created anew is not behind what was seen in the former one",
+        "eos/guards/seen.py",
+        "if topic_id not in (None, now_in.get(partition.topic, topic_id)):",
+        "if False:",
+        (f"{_SEEN}::test_what_is_no_step_back_is_gone_on_from",),
     ),
     Mutation(
         "begun-anew-before-the-takeover",

@@ -224,6 +224,20 @@ def test_what_was_lost_while_a_commit_was_unanswered_shows_its_outcome_and_accus
     assert compare(mine, store) is Outcome.ABORTED
 
 
+@pytest.mark.parametrize("last", [P0, P1])
+def test_what_nobody_has_gone_on_from_shows_an_outcome_in_whichever_order_partitions_were_lost(
+    last: Partition,
+) -> None:
+    mine, store = after([OffsetVector({P0: 1, P1: 1})])
+    unanswered = OffsetVector({P0: 5, P1: 5})
+    mine.sent(unanswered, HAD)
+    write(store, unanswered, mine)
+    for partition in (P1, P0) if last == P0 else (P0, P1):
+        mine.lose([partition])
+    write(store, OffsetVector({P1: 9}), owner("#1"))
+    assert compare(mine, store) is Outcome.COMMITTED
+
+
 def test_what_another_member_has_gone_on_from_shows_no_outcome() -> None:
     mine, store = after([OffsetVector({P0: 1})])
     mine.sent(OffsetVector({P0: 5}), HAD)

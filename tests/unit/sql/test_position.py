@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.errors import EosError, FencedError, OffsetGapError, RebalancedError
+from eos.group.metadata import OPERATOR, OffsetMetadata, OwnershipMode
 from eos.offsets import Partition
 from eos.sql.position import Move, Outcome, Position, outcome_of, refusal
 
 CASES = settings(max_examples=200, deadline=None)
 P0, P1 = Partition("in", 0), Partition("in", 1)
 ME, OTHER = "me", "other"
+OPERATORS = str(OffsetMetadata(OwnershipMode.GROUP, OPERATOR))
 
 offsets = st.integers(0, 20)
 owners = st.sampled_from([ME, OTHER])
@@ -101,8 +103,9 @@ def test_anything_else_has_no_outcome(
         (at(7, OTHER, "m2"), "The transaction .* not answered was written"),
         (at(5, OTHER), "Nothing of the transaction .* not answered was written"),
         (at(9, OTHER, "m3"), "Whether the transaction .* not answered was written"),
+        (at(5, OTHER, OPERATORS), "Whether the transaction .* not answered was written"),
     ],
-    ids=["it was", "it was not", "hidden"],
+    ids=["it was", "it was not", "hidden", "set back by an operator"],
 )
 def test_fence_says_of_a_commit_without_an_answer_what_the_position_shows(
     position: Position, says: str
