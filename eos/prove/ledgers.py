@@ -26,9 +26,7 @@ def shards_behind(job: Identity, settings: Settings) -> int:
             stored = committed_offsets(reader, places, timeout_s=_CALL_S)
         found = {place.topic: LogEntry.parse(one.offset, one.metadata) for place, one in stored.items()}
         counts = [
-            one
-            for topic, one in found.items()
-            if one is not None and not one.is_left and one.stands_on(topic, if_unsaid=True)
+            one for topic, one in found.items() if one is not None and one.stands_on(topic, if_unsaid=True)
         ]
         return max(counts, key=lambda one: one.next_batch, default=None)
 

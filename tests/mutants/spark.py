@@ -8,6 +8,8 @@ _RANGES = "tests/unit/spark/test_range_record.py"
 _INPUT = "tests/unit/spark/test_marks.py"
 _IN_PLACE = "tests/spark/test_stream_in_place.py"
 _OUTPUTS = "tests/spark/test_outputs_that_go.py"
+_NAMES = "tests/spark/test_stream_names.py"
+_STREAM = "tests/spark/test_stream_ledger.py"
 _ROLES = "tests/spark/test_stream_roles.py"
 
 SPARK = (
@@ -25,22 +27,23 @@ SPARK = (
     ),
     Mutation(
         "ledger-elsewhere",
-        "a ledger that was committed last on a topic that is no output any more is not passed over for an older one",
+        "a ledger that stands on a topic which is no output any more is neither passed over nor moved",
         "eos/spark/stream/log_driver.py",
-        "        named = topic in self._outputs\n",
-        "        named, topic = True, next((one for one in places if one in self._outputs), self._outputs[0])\n",
+        "        if topic not in self._outputs:\n",
+        "        topic = topic if topic in self._outputs else self._outputs[0]\n        if False:\n",
         (
-            "tests/spark/test_stream_ledger.py::test_outputs_that_are_changed_back_in_the_middle_of_a_batch_do_not_lead_to_an_older_ledger",
+            f"{_STREAM}::test_ledger_stays_where_it_was_begun_and_no_order_moves_it",
+            f"{_ROLES}::test_query_without_new_input_whose_ledger_stands_on_no_output_does_not_end_well",
         ),
     ),
     Mutation(
-        "ledger-left-behind",
-        "a ledger that is moved to another topic is given up where it stood",
-        "eos/spark/stream/log_driver.py",
-        "if topic != store.topic:",
-        "if False:",
+        "unread-by-the-first-output",
+        "an idle query compares its input by the ledger where that stands",
+        "eos/spark/stream/sink.py",
+        "refuse_unread(self._log.store, self._log.adopt)",
+        "refuse_unread(self._store, self._log.adopt)",
         (
-            "tests/spark/test_stream_ledger.py::test_driver_that_stands_still_while_the_ledger_is_moved_to_another_topic_writes_nothing",
+            f"{_ROLES}::test_input_that_was_created_anew_is_refused_also_where_the_ledger_stands_on_an_output_that_is_not_the_first",
         ),
     ),
     Mutation(
@@ -66,15 +69,12 @@ SPARK = (
         ),
     ),
     Mutation(
-        "left-entry-is-a-mark",
-        "an entry that was left on a topic is no mark of it once it is an input",
-        "eos/spark/stream/commit_log.py",
-        "return entry is not None and entry.stands_on(partition.topic, if_unsaid=False)",
-        "return entry is None",
-        (
-            f"{_ROLES}::test_topic_that_the_ledger_was_moved_from_becomes_an_input_and_all_of_it_is_processed",
-            f"{_ROLES}::test_refresh_makes_no_mark_of_an_entry_that_was_left",
-        ),
+        "another-querys-former-name",
+        "a former name whose ledger is another query's does not say that a batch is not written",
+        "eos/spark/stream/log_driver.py",
+        "if 0 not in mine and not (0 in entries and entries[0].is_given_up):",
+        "if 0 not in entries:",
+        (f"{_NAMES}::test_former_name_whose_ledger_is_another_querys_is_not_given_up",),
     ),
     Mutation(
         "ledger-on-an-input",

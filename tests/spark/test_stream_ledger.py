@@ -30,7 +30,6 @@ from eos.spark.events import BatchResumed, LedgerSharded
 from eos.spark.session.checkpoint import Checkpoint, RunningQuery
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import LedgerChangedError, LedgerError
-from eos.spark.stream.micro_batch import write_batch
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
 from tests.support.patience import PATIENCE_S
@@ -244,59 +243,21 @@ def test_expired_ledger_is_refused_until_a_person_decides(stream: Stream) -> Non
     stream.expect(0, 1)
 
 
-def test_outputs_that_are_changed_back_in_the_middle_of_a_batch_do_not_lead_to_an_older_ledger(
-    stream: Stream,
-) -> None:
-    """The ledger was moved by an order to adopt. Back from there, the batch that was written in part was written as a whole."""
+def test_ledger_stays_where_it_was_begun_and_no_order_moves_it(stream: Stream) -> None:
+    """What it said of half a batch and of the input stayed behind: back from there, a batch was written twice, or its input not compared."""
     first, second = unique("a"), unique("b")
     create_topics(stream.bootstrap, {first: 1, second: 1})
     stream.write(stream.sink(outputs=[first]), 0)
-    with pytest.raises(LedgerError, match=rf"stands on {first}.*name it again.*adopt="):
-        stream.write(stream.sink(outputs=[second]), 1)
-    moved = stream.sink(outputs=[second], adopt=f"{stream.query}:1")
-    with pytest.raises(EosError, match="an accident before the commit"):
-        stream.write(with_accident(moved, Accident.BEFORE_COMMIT, 0, tries=9, batch=1), 1)
-    with pytest.raises(LedgerError, match=rf"stands on {second}.*name it again"):
-        stream.write(stream.sink(outputs=[first]), 1)
-    both = stream.sink(outputs=[first, second])
-    stream.write(both, 1)
-    stream.write(both, 2)
-    stream.expect(0, 1, 2)
-
-
-def test_driver_that_stands_still_while_the_ledger_is_moved_to_another_topic_writes_nothing(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The entries that it had planned with stood as they were: all of the batch was written twice, and both drivers were content."""
-    first, second = unique("a"), unique("b")
-    create_topics(stream.bootstrap, {first: 1, second: 1})
-    zombie = stream.sink(outputs=[first])
-    stream.write(zombie, 0)
-
-    def replaced(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr("eos.spark.stream.sink.write_batch", write_batch)
-        stream.write(stream.sink(outputs=[second], adopt=f"{stream.query}:1"), 1)
-        return write_batch(*given, **named)
-
-    monkeypatch.setattr("eos.spark.stream.sink.write_batch", replaced)
-    with pytest.raises(EosError, match="left-for"):
-        stream.write(zombie, 1)
+    for adopt in (None, f"{stream.query}:1"):
+        moved = stream.sink(outputs=[second], adopt=adopt)
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=rf"stands on {first}.*name it again"):
+                stream.write(moved, 1)
+        with pytest.raises(LedgerError, match=f"stands on {first}"):
+            moved.refresh()
+    stream.expect(0)
+    stream.write(stream.sink(outputs=[second, first]), 1)
     stream.expect(0, 1)
-
-
-def test_ledger_that_was_moved_is_found_whatever_the_clock_of_its_former_driver_said(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = unique("a"), unique("b")
-    create_topics(stream.bootstrap, {first: 1, second: 1})
-    with monkeypatch.context() as ahead:
-        ahead.setattr("eos.group.metadata.time", SimpleNamespace(time=lambda: time.time() + 3_600))
-        stream.write(stream.sink(outputs=[first]), 0)
-        stream.sink(outputs=[first]).refresh()
-    stream.write(stream.sink(outputs=[second], adopt=f"{stream.query}:1"), 1)
-    stream.write(stream.sink(outputs=[second]), 2)
-    stream.write(stream.sink(outputs=[first, second]), 3)
-    stream.expect(0, 1, 2, 3)
 
 
 @pytest.mark.slow

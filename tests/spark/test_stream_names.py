@@ -19,6 +19,7 @@ from eos.kafka.group_offsets import Committed
 from eos.spark.analysis.query_tasks import QueryTasks
 from eos.spark.session.checkpoint import Checkpoint, RunningQuery
 from eos.spark.stream.commit_log import CommitLog
+from eos.spark.stream.log_entry import Division
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import committed_offsets, create_topics, read_committed, unique
@@ -219,6 +220,17 @@ def test_a_former_name_whose_ledger_is_lost_is_not_taken_for_one_that_has_writte
         note.unlink()
     query.write(query.sink("after", query.first, adopt=query.token(1)), 1, query.first)
     query.expect(query.first, 0, 1)
+
+
+def test_former_name_whose_ledger_is_another_querys_is_not_given_up(query: Query) -> None:
+    """That it has no entry of this query's batch passed for "not written": half a batch was written twice."""
+    query.write(query.sink("before", query.first), 0, query.first)
+    another = str(uuid.uuid4())
+    taken = query.sink("before", query.first, adopt=f"{another}:5")
+    taken._log.plan(5, another, str(uuid.uuid4()), Division(SHARDS))
+    with pytest.raises(LedgerError, match=r"'before' nothing says any more .*another query's"):
+        query.write(query.sink("after", query.first, adopt=query.token(0)), 0, query.first)
+    query.expect(query.first, 0)
 
 
 def test_a_driver_that_runs_on_under_a_name_that_was_given_up_writes_nothing_more(query: Query) -> None:

@@ -95,18 +95,6 @@ class CommitLog:
         found = at_once(lambda shard: self.stored(shard).get(self.partition), shards)
         return {shard: committed for shard, committed in found.items() if committed is not None}
 
-    def marks(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        """The marks of these input partitions. Raises as `stored` does.
-
-        A topic that the ledger has stood on has an entry there, which was left: its offset is the number of a batch.
-        """
-
-        def is_entry(partition: Partition, committed: Committed) -> bool:
-            entry = LogEntry.parse(committed.offset, committed.metadata)
-            return entry is not None and entry.stands_on(partition.topic, if_unsaid=False)
-
-        return {p: one for p, one in self.stored(0, partitions).items() if not is_entry(p, one)}
-
     def entry(self, committed: Committed) -> LogEntry | None:
         """The entry in what is stored on this log's partition; None if it is the mark of a former input, or of no sink."""
         entry = LogEntry.parse(committed.offset, committed.metadata)
@@ -137,14 +125,14 @@ class CommitLog:
         return found
 
     def places(self, topics: Iterable[str]) -> dict[str, LogEntry]:
-        """On which topics an entry of shard 0 stands that was not left, these or others; on one, as a rule. Raises as `stored` does."""
+        """On which topics an entry of shard 0 stands, these or others; on one, as a rule. Raises as `stored` does."""
         asked = [Partition(topic, self.partition.number) for topic in topics]
         stored = self.stored(0, asked) | committed_elsewhere(self.settings, self.group_of(0), asked)
         found = {p: LogEntry.parse(one.offset, one.metadata) for p, one in stored.items()}
         return {
             p.topic: entry
             for p, entry in found.items()
-            if entry is not None and not entry.is_left and entry.stands_on(p.topic, if_unsaid=p in asked)
+            if entry is not None and entry.stands_on(p.topic, if_unsaid=p in asked)
         }
 
     def lost_with_its_topic(self, error: OffsetGapError, what: str) -> EosError:

@@ -18,7 +18,14 @@ from eos.spark.events import BatchResumed, LedgerRefreshed, LedgerSharded
 from eos.spark.source import InputLogs
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_entry import Division, LogEntry
-from eos.spark.stream.log_rules import BatchPlan, LedgerChangedError, LedgerError, decide, reach
+from eos.spark.stream.log_rules import (
+    BatchPlan,
+    LedgerChangedError,
+    LedgerError,
+    decide,
+    reach,
+    stands_elsewhere,
+)
 
 _TRIES = 3
 _APART_S = 1.0  # two drivers that take the commit log over at once would go on to stop each other
@@ -40,7 +47,6 @@ class CommitLogDriver:
         self._listener = listener
         # Topics on which entries stand, once that was asked.
         self._places: Mapping[str, LogEntry] | None = None
-        self._elsewhere = ""  # the topic that the ledger stands on, if it is none of the outputs
 
     def plan(self, batch: int, query: str, run: str, wanted: Division, *, begun: str = "") -> BatchPlan:
         """What is left of a batch, whose rows would be divided as ``wanted``; the commit log is rewritten where that comes first.
@@ -57,7 +63,7 @@ class CommitLogDriver:
             if self._places is None or problem is not None:
                 self._locate()
             stored = self._read()
-            entries = self._entries(stored)
+            entries = self.store.entries(stored)
             prefix, where = self.store.prefix, str(self.store)
             plan = decide(
                 batch,
@@ -68,8 +74,6 @@ class CommitLogDriver:
                 where=where,
                 adopt=self.adopt,
                 begun=begun,
-                elsewhere=self._elsewhere,
-                inputs=self.store.inputs,
             )
             if not plan.was:
                 if plan.done:
@@ -80,7 +84,6 @@ class CommitLogDriver:
             except (FencedError, AbortableError, ReopenError) as error:
                 problem = error  # of another driver, or of a commit: read what is stored now
                 continue
-            self._elsewhere, self._places = "", {}  # the others are left
             was, first = plan.was if entries else 0, entries.get(0)
             if plan.unchecked or first is None or (was, first.division) != (plan.shards, plan.division):
                 of = (plan.shards, was, plan.unchecked, plan.in_place)
@@ -104,7 +107,7 @@ class CommitLogDriver:
         """
         self._locate()
         stored = self._read()
-        entries = self._entries(stored)
+        entries = self.store.entries(stored)
         mine = {k: one.next_batch for k, one in entries.items() if one.query == query}
         name = f"{self.store}: under the name {self.store.app!r}"
         if written := [k for k, at in mine.items() if at > batch]:
@@ -118,9 +121,9 @@ class CommitLogDriver:
                 "foreachBatch has caught the sink's error, or has not called it. Fix: start once more under that name, whose refusal "
                 "says what to do, and change the name then"
             )
-        if 0 not in entries:
+        if 0 not in mine and not (0 in entries and entries[0].is_given_up):
             raise LedgerError(
-                f"{name} nothing says any more which batches are written: its offsets have expired, or were deleted. Fix, if you know "
+                f"{name} nothing says any more which batches are written: its offsets have expired, were deleted, or are another query's. Fix, if you know "
                 f"that everything before batch {batch} is written and nothing of it: remove the checkpoint's file that has that name"
             )
         return stored
@@ -134,7 +137,11 @@ class CommitLogDriver:
             LedgerError: the batch is written, in whole or in part.
             EosError: another driver has written the commit log meanwhile, or what a commit met.
         """
-        _leave(self.store, self.require_unwritten(batch, query), LogEntry(batch, f"given-up-for:{to}", 1))
+        stored, store = self.require_unwritten(batch, query), self.store
+        entries, left = store.entries(stored), LogEntry.given_up_for(batch, to)
+        # First as they are: a driver that has planned a batch writes none of its shards behind that, and might write some until then.
+        held = at_once(lambda k: store.replace(k, stored[k], entries[k]), entries)
+        at_once(lambda k: store.replace(k, held[k], left), held)
 
     def require_written(self, plan: BatchPlan) -> None:
         """Look from outside whether every shard's entry says that the batch is written; else a LedgerChangedError."""
@@ -151,7 +158,7 @@ class CommitLogDriver:
         if self._places is None:
             self._locate()
         stored, store = self._read(), self.store
-        entries = self._entries(stored)
+        entries = self.store.entries(stored)
         first = entries.get(0)
         if last is not None and not last.is_said_by(first):
             raise LedgerChangedError(f"{store}: another driver has gone on from {last}")
@@ -161,7 +168,7 @@ class CommitLogDriver:
         if any(not first.is_said_by(entry) for entry in ours.values()):
             return
         # Marks that are gone are not forgotten: the entry goes on saying how many there were.
-        found = store.marks(InputLogs(store.settings).partitions(*store.inputs)) if store.inputs else {}
+        found = store.stored(0, InputLogs(store.settings).partitions(*store.inputs)) if store.inputs else {}
         # With the ids that they say: those of now would hide that a topic was created anew since.
         ids = OffsetVector(topic_ids=dict(stored_topic_ids(found, with_more=True)))
         marks = stored_positions(found).merged(ids)
@@ -172,43 +179,25 @@ class CommitLogDriver:
     # --- inside ------------------------------------------------------------------------------------
 
     def _locate(self) -> None:
-        """Find where the commit log stands: where it was begun, whatever the outputs are now, and in which order."""
-        self._places = places = self.store.places(self._outputs)
-        # Several: it was moved once, by an order to adopt; where it was committed last, it is.
+        """Find where the commit log stands: where it was begun, whatever the outputs are now, and in which order.
+
+        Raises:
+            LedgerError: on none of the outputs.
+        """
+        places, store = self.store.places(self._outputs), self.store
         topic = max(places, key=lambda one: places[one].at_s, default=self._outputs[0])
-        named = topic in self._outputs
-        self._elsewhere = "" if named else topic
-        self.store = replace(self.store, topic=topic if named else self._outputs[0])
+        if topic not in self._outputs:
+            raise stands_elsewhere(store.group_of(0), topic, is_input=topic in store.inputs)
+        self._places, self.store = places, replace(store, topic=topic)
 
     def _read(self) -> dict[int, Committed]:
         stored = self.store.read(range(self.shards))
         needed = reach(self.store.entries(stored).get(0), self.shards)
         return stored | self.store.read(range(self.shards, needed))
 
-    def _entries(self, stored: Mapping[int, Committed]) -> dict[int, LogEntry]:
-        """The entries that count: none, if the ledger stands elsewhere. What is stored here is older then."""
-        entries = self.store.entries(stored)
-        return {} if self._elsewhere else entries
-
     def _reshard(self, plan: BatchPlan, stored: Mapping[int, Committed]) -> None:
         """Rewrite every entry; see `eos.spark.stream.log_rules` for the order and why."""
         first, store = replace(plan.rewritten(0), marks=plan.marks), self.store
-        # A driver that has planned with the entries of another topic must write none behind this.
-        for topic, one in (self._places or {}).items():
-            if topic != store.topic:
-                former = replace(store, topic=topic)
-                _leave(former, former.read(range(reach(one, 0))), LogEntry.left_for(plan.batch, store.topic))
         begun = store.replace(0, stored.get(0), replace(first, was=plan.was), places=self._places)
         at_once(lambda k: store.replace(k, stored.get(k), plan.rewritten(k)), plan.to_rewrite[1:])
         store.replace(0, begun, first)
-
-
-def _leave(store: CommitLog, stored: Mapping[int, Committed], entry: LogEntry) -> None:
-    """Write this over entries from which no driver goes on.
-
-    First they are written as they are: a driver that has planned a batch writes none of its shards behind that, and might write some
-    until then. What is no entry stays as it is: the mark of a former input.
-    """
-    entries = store.entries(stored)
-    held = at_once(lambda k: store.replace(k, stored[k], entries[k]), entries)
-    at_once(lambda k: store.replace(k, held[k], entry), held)

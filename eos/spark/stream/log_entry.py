@@ -13,7 +13,7 @@ _FORM = re.compile(
     re.ASCII,
 )
 _WORD = 1 << 64
-_LEFT_FOR = "left-for:"  # in the place of a query's id
+_GIVEN_UP_FOR = "given-up-for:"  # in the place of a query's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ class LogEntry:
         return Division(self.shards, self.in_place)
 
     @classmethod
-    def left_for(cls, batch: int, topic: str) -> LogEntry:
-        """What stays where the commit log stood that stands on another topic now: no driver goes on from there."""
-        return cls(batch, f"{_LEFT_FOR}{topic}", 1)
+    def given_up_for(cls, batch: int, name: str) -> LogEntry:
+        """What stays under a sink's former name: no driver goes on from there."""
+        return cls(batch, f"{_GIVEN_UP_FOR}{name}", 1)
 
     @property
-    def is_left(self) -> bool:
+    def is_given_up(self) -> bool:
         """Whether it is one of these."""
-        return self.query.startswith(_LEFT_FOR)
+        return self.query.startswith(_GIVEN_UP_FOR)
 
     def stands_on(self, topic: str, *, if_unsaid: bool) -> bool:
         """Whether it is an entry, where a topic's offset has this text. A mark has the text of an entry on another topic.

@@ -23,7 +23,7 @@ same input (`eos.spark.stream.micro_batch`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eos.errors import ConfigError
@@ -140,8 +140,6 @@ def decide(
     where: str,
     adopt: str | None = None,
     begun: str = "",
-    elsewhere: str = "",
-    inputs: Collection[str] = (),
 ) -> BatchPlan:
     """What is left to do of a batch, for a driver that would divide its rows so.
 
@@ -154,8 +152,6 @@ def decide(
         where: the commit log's groups, for messages.
         adopt: what a refusal said to pass, if a person has decided so.
         begun: what says that records of the query's first batch may be written, though there may be no entry.
-        elsewhere: the topic that the commit log stands on, if it is none of the sink's outputs; there are no entries then.
-        inputs: the topics that the sink knows as inputs, for messages.
 
     Raises:
         LedgerError: commit log and batch do not belong together; nothing may be written or skipped.
@@ -164,8 +160,6 @@ def decide(
     marks = first.marks if first is not None else 0
     anew = replace(_anew(batch, query, wanted, reach(first, wanted.shards)), marks=marks, run=run)
     try:
-        if elsewhere:
-            raise _stands_elsewhere(elsewhere, is_input=elsewhere in inputs)
         plan = _taken_over(_decide(batch, query, wanted, stored, begun=begun), run)
     except LedgerError as error:
         if adopt != anew.token:
@@ -177,6 +171,21 @@ def decide(
     if moved and (plan.entries or not is_adopted):
         raise _divided_otherwise(plan, wanted, where)
     return replace(plan, unchecked=is_adopted, marks=marks, run=run)
+
+
+def stands_elsewhere(group: str, topic: str, *, is_input: bool) -> LedgerError:
+    """The error for a commit log that stands on a topic which is none of the sink's outputs; ``group`` is shard 0's.
+
+    It is not moved, whatever a person decides: what it says of shards and of the input would have to be moved in one step.
+    """
+    why, fix = "the sink's outputs do not name that topic", "name it again (no row needs to go there)"
+    if is_input:
+        why = "that is an input now, whose offsets are kept in the same place"
+        fix = "take it out of the inputs, and name it among the outputs again (no row needs to go there)"
+    return LedgerError(
+        f"the ledger {group}, … stands on {topic}, and {why}. Fix: {fix}. If the topic is gone for good, delete the ledger's groups: the "
+        "next refusal says what to look at, and what to adopt"
+    )
 
 
 def _taken_over(plan: BatchPlan, run: str) -> BatchPlan:
@@ -226,18 +235,6 @@ def _decide(
     if agreed and not first.was and first.division == wanted:
         return replace(anew, was=0, entries={k: stored[k] for k in range(wanted.shards)})
     return anew
-
-
-def _stands_elsewhere(topic: str, *, is_input: bool) -> LedgerError:
-    if is_input:
-        return LedgerError(
-            f"the ledger stands on {topic}, which is an input now. An input's offsets are kept in the same place, so the ledger cannot "
-            "stay there. Fix: take it out of the inputs, and name it among the outputs again (no row needs to go there)."
-        )
-    return LedgerError(
-        f"the ledger stands on {topic}, where it was committed last, and the sink's outputs do not name that topic. Fix: name it "
-        "again (no row needs to go there)."
-    )
 
 
 def _unfinished(

@@ -57,7 +57,7 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     logs = logs_of_input(settings)
     # The ids first: what is read after them counts in these topics, or the commit is refused.
     topic_ids = logs.ids({partition.topic for partition in running.ends})
-    marks = log.marks(running.ends) if is_checked else {}
+    marks = log.stored(0, running.ends) if is_checked else {}
     refuse_gap(
         query.checkpoint, marked_with, marks, {p: at if p in before else 0 for p, at in begins.items()}
     )
@@ -89,7 +89,7 @@ def refuse_unread(log: CommitLog, adopt: str | None) -> None:
     first = log.entries(log.read([0])).get(0) if log.inputs else None
     if first is None or not first.marks:
         return
-    marks = log.marks(InputLogs(log.settings).partitions(*log.inputs))
+    marks = log.stored(0, InputLogs(log.settings).partitions(*log.inputs))
     plan = BatchPlan(first.query, first.next_batch, first.shards)
     if plan.token != adopt and (gone := set(log.inputs) - {partition.topic for partition in marks}):
         raise OffsetGapError(f"{log}: {_gone(sorted(gone))} {way_out(plan)}")

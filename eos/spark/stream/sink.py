@@ -101,7 +101,7 @@ def exactly_once_sink(
     # Then the ledger stands on no input either, whose partition 0 has a mark in the same place.
     if both := sorted(set(inputs or ()) & set(outputs)):
         raise UsageError(
-            f"{both} are inputs and outputs of this sink: the query would feed itself forever. Fix: for its output, a topic of its own"
+            f"{both} are inputs and outputs of this sink: it would read again what it writes. Fix: a topic of its own for its output"
         )
     store = CommitLog(settings, name, group, outputs[0], tuple(inputs or ()))
     store.shard(count - 1)  # checks the names
@@ -202,7 +202,7 @@ class ExactlyOnceSink:
         """
         with self._one_at_a_time:
             self._log.refresh(self._last)
-            refuse_unread(self._store, self._log.adopt)
+            refuse_unread(self._log.store, self._log.adopt)
 
     # --- inside ------------------------------------------------------------------------------------
 

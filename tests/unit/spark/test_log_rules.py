@@ -21,6 +21,7 @@ from eos.spark.stream.log_rules import (
     decide,
     different_content,
     reach,
+    stands_elsewhere,
 )
 
 _MOST = 4
@@ -380,15 +381,11 @@ def test_text_of_an_entry_is_an_entry_on_its_own_topic_alone_and_an_older_one_wh
 
 
 def test_ledger_that_stands_on_an_input_is_refused_by_what_is_so() -> None:
-    def refusal(*inputs: str) -> str:
-        with pytest.raises(LedgerError, match="stands on moved") as caught:
-            decide(4, Q, Division(3), {}, run=RUN, where="ledger", elsewhere="moved", inputs=inputs)
-        assert f"--adopt {Q}:4" in str(caught.value)
-        return str(caught.value)
-
-    assert "outputs do not name that topic. Fix: name it again" in refusal("in")
-    assert "is an input now" in refusal("in", "moved")
-    assert "Fix: take it out of the inputs" in refusal("in", "moved")
+    refused = str(stands_elsewhere("g.ledger.0", "moved", is_input=False))
+    assert "stands on moved, and the sink's outputs do not name that topic. Fix: name it again" in refused
+    refused = str(stands_elsewhere("g.ledger.0", "moved", is_input=True))
+    assert "that is an input now" in refused
+    assert "Fix: take it out of the inputs" in refused
 
 
 def test_entry_says_how_many_marks_stand_beside_it() -> None:
