@@ -37,16 +37,6 @@ SPARK = (
         ),
     ),
     Mutation(
-        "unread-by-the-first-output",
-        "an idle query compares its input by the ledger where that stands",
-        "eos/spark/stream/sink.py",
-        "refuse_unread(self._log.store, self._log.adopt)",
-        "refuse_unread(self._store, self._log.adopt)",
-        (
-            f"{_ROLES}::test_input_that_was_created_anew_is_refused_also_where_the_ledger_stands_on_an_output_that_is_not_the_first",
-        ),
-    ),
-    Mutation(
         "mark-is-a-place",
         "the mark of a former input says nothing of where the ledger stands",
         "eos/spark/stream/commit_log.py",

@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.base.deadline import Deadline
-from eos.errors import OffsetGapError
 from eos.events import ignore_event
 from eos.offsets import OffsetVector, Partition
 from eos.prove.ledgers import shards_behind
@@ -31,7 +30,6 @@ from tests.support.observer import (
     delete_topic,
     produce_plain,
     read_committed,
-    recreate_topic,
     unique,
 )
 from tests.support.patience import PATIENCE_S
@@ -119,19 +117,6 @@ def test_query_without_new_input_whose_ledger_stands_on_no_output_does_not_end_w
     roles.refused([source], [output], f"stands on {ledgers}")
     roles.run([source], [output, ledgers])
     roles.expect()
-
-
-def test_input_that_was_created_anew_is_refused_also_where_the_ledger_stands_on_an_output_that_is_not_the_first(
-    roles: Roles,
-) -> None:
-    """It ends where the former one did, so that Spark plans no batch; the ledger was looked for on the first output."""
-    source, ledgers, output = roles.source, roles.changing, roles.output
-    roles.give(source)
-    roles.run([source], [ledgers, output])
-    recreate_topic(roles.bootstrap, source)
-    roles.give(source)
-    with pytest.raises(OffsetGapError, match="created anew"):
-        roles.run([source], [output, ledgers])
 
 
 def test_former_input_that_is_named_as_the_first_output_does_not_pass_for_the_ledgers_topic(

@@ -202,7 +202,7 @@ class ExactlyOnceSink:
         """
         with self._one_at_a_time:
             self._log.refresh(self._last)
-            refuse_unread(self._log.store, self._log.adopt)
+            refuse_unread(self._store, self._log.adopt)
 
     # --- inside ------------------------------------------------------------------------------------
 
