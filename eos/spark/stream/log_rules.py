@@ -178,12 +178,15 @@ def stands_elsewhere(group: str, topic: str, *, is_input: bool) -> LedgerError:
 
     It is not moved, whatever a person decides: what it says of shards and of the input would have to be moved in one step.
     """
-    why, fix = "the sink's outputs do not name that topic", "name it again (no row needs to go there)"
+    why, fix = (
+        "the sink's outputs do not name that topic",
+        "name it again (no row needs to go there), or give this sink a name of its own",
+    )
     if is_input:
         why = "that is an input now, whose offsets are kept in the same place"
         fix = "take it out of the inputs, and name it among the outputs again (no row needs to go there)"
     return LedgerError(
-        f"the ledger {group}, … stands on {topic}, and {why}. Fix: {fix}. If the topic is gone for good, delete the ledger's groups: the "
+        f"{group}, …: the ledger stands on {topic}, and {why}. Fix: {fix}. If the topic is gone for good, delete the ledger's groups: the "
         "next refusal says what to look at, and what to adopt"
     )
 

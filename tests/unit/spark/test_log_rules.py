@@ -382,7 +382,10 @@ def test_text_of_an_entry_is_an_entry_on_its_own_topic_alone_and_an_older_one_wh
 
 def test_ledger_that_stands_on_an_input_is_refused_by_what_is_so() -> None:
     refused = str(stands_elsewhere("g.ledger.0", "moved", is_input=False))
-    assert "stands on moved, and the sink's outputs do not name that topic. Fix: name it again" in refused
+    assert (
+        "the ledger stands on moved, and the sink's outputs do not name that topic. Fix: name it again"
+        in refused
+    )
     refused = str(stands_elsewhere("g.ledger.0", "moved", is_input=True))
     assert "that is an input now" in refused
     assert "Fix: take it out of the inputs" in refused
