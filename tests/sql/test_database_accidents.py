@@ -142,13 +142,15 @@ def test_a_server_that_has_no_free_connection_for_too_long_is_named(run: Databas
 
 
 def take_every_connection(run: DatabaseRun, others: contextlib.ExitStack) -> None:
-    """Those of the job too."""
+    """Those of the job too. One that is just ending is not shown any more, and its place is free a moment later: so places are counted."""
+    taken = "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')"
     while True:
         with contextlib.suppress(psycopg.OperationalError):
             others.enter_context(psycopg.connect(run.database.url))
             continue
         ours = "FROM pg_stat_activity WHERE application_name = :name"
-        if run.database.seen(f"SELECT count(*) {ours}", name=f"eos {run.name}") == [(0,)]:
+        full = f"{taken} = current_setting('max_connections')::int"
+        if run.database.seen(f"SELECT count(*) = 0 AND {full} {ours}", name=f"eos {run.name}") == [(True,)]:
             return
         run.database.seen(f"SELECT pg_terminate_backend(pid) {ours}", name=f"eos {run.name}")
 
