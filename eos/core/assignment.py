@@ -55,9 +55,8 @@ class Assignment:
         self._topic_ids = TopicIds(seat.settings)
         self._not_taken_over: set[Partition] = set()  # assigned, but taking them over failed: not read yet
         self._error: BaseException | None = None
-        self.entered: Mapping[
-            Partition, Committed
-        ] = {}  # the committed offsets that the owner found on its way into the group
+        # The committed offsets that the owner found on its way into the group.
+        self.entered: Mapping[Partition, Committed] = {}
 
     # --- rebalance callbacks; called by the client inside consume; must not raise -----------------------
 

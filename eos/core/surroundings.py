@@ -97,8 +97,8 @@ class Entered(NamedTuple):
         stored: what the group has stored for them.
     """
 
-    partitions: Sequence[Partition]
-    stored: Mapping[Partition, Committed]
+    partitions: list[Partition]
+    stored: dict[Partition, Committed]
 
 
 Enter = Callable[[Seat, ConsumerClient], Entered]

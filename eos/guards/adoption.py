@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from eos import retry
 from eos.core.producer import ShardProducer
+from eos.core.surroundings import Entered
 from eos.errors import RetriableError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import refuse_mirror
@@ -18,12 +19,9 @@ from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.shards import StartShard
 
-Found = tuple[list[Partition], dict[Partition, Committed]]
-"""The input's partitions, and what the group has stored for them."""
-
 
 class Adoption:
-    """What one start takes over from another program: what is stored once nobody may commit, and nothing that comes behind that.
+    """What one start takes over from another program: what is stored once the group has no members, and nothing later.
 
     Args:
         settings: whether anything is adopted, and how to reach the cluster.
@@ -52,7 +50,7 @@ class Adoption:
         self._on_adopted = on_adopted
         self._left: Mapping[Partition, Committed] | None = None  # None: not settled yet
 
-    def settled(self, look: Callable[[], Found], own: Container[Partition]) -> Found:
+    def settled(self, look: Callable[[], Entered], own: Container[Partition]) -> Entered:
         """A look at the group, behind which it is settled what is adopted: what it shows once the group has no members.
 
         Args:
@@ -63,7 +61,7 @@ class Adoption:
             RetriableError: the group has members, and something that is stored is to be adopted.
         """
         _, stored = found = look()
-        if self._is_due and self._nobody_commits(beside=stored):
+        if self._is_due and self._has_no_members(beside=stored):
             _, stored = found = look()  # with what was committed by those that have left
             self._left = {p: stored[p] for p in self.left_in(stored) if p not in own}
         return found
@@ -113,7 +111,7 @@ class Adoption:
         """Whether it is what was settled on, and nothing that came behind that; before, it is whatever there is."""
         return self._left is None or same_commit(self._left.get(partition), stored)
 
-    def _nobody_commits(self, *, beside: Mapping[Partition, Committed]) -> bool:
+    def _has_no_members(self, *, beside: Mapping[Partition, Committed]) -> bool:
         """Whether the group has no members. Raises as `settled` does."""
         settings, group = self._settings, self._reader.group_id
         admin = Admin.of(settings)

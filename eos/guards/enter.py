@@ -48,7 +48,7 @@ def enter(
     def adopted(positions: OffsetVector) -> None:
         seat.listener(OffsetsAdopted(seat.shard, positions))
 
-    partitions, stored = apply_start_policy(
+    partitions, stored = entered = apply_start_policy(
         settings,
         seat.topics,
         reader,
@@ -66,4 +66,4 @@ def enter(
     if of_others(own):
         # Those of others too: they can be set back at once. But where offsets are adopted, their owners may be about to do so.
         refuse_others(settings, seat.group, own if settings.ownership.adopt_offsets else stored)
-    return Entered(partitions, stored)
+    return entered

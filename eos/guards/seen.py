@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from eos.base.commands import suggested
 from eos.core.surroundings import TakeOver
 from eos.errors import ConfigError
+from eos.group.metadata import OffsetMetadata
 from eos.group.others import of_others
 from eos.group.topics import stored_topic_ids
 from eos.guards.expired import ever_written
@@ -43,13 +44,8 @@ class SeenOffsets:
             raise lost_offsets(lost[0], self._group)
         _refuse_gone_back(self.offsets, stored, [p for p in partitions if p.topic in there], self._group)
         self._topics |= there
-        self.offsets.update(of_eos(stored))
-
-
-def of_eos(stored: Mapping[Partition, Committed]) -> dict[Partition, Committed]:
-    """Those of these offsets that eos has committed."""
-    others = of_others(stored)
-    return {p: one for p, one in stored.items() if p not in others}
+        others = of_others(stored)
+        self.offsets.update((p, one) for p, one in stored.items() if p not in others)
 
 
 def gone_back(_: Settings, found: TakeOver) -> None:
@@ -69,8 +65,9 @@ def _refuse_gone_back(
         if partition not in before or partition in others:
             continue
         was, now = before[partition], stored.get(partition)
-        topic_id = dict(stored_topic_ids({partition: was})).get(partition.topic)
-        if topic_id not in (None, now_in.get(partition.topic, topic_id)):
+        metadata = OffsetMetadata.parse(was.metadata)
+        counted_in = "" if metadata is None else metadata.topic
+        if counted_in and counted_in != now_in.get(partition.topic, counted_in):
             continue
         if now is None and was.offset:
             raise lost_offsets(partition, group)

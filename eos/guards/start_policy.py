@@ -13,6 +13,7 @@ from eos.base.calls import Call
 from eos.base.commands import suggested
 from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
+from eos.core.surroundings import Entered
 from eos.errors import (
     AbortableError,
     ConfigError,
@@ -25,7 +26,7 @@ from eos.group.committed import OffsetStore, committed_offsets, offsets_at, part
 from eos.group.expiry import count_started
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.topics import TopicIds, stored_topic_ids
-from eos.guards.adoption import Adoption, Found
+from eos.guards.adoption import Adoption
 from eos.guards.expired import refuse_expired
 from eos.guards.seen import SeenOffsets
 from eos.kafka.admin import Mark
@@ -72,7 +73,7 @@ def apply_start_policy(
     commit_first: CommitFirst | None = None,
     refuse_missing: RefuseMissing = refuse_expired,
     on_adopted: OnFirstOffsets = lambda _: None,
-) -> tuple[list[Partition], dict[Partition, Committed]]:
+) -> Entered:
     """Give every input topic without any committed offset its first ones, and return all committed offsets.
 
     All partitions of a topic get their offset in one transaction, under a transactional.id that only this
@@ -112,18 +113,18 @@ def apply_start_policy(
     adoption = Adoption(settings, reader, own, app=app, mode=mode, on_adopted=on_adopted)
     commit = commit_first or commit_to_the_group
 
-    def look() -> Found:
+    def look() -> Entered:
         partitions, stored = _stored(settings, topics, reader, reader if store is None else store)
         seen.compare(partitions, stored)
-        return partitions, stored
+        return Entered(partitions, stored)
 
-    def once(_timeout_s: float) -> Found:
+    def once(_timeout_s: float) -> Entered:
         nonlocal tries
         partitions, stored = adoption.settled(look, seen.offsets)
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
         missing, others = _not_started(partitions, stored), adoption.left_in(stored)
         if not missing and not others:
-            return partitions, stored
+            return Entered(partitions, stored)
         if missing and settings.input.start == "fail":
             raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
         began = time.monotonic()
@@ -144,7 +145,7 @@ def apply_start_policy(
             ) from error
         if _not_started(partitions, stored) or adoption.left_in(stored):
             raise RetriableError(f"group {reader.group_id!r}: the first offsets are not visible yet")
-        return partitions, stored
+        return Entered(partitions, stored)
 
     return retry.resume(Call.COMMITTED, once, deadline=deadline)
 
@@ -159,9 +160,7 @@ def _pause_s(tries: int, took_s: float, deadline: Deadline) -> float:
     return min(pause_s, deadline.left_s)
 
 
-def preview_start_policy(
-    settings: Settings, topics: Sequence[str], reader: ConsumerClient
-) -> tuple[list[Partition], dict[Partition, Committed]]:
+def preview_start_policy(settings: Settings, topics: Sequence[str], reader: ConsumerClient) -> Entered:
     """What `apply_start_policy` would return now; nothing is committed.
 
     Raises:
@@ -174,9 +173,8 @@ def preview_start_policy(
     if missing and settings.input.start == "fail":
         raise ConfigError(_where_to_start(reader.group_id, _topics_of(missing)))
     would_be = str(OffsetMetadata(OwnershipMode.START, "start"))
-    return partitions, stored | {
-        p: Committed(offset, would_be) for p, offset in first_offsets(missing, settings).items()
-    }
+    first = {p: Committed(offset, would_be) for p, offset in first_offsets(missing, settings).items()}
+    return Entered(partitions, stored | first)
 
 
 def commit_to_the_group(
@@ -220,9 +218,7 @@ def first_offsets(partitions: Sequence[Partition], settings: Settings) -> Offset
     return OffsetVector(dict(offsets_at(settings, mark, partitions)), topic_ids=topic_ids)
 
 
-def _stored(
-    settings: Settings, topics: Sequence[str], reader: ConsumerClient, store: OffsetStore
-) -> tuple[list[Partition], dict[Partition, Committed]]:
+def _stored(settings: Settings, topics: Sequence[str], reader: ConsumerClient, store: OffsetStore) -> Entered:
     partitions = partitions_of(reader, topics, timeout_s=settings.open_timeout_s)
     stored = committed_offsets(store, partitions, timeout_s=settings.open_timeout_s)
     if stored and (
@@ -239,7 +235,7 @@ def _stored(
                 f"topic {topic!r}: the broker that was asked knows {listed[topic]} partitions, and the group "
                 f"{reader.group_id!r} has had offsets of {started}"
             )
-    return partitions, stored
+    return Entered(partitions, stored)
 
 
 def _not_started(partitions: Iterable[Partition], stored: Iterable[Partition]) -> list[Partition]:

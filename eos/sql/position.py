@@ -170,9 +170,11 @@ def outcome_of(
 
 def _written(move: Move, position: Position | None) -> str:
     """What another owner's position shows of a transaction whose COMMIT was not answered. A claim leaves all but the owner as it was."""
-    if position is not None and position.metadata == move.metadata:
+    hidden = "Whether the transaction whose COMMIT was not answered was written, this does not show"
+    if position is None:
+        return hidden
+    if position.metadata == move.metadata:
         return "The transaction whose COMMIT was not answered was written"
-    stands = position is not None and position.next_offset == move.start != move.end
-    if position is not None and stands and not _is_operators(position):
+    if position.next_offset == move.start != move.end and not _is_operators(position):
         return "Nothing of the transaction whose COMMIT was not answered was written"
-    return "Whether the transaction whose COMMIT was not answered was written, this does not show"
+    return hidden

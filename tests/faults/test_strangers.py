@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
-from eos.core.surroundings import Seat
+from eos.core.surroundings import Entered, Seat
 from eos.errors import ConfigError, OffsetGapError, RetriableError
 from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup, ignore_event
 from eos.exits import ExitCode
@@ -27,7 +27,7 @@ from eos.group.committed import fresh_reader
 from eos.group.metadata import OwnershipMode
 from eos.group.offset_history import Before
 from eos.guards import start_policy
-from eos.guards.adoption import Adoption, Found
+from eos.guards.adoption import Adoption
 from eos.guards.enter import enter
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
@@ -281,17 +281,12 @@ def test_a_start_adopts_once_and_refuses_what_is_committed_behind_that(
     job = fault_job(bootstrap, partitions=2)
     job.load(bootstrap, 2 * EACH)
 
-    def commits(offset: int) -> None:
-        program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
-        program.commit(offsets=[TopicPartition(job.inputs[0], n, offset) for n in (0, 1)], asynchronous=False)
-        program.close()
-
-    commits(4)
+    store_plain(bootstrap, job, {0: (4, ""), 1: (4, "")})
     adopt = Adoption.adopt
 
     def adopt_and_be_overtaken(adoption: Adoption, partitions: Sequence[Partition]) -> None:
         adopt(adoption, partitions)
-        commits(7)
+        store_plain(bootstrap, job, {0: (7, ""), 1: (7, "")})
 
     monkeypatch.setattr(Adoption, "adopt", adopt_and_be_overtaken)
     settings = settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP)
@@ -311,19 +306,14 @@ def test_a_start_adopts_nothing_that_is_committed_while_it_adopts(
     job.load(bootstrap, 2 * EACH, "later ")
     values = [record.value for record in read_committed(bootstrap, job.audit)]
 
-    def commits(partition: int, offset: int) -> None:
-        program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
-        program.commit(offsets=[TopicPartition(job.inputs[0], partition, offset)], asynchronous=False)
-        program.close()
-
-    commits(0, EACH)
+    store_plain(bootstrap, job, {0: (EACH, "")})
     owner, name = (start_policy, "_stored") if when == "it looks" else (Adoption, "adopt")
     step = getattr(owner, name)
 
     def step_and_be_overtaken(*given: Any) -> Any:
         monkeypatch.undo()
         done = step(*given)
-        commits(1, EACH + 2)
+        store_plain(bootstrap, job, {1: (EACH + 2, "")})
         return done
 
     monkeypatch.setattr(owner, name, step_and_be_overtaken)
@@ -341,12 +331,10 @@ def test_program_that_commits_its_first_offsets_and_leaves_while_a_start_looks_i
     job.load(bootstrap, 2 * EACH)
     look = start_policy._stored
 
-    def look_too_early(*given: Any) -> Found:
+    def look_too_early(*given: Any) -> Entered:
         monkeypatch.undo()
         found = look(*given)
-        program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
-        program.commit(offsets=[TopicPartition(job.inputs[0], n, 4) for n in (0, 1)], asynchronous=False)
-        program.close()
+        store_plain(bootstrap, job, {0: (4, ""), 1: (4, "")})
         return found
 
     monkeypatch.setattr(start_policy, "_stored", look_too_early)
@@ -365,7 +353,7 @@ def test_start_that_adopts_waits_for_the_program_before_it_asks_which_of_its_off
     job.load(bootstrap, 2 * EACH)
     Deadline(PATIENCE_S).wait_for(lambda: program.poll(0.1) is not None)
     program.commit(offsets=[TopicPartition(source, 1, 4)], asynchronous=False)
-    asked = Adoption._nobody_commits
+    asked = Adoption._has_no_members
 
     def leave_once_asked(adoption: Adoption, **named: Any) -> bool:
         monkeypatch.undo()
@@ -375,7 +363,7 @@ def test_start_that_adopts_waits_for_the_program_before_it_asks_which_of_its_off
         program.close()
         return asked(adoption, **named)
 
-    monkeypatch.setattr(Adoption, "_nobody_commits", leave_once_asked)
+    monkeypatch.setattr(Adoption, "_has_no_members", leave_once_asked)
     run_to_end(job, settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP))
     assert len(read_committed(bootstrap, job.audit)) == 2 * (EACH - 4)
 

@@ -18,8 +18,8 @@ SQL = (
         "written-and-not-said",
         "a fence does not say of a commit without an answer that it has not happened where the position shows it",
         "eos/sql/position.py",
-        "if position is not None and position.metadata == move.metadata:",
-        "if False and position:",
+        "if position.metadata == move.metadata:",
+        "if False:",
         (f"{_POSITION}::test_fence_says_of_a_commit_without_an_answer_what_the_position_shows",),
     ),
     Mutation(
