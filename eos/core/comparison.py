@@ -15,11 +15,6 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed, same_commit
 from eos.offsets import Partition
 
-_SET_FROM_OUTSIDE = (
-    "another program has set it while the job ran. Fix: stop the job before its "
-    "offsets are set; the next start says how to go on from what is stored now"
-)
-
 Stored = Mapping[Partition, Committed]
 
 
@@ -95,18 +90,22 @@ def _raise_if_any(ledger: Ledger, foreign: Iterable[Partition], stored_now: Stor
     for partition in foreign:
         stored = stored_now.get(partition)
         if not _of_another_member(ledger, stored):
-            by = _parsed(stored)
-            where = f" on {by.host}" if by is not None and by.host else ""
-            why = (
-                _SET_FROM_OUTSIDE
-                if stored is not None and by is None
-                else f"another owner{where} has taken the partition over. {ONE_OWNER}"
-            )
-            raise FencedError(f"{_difference(ledger, partition, stored)}: {why}")
+            raise FencedError(f"{_difference(ledger, partition, stored)}: {_who_did(stored)}")
         moved = partition
     if moved is not None:
         difference = _difference(ledger, moved, stored_now.get(moved))
         raise RebalancedError(f"{difference}: the group has assigned the partition to another member")
+
+
+def _who_did(stored: Committed | None) -> str:
+    by = _parsed(stored)
+    if by is not None:
+        return f"another owner{f' on {by.host}' if by.host else ''} has taken the partition over. {ONE_OWNER}"
+    done = "deleted" if stored is None else "set"
+    return (
+        f"another program has {done} it while the job ran. Fix: stop the job before its offsets are {done}; the next start says how to "
+        "go on from what is stored now"
+    )
 
 
 def _of_another_member(ledger: Ledger, stored: Committed | None) -> bool:

@@ -14,7 +14,7 @@ from eos.core.topics_used import TopicsUsed
 from eos.errors import UsageError
 from eos.group.committed import committed_offsets, fresh_reader
 from eos.group.expiry import StartedPartitions
-from eos.group.topics import stored_topic_ids
+from eos.group.topics import TopicIds, refuse_recreated, stored_topic_ids
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
@@ -136,12 +136,24 @@ class OwnOffsets:
 
         Raises:
             FencedError: another owner has committed.
+            OffsetGapError: a topic was deleted and created anew, and the offsets went with it.
+            ConfigError: a topic was deleted.
+            UnavailableError: the cluster did not answer in time.
         """
-        return compare(self.ledger, self.stored(group_id, stable=True))
+        stored = self.stored(group_id, stable=True)
+        self._refuse_recreated({p: one for p, one in self.ledger.stored.items() if p not in stored})
+        return compare(self.ledger, stored)
 
     def stored(self, group_id: str, *, stable: bool) -> dict[Partition, Committed]:
         """What the group has of all that is compared. Not ``stable``: also while a transaction is pending on the offsets."""
         return self._committed(group_id, compared(self.ledger), stable=stable)
+
+    def _refuse_recreated(self, gone: Mapping[Partition, Committed | None]) -> None:
+        """Kafka drops the offsets of a topic that is deleted: that is no sign of another owner."""
+        if was_in := stored_topic_ids(gone, with_more=True):
+            ids, timeout_s = TopicIds(self._asking.settings), self._asking.timeout_s()
+            now_in = ids.of({topic for topic, _ in was_in}, timeout_s=timeout_s)
+            refuse_recreated(was_in, ids.agreed(was_in, now_in, timeout_s=timeout_s))
 
     def _committed(
         self, group_id: str, partitions: Iterable[Partition], *, stable: bool

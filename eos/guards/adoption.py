@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from eos import retry
 from eos.core.producer import ShardProducer
@@ -50,18 +50,20 @@ class Adoption:
         self._on_adopted = on_adopted
         self._left: Mapping[Partition, Committed] | None = None  # None: not settled yet
 
-    def settled(self, look: Callable[[], Entered], own: Container[Partition]) -> Entered:
+    def settled(self, look: Callable[[], Entered]) -> Entered:
         """A look at the group, behind which it is settled what is adopted: what it shows once the group has no members.
 
         Args:
             look: asks for the input's partitions, and what the group has stored for them.
-            own: the partitions where this start has found an offset of eos's; what another program commits there is not adopted.
 
         Raises:
             RetriableError: the group has members, and something that is stored is to be adopted.
         """
         _, stored = found = look()
         if self._is_due and self._has_no_members(beside=stored):
+            own = stored.keys() - of_others(
+                stored
+            )  # what another program commits there from now on is not adopted
             _, stored = found = look()  # with what was committed by those that have left
             self._left = {p: stored[p] for p in self.left_in(stored) if p not in own}
         return found

@@ -120,7 +120,7 @@ def apply_start_policy(
 
     def once(_timeout_s: float) -> Entered:
         nonlocal tries
-        partitions, stored = adoption.settled(look, seen.offsets)
+        partitions, stored = adoption.settled(look)
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
         missing, others = _not_started(partitions, stored), adoption.left_in(stored)
         if not missing and not others:

@@ -16,8 +16,13 @@ from eos.settings import Settings
 
 
 def recreated(_: Settings, found: TakeOver) -> None:
-    """Refuse offsets of a topic that was deleted and created anew."""
-    refuse_recreated({*stored_topic_ids(found.own), *found.known_ids}, found.topic_ids)
+    """Refuse offsets of a topic that was deleted and created anew; also where they are gone with it, and the owner has seen them."""
+    topics = {partition.topic for partition in found.partitions} - {
+        partition.topic for partition in found.stored
+    }
+    gone = {p: one for p, one in found.entered.items() if p.topic in topics}
+    ids = stored_topic_ids(found.own) | stored_topic_ids(gone)
+    refuse_recreated({*ids, *found.known_ids}, found.topic_ids)
 
 
 def foreign(settings: Settings, found: TakeOver) -> None:

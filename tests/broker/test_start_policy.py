@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eos.errors import ConfigError
+from eos.errors import ConfigError, EosError, OffsetGapError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
 from eos.group.committed import fresh_reader
 from eos.group.metadata import OwnershipMode
@@ -24,7 +24,15 @@ from eos.settings import Settings
 from eos.testing.proxy.frames import ApiKey, Frame
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_thread, run_to_end, settings_for
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
+from tests.support.observer import (
+    PlainRecord,
+    committed_offsets,
+    load,
+    produce_plain,
+    read_committed,
+    recreate_topic,
+    unique,
+)
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
@@ -181,7 +189,17 @@ def test_member_under_kip_848_is_live_while_a_new_topic_wants_a_start(bootstrap:
     assert job.check(bootstrap).processed == 0
 
 
-def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_anew(bootstrap: str) -> None:
+@pytest.mark.parametrize(
+    ("with_the_topic", "error"),
+    [
+        (False, (ConfigError, "had committed offsets .* when this instance started")),
+        (True, (OffsetGapError, "was deleted and created anew .* --to earliest")),
+    ],
+    ids=["group deleted", "topic created anew"],
+)
+def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_anew(
+    bootstrap: str, with_the_topic: bool, error: tuple[type[EosError], str]
+) -> None:
     """The start had seen them, looked again, and applied the policy for the new topic to the old one: its input was processed twice."""
     job = fault_job(bootstrap, partitions=2, inputs=2)
     old, new = job.inputs
@@ -197,21 +215,29 @@ def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_ane
 
     def commit_and_lose(*given: Any, **named: Any) -> None:
         start_policy.commit_to_the_group(*given, **named)
-        admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+        if with_the_topic:
+            recreate_topic(bootstrap, old, 2)
+            load(bootstrap, old, 12)
+        else:
+            admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
 
     with fresh_reader(settings, job.group, stable=True) as reader:
         apply_start_policy(settings, [old], reader, **reader_of)
     with (
         fresh_reader(settings, job.group, stable=True) as reader,
-        pytest.raises(ConfigError, match=rf"{old}.*had committed offsets .* when this instance started"),
+        pytest.raises(error[0], match=rf"{old}.*{error[1]}"),
     ):
         apply_start_policy(settings, [old, new], reader, commit_first=commit_and_lose, **reader_of)
 
 
+@pytest.mark.parametrize(
+    ("was_at", "policy", "is_at", "means"),
+    [(4, "earliest", 0, "may be processed twice"), (0, "latest", 4, "may never be processed")],
+)
 def test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are_not_gone_on_from(
-    bootstrap: str,
+    bootstrap: str, was_at: int, policy: str, is_at: int, means: str
 ) -> None:
-    """They went between the looks of two starts. The second knew of none, and the first took its new ones: all input was processed twice."""
+    """They went between the looks of two starts. The second knew of none, and the first took its new ones: input was processed twice, or never."""
     job = fault_job(bootstrap, partitions=2, inputs=2)
     old, new = job.inputs
     for name in job.inputs:
@@ -222,7 +248,7 @@ def test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are
         "on_first_offsets": lambda _: None,
     }
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    earliest = settings_for(bootstrap, input__start="earliest")
+    anew = settings_for(bootstrap, input__start=policy)
 
     def start(settings: Settings, topics: list[str], **more: Any) -> None:
         with fresh_reader(settings, job.group, stable=True) as reader:
@@ -230,15 +256,13 @@ def test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are
 
     def lose_and_be_overtaken(*given: Any, **named: Any) -> None:
         admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
-        start(earliest, [old, new])
+        start(anew, [old, new])
         start_policy.commit_to_the_group(*given, **named)
 
-    start(settings_for(bootstrap, input__start="latest"), [old])
-    with pytest.raises(
-        ConfigError,
-        match=rf"{old}\[0\].*had the committed offset 4 when this instance started, and has 0 now",
-    ):
-        start(earliest, [old, new], commit_first=lose_and_be_overtaken)
+    start(settings_for(bootstrap, input__start="latest" if was_at else "earliest"), [old])
+    said = f"had the committed offset {was_at} when this instance started, and has {is_at} now.*{means}"
+    with pytest.raises(ConfigError, match=rf"{old}\[0\].*{said}"):
+        start(anew, [old, new], commit_first=lose_and_be_overtaken)
 
 
 def test_twelve_instances_that_start_at_the_same_moment_all_come_to_read(bootstrap: str) -> None:

@@ -12,11 +12,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eos import OffsetGapError, OffsetVector, Partition, Session
+from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
 from eos.errors import ConfigError
 from eos.events import PartitionsAssigned, TransactionCommitted
 from eos.shards import OrdinalShard
-from eos.testing.proxy import ApiKey, Frame, HoldProxy
+from eos.testing.proxy import ApiKey, Frame, HoldProxy, ends_with
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
     PlainRecord,
@@ -76,6 +77,30 @@ def test_input_that_is_created_anew_while_the_job_runs_ends_it_before_any_record
     # All of it is still to come: Kafka has forgotten the offsets with the topic, so a start says where to begin.
     with pytest.raises((ConfigError, OffsetGapError), match=r"Fix"):
         run_to_end(job, settings_for(bootstrap, input__start="fail", **OWNED[mode]))
+
+
+@pytest.mark.parametrize("happened", [True, False])
+@pytest.mark.parametrize("mode", ["group", "partition"])
+def test_input_that_is_created_anew_while_a_commit_has_no_answer_is_not_called_another_owner(
+    bootstrap: str, proxy: HoldProxy, mode: str, happened: bool
+) -> None:
+    """The offsets had gone with the topic: the job ended with 3, and told its operator to look for a rival."""
+    job = fault_job(bootstrap, partitions=1)
+    (source,) = job.inputs
+    load(bootstrap, source, FORMER, "former")
+    unanswered = proxy.drop_reply if happened else proxy.swallow
+    settings = settings_for(proxy.bootstrap_servers, transaction__commit_deadline_ms=700, **OWNED[mode])
+    with in_thread(job, settings) as run:
+        run.wait_for_commits(FORMER)
+        unanswered(ApiKey.END_TXN, where=ends_with(committed=True), times=1_000_000)
+        proxy.swallow(ApiKey.INIT_PRODUCER_ID, times=1_000_000)
+        inits = len(proxy.requests(ApiKey.INIT_PRODUCER_ID))
+        load(bootstrap, source, 10, "last")
+        Deadline(PATIENCE_S).wait_for(lambda: len(proxy.requests(ApiKey.INIT_PRODUCER_ID)) > inits)
+        recreate_topic(bootstrap, source)
+        proxy.clear_rules()
+        with pytest.raises(OffsetGapError, match=r"created anew.*--to earliest"):
+            run.wait()
 
 
 def id_on_the_wire(bootstrap: str, topic: str) -> bytes:

@@ -368,6 +368,34 @@ def test_start_that_adopts_waits_for_the_program_before_it_asks_which_of_its_off
     assert len(read_committed(bootstrap, job.audit)) == 2 * (EACH - 4)
 
 
+def test_offset_that_the_program_commits_while_a_start_waits_for_it_is_adopted_where_eoss_stood_before(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start held it against what it had found first, and refused what it was told to adopt; a second start took it."""
+    job = fault_job(bootstrap, partitions=2)
+    (source,) = job.inputs
+    job.load(bootstrap, 2 * EACH)
+    run_to_end(job, settings_for(bootstrap, **GROUP))
+    program = stranger(bootstrap, job.group, **{"enable.auto.commit": False})
+    program.subscribe([source])
+    job.load(bootstrap, 2 * EACH)
+    Deadline(PATIENCE_S).wait_for(lambda: program.poll(0.1) is not None)
+    program.commit(offsets=[TopicPartition(source, 0, EACH + 2)], asynchronous=False)
+    asked = Adoption._has_no_members
+
+    def leave_once_asked(adoption: Adoption, **named: Any) -> bool:
+        monkeypatch.undo()
+        program.commit(offsets=[TopicPartition(source, 1, EACH + 2)], asynchronous=False)
+        try:
+            return asked(adoption, **named)  # it has members: the next try looks again
+        finally:
+            program.close()
+
+    monkeypatch.setattr(Adoption, "_has_no_members", leave_once_asked)
+    run_to_end(job, settings_for(bootstrap, ownership__adopt_offsets=True, **GROUP))
+    assert len(read_committed(bootstrap, job.audit)) == 2 * (2 * EACH - 2)
+
+
 def test_refusal_names_the_partition_that_was_moved_and_not_one_that_another_owner_is_to_adopt(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -450,12 +450,12 @@ CORE = (
         "missing-before-the-members-left",
         "a start that adopts asks which offsets are missing once the group has no members",
         "eos/guards/start_policy.py",
-        """adoption.settled(look, seen.offsets)
+        """adoption.settled(look)
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
 """,
         """look()
         refuse_missing(settings, partitions if own is None else own, stored, reader.group_id)
-        partitions, stored = adoption.settled(look, seen.offsets)
+        partitions, stored = adoption.settled(look)
 """,
         (
             f"{_STRANGERS}::test_start_that_adopts_waits_for_the_program_before_it_asks_which_of_its_offsets_are_missing",
@@ -485,10 +485,49 @@ CORE = (
         "begun-anew-by-another-start",
         "a start goes on from no offset that is behind the one which it has seen",
         "eos/guards/seen.py",
-        "if now is not None and now.offset < was.offset:",
-        "if False:",
+        "is_back = now.offset < was.offset",
+        "is_back = False",
         (
             "tests/broker/test_start_policy.py::test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are_not_gone_on_from",
+        ),
+    ),
+    Mutation(
+        "begun-anew-further-on",
+        "a start goes on from no offset at which another start has begun anew, also where that is further on",
+        "eos/guards/seen.py",
+        "if is_back or (_is_of_a_start(now) and not settings.ownership.adopt_offsets):",
+        "if is_back:",
+        (
+            f"{_SEEN}::test_offset_that_another_start_has_begun_anew_further_on_is_refused",
+            "tests/broker/test_start_policy.py::test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are_not_gone_on_from",
+        ),
+    ),
+    Mutation(
+        "gone-with-its-topic",
+        "offsets that are gone with a topic which was created anew are not called deleted, whose fix counts in the former topic",
+        "eos/guards/takeover.py",
+        "stored_topic_ids(found.own) | stored_topic_ids(gone)",
+        "stored_topic_ids(found.own)",
+        (f"{_SEEN}::test_topic_that_was_created_anew_is_not_called_one_whose_offsets_were_deleted",),
+    ),
+    Mutation(
+        "gone-with-its-topic-between-looks",
+        "nor are those that go between two looks of a start",
+        "eos/guards/seen.py",
+        "            ids.refuse_recreated(was_in, now_in, timeout_s=timeout_s)\n",
+        "",
+        (
+            "tests/broker/test_start_policy.py::test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_anew",
+        ),
+    ),
+    Mutation(
+        "gone-with-its-topic-by-a-rival",
+        "nor are those that go while a commit has no answer taken for the work of another owner",
+        "eos/core/own_offsets.py",
+        "        self._refuse_recreated({p: one for p, one in self.ledger.stored.items() if p not in stored})\n",
+        "",
+        (
+            "tests/faults/test_recreated_input.py::test_input_that_is_created_anew_while_a_commit_has_no_answer_is_not_called_another_owner",
         ),
     ),
     Mutation(

@@ -178,6 +178,12 @@ class ShardWriter:
     # --- inside ------------------------------------------------------------------------------------
 
     def _transact(self, producer: ShardProducer, rows: Iterator[pa.RecordBatch]) -> ShardReport:
+        try:
+            return self._transacted(producer, rows)
+        except OffsetGapError as error:
+            raise self._record.explained(error) from error
+
+    def _transacted(self, producer: ShardProducer, rows: Iterator[pa.RecordBatch]) -> ShardReport:
         transaction = producer.new_transaction()
         complete = False
         try:
@@ -188,8 +194,6 @@ class ShardWriter:
                 complete = True
                 offsets = self._record.to_commit()
                 transaction.add_offsets(offsets, group_metadata(self._settings, self._record.group))
-        except OffsetGapError as error:
-            raise self._record.explained(error) from error
         except ReopenError as error:
             if producer.reopen() is not Outcome.COMMITTED:
                 raise self._redo(error, transaction, complete) from error
