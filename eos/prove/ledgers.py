@@ -30,9 +30,10 @@ def shards_behind(job: Identity, settings: Settings) -> int:
         ]
         return max(counts, key=lambda one: one.next_batch, default=None)
 
-    entries = list(filter(None, map(entry, job.commits)))
-    if not entries:
+    entries = dict(enumerate(map(entry, job.commits)))
+    last = max(filter(None, entries.values()), key=lambda one: one.next_batch, default=None)
+    if last is None:
         return 0
-    # A batch in place has a shard for each input partition, which may be fewer than a batch may have.
-    last = max(entries, key=lambda one: one.next_batch)
-    return last.shards - sum(one.next_batch == last.next_batch for one in entries)
+    # Only the shards that the batch has: there were more before it was divided otherwise, and in place it has one for each partition.
+    at = [one.next_batch if (one := entries.get(shard)) is not None else None for shard in range(last.shards)]
+    return sum(next_batch != last.next_batch for next_batch in at)

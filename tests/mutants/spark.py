@@ -11,6 +11,7 @@ _OUTPUTS = "tests/spark/test_outputs_that_go.py"
 _NAMES = "tests/spark/test_stream_names.py"
 _STREAM = "tests/spark/test_stream_ledger.py"
 _ROLES = "tests/spark/test_stream_roles.py"
+_IDLE = "tests/spark/test_stream_idle.py"
 
 SPARK = (
     Mutation(
@@ -65,6 +66,41 @@ SPARK = (
         "if 0 not in mine and not (0 in entries and entries[0].is_given_up):",
         "if 0 not in entries:",
         (f"{_NAMES}::test_former_name_whose_ledger_is_another_querys_is_not_given_up",),
+    ),
+    Mutation(
+        "lost-ledger-of-an-idle-query",
+        "a query whose ledger is lost does not start, also where no batch comes that would show it",
+        "eos/spark/stream/begun.py",
+        '    decide(batch, query, wanted, entries, run="", where=where, adopt=log.adopt, begun=begun)\n',
+        "",
+        (
+            f"{_IDLE}::test_lost_ledger_is_refused_and_goes_on_once_a_person_has_said_so",
+            f"{_IDLE}::test_ledger_that_went_with_its_topic_is_refused",
+        ),
+    ),
+    Mutation(
+        "renamed-idle-query",
+        "nor does one whose sink is renamed",
+        "eos/spark/stream/begun.py",
+        "    _former(log, note, BatchPlan(query, batch, log.shards))\n",
+        "",
+        (f"{_IDLE}::test_new_name_is_refused_and_the_refusal_says_that_the_input_is_another_one",),
+    ),
+    Mutation(
+        "renamed-over-another-input",
+        "the refusal of a new name says where the former one's marks are gone with their topics",
+        "eos/spark/stream/begun.py",
+        "_rivals(note, rivals, plan, unread)",
+        "_rivals(note, rivals, plan)",
+        (f"{_IDLE}::test_new_name_is_refused_and_the_refusal_says_that_the_input_is_another_one",),
+    ),
+    Mutation(
+        "another-input-of-an-idle-query",
+        "a query whose input was created anew does not start, also where it goes on without a batch",
+        "eos/spark/stream/sink.py",
+        "                refuse_lost_marks(self._store, self._last, place, self._log.adopt)\n",
+        "                pass\n",
+        (f"{_IDLE}::test_query_that_goes_on_is_refused_before_its_first_batch",),
     ),
     Mutation(
         "ledger-on-an-input",

@@ -6,34 +6,30 @@ In the group of shard 0, the offset of a topic's partition 0 may be an entry or 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.base.deadline import Deadline
 from eos.events import ignore_event
 from eos.offsets import OffsetVector, Partition
 from eos.prove.ledgers import shards_behind
 from eos.spark.jobs import StreamJob
-from eos.spark.running import RunOptions, run
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import LedgerError
 from tests.support.observer import (
-    PlainRecord,
     create_topics,
     delete_topic,
-    produce_plain,
-    read_committed,
     unique,
 )
 from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
+from tests.support.stream_roles import ROWS, Roles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,52 +39,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())
-ROWS = 7  # other than any number of a batch
-
-
-class Roles:
-    """A query whose inputs and outputs are others at each start; all of its rows go to one topic."""
-
-    def __init__(self, spark: SparkSession, settings: Settings, bootstrap: str, directory: Path) -> None:
-        self.spark, self.settings, self.bootstrap, self.directory = spark, settings, bootstrap, directory
-        self.source, self.changing, self.output = unique("in"), unique("changing"), unique("out")
-        self.name, self.given = unique("roles"), list[bytes]()
-        create_topics(bootstrap, {self.source: 1, self.changing: 1, self.output: 1})
-
-    def give(self, topic: str) -> None:
-        values = [b"%s %d" % (topic.encode(), len(self.given) + n) for n in range(ROWS)]
-        produce_plain(self.bootstrap, topic, [PlainRecord(value, value) for value in values])
-        self.given += values
-
-    def run(
-        self, inputs: Sequence[str], outputs: Sequence[str], adopt: str | None = None, *, skip: bool = False
-    ) -> None:
-        output = self.output
-        job = StreamJob(
-            name=self.name,
-            inputs=inputs,
-            outputs=outputs,
-            transform=lambda frame: frame.select("key", "value", F.lit(output).alias("topic")),
-        )
-        how = RunOptions(
-            checkpoint=str(self.directory / "checkpoint"),
-            until_caught_up=True,
-            adopt=adopt,
-            skip_deleted=skip,
-        )
-        run(job, self.spark, self.settings, how)
-
-    def refused(self, inputs: Sequence[str], outputs: Sequence[str], why: str) -> str:
-        """The token to adopt that the refusal names."""
-        with pytest.raises(LedgerError, match=why) as refusal:
-            self.run(inputs, outputs)
-        return str(refusal.value).partition("adopt='")[2].partition("'")[0]
-
-    def expect(self) -> None:
-        """The output has exactly the records of the input, each once."""
-        assert sorted(r.value or b"" for r in read_committed(self.bootstrap, self.output)) == sorted(
-            self.given
-        )
 
 
 @pytest.fixture
@@ -105,7 +55,7 @@ def test_topic_that_the_ledger_stands_on_becomes_an_input_and_the_refusal_says_s
     assert not roles.refused([source, ledgers], [output], why)
     roles.give(source)
     assert not roles.refused([source, ledgers], [output], why)
-    roles.run([source], [output, ledgers], skip=True)  # Spark has planned a batch of it
+    roles.run([source], [output, ledgers])
     roles.expect()
 
 
@@ -190,3 +140,16 @@ def test_mark_of_a_former_input_does_not_count_as_a_batch_that_a_trial_waits_for
         name=log.app, inputs=["other"], outputs=[*log.inputs, log.topic], transform=lambda frame: frame
     )
     assert shards_behind(job.identity(log.settings), log.settings) == 0
+
+
+def test_shards_that_a_smaller_batch_has_no_more_are_not_behind_it(log: CommitLog) -> None:
+    """A trial waited for -2 of them."""
+    first, entry = log.read([0])[0], LogEntry(1, QUERY, 4, run=RUN)
+    for shard in range(4):
+        log.replace(shard, None if shard else first, entry)
+    log.replace(0, log.read([0])[0], LogEntry(1, QUERY, 2, run=RUN, was=4))
+    settings = log.settings.model_copy(
+        update={"spark": log.settings.spark.model_copy(update={"sink_shards": 4})}
+    )
+    job = StreamJob(name=log.app, inputs=["other"], outputs=[log.topic], transform=lambda frame: frame)
+    assert shards_behind(job.identity(settings), settings) == 0

@@ -38,6 +38,15 @@ class Checkpoint:
         """
         return bool(self.batches("offsets"))
 
+    def query_id(self) -> str | None:
+        """Of the query whose place it is; None: it has none yet."""
+        text = self.text("metadata")
+        return None if text is None else str(json.loads(text)["id"])
+
+    def next_batch(self) -> int:
+        """The number of the batch that the query runs next, as new or once more."""
+        return max(self.batches("commits"), default=-1) + 1
+
     def names(self, folder: str = ".") -> list[str]:
         """The names of what is in the directory, or in one of its folders."""
         system, path = self._at(folder)

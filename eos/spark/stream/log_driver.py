@@ -96,8 +96,13 @@ class CommitLogDriver:
     def under(self, prefix: str, outputs: Iterable[str]) -> CommitLogDriver:
         """The commit log that the query has under another name, by the prefix of its transactional.ids."""
         shard, topics = parse_transactional_id(f"{prefix}o.0"), sorted(outputs)
-        store = replace(self.store, app=shard.app, group=shard.group, topic=topics[0], inputs=())
+        store = replace(self.store, app=shard.app, group=shard.group, topic=topics[0])
         return CommitLogDriver(store, topics, 1, None, ignore_event)
+
+    def entries(self) -> dict[int, LogEntry]:
+        """What the commit log says of each shard, wherever it stands now. Raises LedgerError: it stands on none of the outputs."""
+        self._locate()
+        return self.store.entries(self._read())
 
     def require_unwritten(self, batch: int, query: str) -> dict[int, Committed]:
         """What is stored, which says of each shard that the batches before this one are written, and this one not.

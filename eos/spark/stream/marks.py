@@ -26,6 +26,7 @@ from eos.spark.session.checkpoint import Checkpoint, RunningQuery
 from eos.spark.session.jvm import items, kind_of
 from eos.spark.source import InputLogs
 from eos.spark.stream.commit_log import CommitLog
+from eos.spark.stream.log_entry import LogEntry
 from eos.spark.stream.log_rules import BatchPlan, LedgerChangedError, LedgerError
 
 _HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
@@ -90,9 +91,34 @@ def refuse_unread(log: CommitLog, adopt: str | None) -> None:
     if first is None or not first.marks:
         return
     marks = log.stored(0, InputLogs(log.settings).partitions(*log.inputs))
-    plan = BatchPlan(first.query, first.next_batch, first.shards)
-    if plan.token != adopt and (gone := set(log.inputs) - {partition.topic for partition in marks}):
-        raise OffsetGapError(f"{log}: {_gone(sorted(gone))} {way_out(plan)}")
+    if gone := set(log.inputs) - {partition.topic for partition in marks}:
+        _refuse(log, first, sorted(gone), adopt)
+
+
+def refuse_lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint, adopt: str | None) -> None:
+    """As `refuse_unread`, at the start of a query, whose inputs may be others by now. Raises as that does."""
+    if gone := lost_marks(log, first, checkpoint):
+        _refuse(log, first, gone, adopt)
+
+
+def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[Partition]:
+    """The input partitions that the last batch has read, and whose marks Kafka has dropped with their topics.
+
+    Args:
+        log: whose marks they are.
+        first: shard 0's entry.
+        checkpoint: says what that batch has read.
+
+    Raises:
+        ConfigError: such a topic does not exist any more, or the checkpoint cannot be reached.
+        UnavailableError: the cluster did not answer in time.
+    """
+    read = _planned_offsets(checkpoint, first.next_batch - 1, log.inputs) if first.marks else {}
+    marks = log.stored(0, read) if read else {}
+    # Some had none, where the sink was not told of all inputs.
+    gone = sorted(read.keys() - marks.keys()) if len(marks) < first.marks else []
+    InputLogs(log.settings).partitions(*sorted({partition.topic for partition in gone}))
+    return gone
 
 
 def logs_of_input(settings: Settings) -> InputLogs:
@@ -146,6 +172,12 @@ def refuse_gap(
 
 
 # --- inside ----------------------------------------------------------------------------------------------
+
+
+def _refuse(log: CommitLog, first: LogEntry, gone: Iterable[Partition | str], adopt: str | None) -> None:
+    plan = BatchPlan(first.query, first.next_batch, first.shards)
+    if plan.token != adopt:
+        raise OffsetGapError(f"{log}: {_gone(gone)} {way_out(plan)}")
 
 
 def _gone(what: Iterable[Partition | str]) -> OffsetGapError:

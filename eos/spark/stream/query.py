@@ -75,6 +75,7 @@ class StreamWriter:
 
         Raises:
             UsageError: both are given, or Spark refuses the query.
+            LedgerError, OffsetGapError: as `ExactlyOnceSink`, where that shows before a batch.
             EosError: what else kept Spark from starting it.
         """
         if available_now and processing_time is not None:
@@ -88,6 +89,7 @@ class StreamWriter:
         elif processing_time is not None:
             writer = writer.trigger(processingTime=processing_time)
         place = Checkpoint(self._frame.sparkSession, checkpoint)
+        self.sink.starts(checkpoint, spark=self._frame.sparkSession)
         try:
             return StreamRun(writer.start(), self.sink, place)
         except OF_SPARK as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Lock, Timer
 from typing import Any, NoReturn
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, RecordRefusedError, UsageError
 from eos.events import Listener, guarded, ignore_event
@@ -16,18 +16,18 @@ from eos.job import checked_topics
 from eos.settings import Settings
 from eos.spark.analysis.lineage import require_running_batch
 from eos.spark.events import LedgerRefreshed
-from eos.spark.session.checkpoint import RunningQuery, running_query
+from eos.spark.session.checkpoint import Checkpoint, RunningQuery, running_query
 from eos.spark.session.checks import refuse_sending, require_classic, warn_of_session
 from eos.spark.session.session import step
 from eos.spark.session.thrown import OF_SPARK
 from eos.spark.source import InputLogs, blamed
-from eos.spark.stream.begun import plan_noted
+from eos.spark.stream.begun import found_at_a_start, plan_noted
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.division import BatchRows
 from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import BatchPlan
-from eos.spark.stream.marks import input_of, refuse_unread, way_out
+from eos.spark.stream.marks import input_of, refuse_lost_marks, refuse_unread, way_out
 from eos.spark.stream.micro_batch import Progress, write_batch
 from eos.spark.write.executor_check import require_fit_executor
 from eos.spark.write.failures import InputGoneError, for_foreach_batch, from_spark, is_of_no_topic
@@ -139,8 +139,8 @@ class ExactlyOnceSink:
         self._checked = False
         self.lastProgress: dict[str, Any] | None = None  # spelt as Spark's own
         self.failure: EosError | None = None
-        self._one_at_a_time = threading.Lock()
-        self._idle: threading.Timer | None = None
+        self._one_at_a_time = Lock()
+        self._idle: Timer | None = None
         self._last: LogEntry | None = None  # what this sink's last batch left
         # the run and the batch of its last call that ended well
         self._finished: tuple[str, int] | None = None
@@ -184,6 +184,30 @@ class ExactlyOnceSink:
             self.failure.__cause__ = error
         if self.failure is not None:
             raise for_foreach_batch(self.failure)
+
+    def starts(self, checkpoint: str, *, spark: SparkSession | None = None) -> None:
+        """Refuse a query that cannot go on from its checkpoint, before Spark plans a batch; keep its entries from now on.
+
+        `write_stream` and `eos spark run` call it. Where a foreachBatch function of one's own calls the sink, call it before the
+        query is started: while there is nothing new, no batch comes that would show what is wrong, and the input counts as processed.
+
+        Args:
+            checkpoint: where the query keeps its place.
+            spark: the session of the query; the active one if not given.
+
+        Raises:
+            LedgerError: commit log and checkpoint do not belong together.
+            OffsetGapError: an input topic was deleted and created anew since the last batch.
+            EosError: the cluster did not answer, or the checkpoint cannot be reached.
+        """
+        place = Checkpoint(spark or SparkSession.active(), checkpoint)
+        if any(place.damaged()):
+            return  # Spark starts no query then, and the error names the file
+        with self._one_at_a_time:
+            self._last = found_at_a_start(self._log, self._outputs, place)
+            if self._last is not None:
+                refuse_lost_marks(self._store, self._last, place, self._log.adopt)
+        self._keep()
 
     def refresh(self) -> None:
         """Commit every entry again as it is: Kafka forgets offsets (7 days by default) that are not.
@@ -266,7 +290,7 @@ class ExactlyOnceSink:
         if self._idle is not None:
             self._idle.cancel()
         idle_s = self._store.settings.input.recommit_idle_after_s
-        self._idle = threading.Timer(idle_s, self._refresh_when_idle)
+        self._idle = Timer(idle_s, self._refresh_when_idle)
         self._idle.daemon = True
         self._idle.start()
 
@@ -277,6 +301,10 @@ class ExactlyOnceSink:
             self._listener(LedgerRefreshed(self._store.prefix, -1, str(error)))
             if isinstance(error, FencedError):
                 return  # another driver goes on
+        except RuntimeError as error:
+            if "interpreter shutdown" not in str(error):
+                raise
+            return  # the process ends, and starts no thread any more
         self._keep()
 
     def meaning_of(self, error: Exception) -> EosError:
