@@ -27,7 +27,7 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.int
 # message that names nothing. Group names are escaped, which may triple them.
 _MAX_ID_CHARS = 1024
 _MAX_ORDINAL = 1_000_000
-STARTED = "start"  # `StartShard`, as the metadata of first and of adopted offsets say it
+STARTED = "start"  # `StartShard`, as the metadata of first offsets say it
 _MAX_DIGITS = 10  # a partition number is a 32-bit integer
 
 

@@ -35,7 +35,8 @@ class OwnershipMode(StrEnum):
     START = "start"  # older metadata of a start policy's offsets; every mode takes them over
 
 
-OPERATOR = "operator"  # the shard of what a person has set: `eos status` says who has committed
+# The shards of what a person has set, and of what a start has adopted: `eos status` says who has committed.
+OPERATOR, ADOPTED = "operator", "adopted"
 
 # Older metadata has no app, no topic and no host.
 _FORM = re.compile(

@@ -8,7 +8,7 @@ from eos import retry
 from eos.core.producer import ShardProducer
 from eos.core.surroundings import Entered
 from eos.errors import RetriableError
-from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.metadata import ADOPTED, OffsetMetadata, OwnershipMode
 from eos.group.mirror import refuse_mirror
 from eos.group.others import of_others
 from eos.guards.truncated import refuse_truncated
@@ -88,7 +88,7 @@ class Adoption:
         """
         settings, group = self._settings, self._reader.group_id
         shard = StartShard(self._app, group)
-        with ShardProducer(settings, shard, metadata=OffsetMetadata(self._mode, str(shard))) as producer:
+        with ShardProducer(settings, shard, metadata=OffsetMetadata(self._mode, ADOPTED)) as producer:
             producer.give_up(retry.is_given_up)
             # The init above ended what another instance left pending, so this is final.
             now = producer.take_over(group, partitions)

@@ -47,19 +47,18 @@ class SeenOffsets:
             ids.refuse_recreated(was_in, now_in, timeout_s=timeout_s)
         if lost := ever_written(settings, gone):
             raise lost_offsets(lost[0], group)
-        _refuse_gone_back(settings, self._offsets, stored, [p for p in partitions if p.topic in there], group)
+        _refuse_gone_back(self._offsets, stored, [p for p in partitions if p.topic in there], group)
         self._topics |= there
         others = of_others(stored)
         self._offsets.update((p, one) for p, one in stored.items() if p not in others)
 
 
-def gone_back(settings: Settings, found: TakeOver) -> None:
+def gone_back(_: Settings, found: TakeOver) -> None:
     """The guard of a takeover: refuse an offset that is gone, behind the one which the owner has seen when it started, or begun anew."""
-    _refuse_gone_back(settings, found.entered, found.stored, found.partitions, found.group)
+    _refuse_gone_back(found.entered, found.stored, found.partitions, found.group)
 
 
 def _refuse_gone_back(
-    settings: Settings,
     before: Mapping[Partition, Committed],
     stored: Mapping[Partition, Committed],
     partitions: Iterable[Partition],
@@ -80,7 +79,7 @@ def _refuse_gone_back(
         if now is None or now.offset == was.offset:
             continue
         is_back = now.offset < was.offset
-        if is_back or (_is_of_a_start(now) and not settings.ownership.adopt_offsets):
+        if is_back or _is_begun(now):
             raise ConfigError(
                 f"{partition}: the group {group!r} had the committed offset {was.offset} when this instance started, and has {now.offset} "
                 "now: it was set back, or deleted and begun anew by another start. What lies between the two may "
@@ -90,7 +89,7 @@ def _refuse_gone_back(
             )
 
 
-def _is_of_a_start(stored: Committed) -> bool:
-    """Whether no owner has committed since a start began here, or adopted another program's offset."""
+def _is_begun(stored: Committed) -> bool:
+    """Whether a start has begun here, and no owner has committed since."""
     metadata = OffsetMetadata.parse(stored.metadata)
     return metadata is not None and metadata.shard == STARTED

@@ -495,7 +495,7 @@ CORE = (
         "begun-anew-further-on",
         "a start goes on from no offset at which another start has begun anew, also where that is further on",
         "eos/guards/seen.py",
-        "if is_back or (_is_of_a_start(now) and not settings.ownership.adopt_offsets):",
+        "if is_back or _is_begun(now):",
         "if is_back:",
         (
             f"{_SEEN}::test_offset_that_another_start_has_begun_anew_further_on_is_refused",

@@ -76,6 +76,7 @@ SPARK = (
         (
             f"{_IDLE}::test_lost_ledger_is_refused_and_goes_on_once_a_person_has_said_so",
             f"{_IDLE}::test_ledger_that_went_with_its_topic_is_refused",
+            f"{_IDLE}::test_ledger_that_is_behind_the_checkpoint_is_refused",
         ),
     ),
     Mutation(
@@ -101,6 +102,24 @@ SPARK = (
         "                refuse_lost_marks(self._store, self._last, place, self._log.adopt)\n",
         "                pass\n",
         (f"{_IDLE}::test_query_that_goes_on_is_refused_before_its_first_batch",),
+    ),
+    Mutation(
+        "token-of-another-batch",
+        "at a start a person decides for the batch that runs next",
+        "eos/spark/stream/marks.py",
+        "BatchPlan(first.query, checkpoint.next_batch(), first.shards)",
+        "BatchPlan(first.query, first.next_batch, first.shards)",
+        (
+            f"{_IDLE}::test_refusals_of_an_input_that_is_another_one_lead_out_where_a_batch_is_to_be_run_again",
+        ),
+    ),
+    Mutation(
+        "keeps-what-it-has-not-seen",
+        "a sink commits no entry again that it has not found at its start, or written",
+        "eos/spark/stream/sink.py",
+        "                    self._keep()\n            except",
+        "                self._keep()\n            except",
+        (f"{_IDLE}::test_query_that_has_nothing_to_keep_disturbs_nobody",),
     ),
     Mutation(
         "ledger-on-an-input",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
@@ -10,11 +12,14 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eos.errors import OffsetGapError
+from eos.errors import EosError, OffsetGapError
 from eos.events import Event, ignore_event
 from eos.spark.events import LedgerRefreshed
 from eos.spark.running import start_stream
+from eos.spark.source import read_stream
+from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.query import StreamRun, write_stream
 from tests.support.observer import read_committed, recreate_topic, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.stream_roles import ROWS, Roles
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eos.settings import Settings
-    from eos.spark.stream.query import StreamRun
 
 pytestmark = pytest.mark.broker
 
@@ -94,34 +98,113 @@ def test_query_that_goes_on_is_refused_before_its_first_batch(query: Roles) -> N
         start(query, query.output)
 
 
+def shorten(query: Roles, file: str) -> None:
+    """As a disk that was full leaves it: without its last bytes, and without its checksum."""
+    path = Path(query.checkpoint, file)
+    path.write_bytes(path.read_bytes()[:2])
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def test_lost_ledger_is_refused_beside_an_old_file_that_spark_does_not_read(query: Roles) -> None:
+    """For such a file, nothing was compared, with exit 0."""
+    query.give(query.source)
+    query.run([query.source], [query.output])
+    shorten(query, "commits/0")
+    query.run([query.source], [query.output])
+    lose_the_ledger(query)
+    query.refused([query.source], [query.output], "no entry of shard 0 says")
+
+
+def test_ledger_that_is_behind_the_checkpoint_is_refused(query: Roles) -> None:
+    """As where a foreachBatch function has not called its sink for a batch, which Spark counts as done."""
+    log = CommitLog(query.settings, query.name, query.name, query.output, (query.source,))
+    stored = log.read([0])
+    log.replace(0, stored[0], replace(log.entries(stored)[0], next_batch=0))
+    query.refused([query.source], [query.output], "this is batch 1, but the next batch of shard 0 is 0")
+
+
+def test_refusals_of_an_input_that_is_another_one_lead_out_where_a_batch_is_to_be_run_again(
+    query: Roles,
+) -> None:
+    """The start wanted the token of the next batch, and the batch its own: with either of them nothing could be done any more."""
+    source, output = query.source, query.output
+    query.give(source)
+    query.run([source], [output])
+    for name in ("1", ".1.crc"):
+        Path(query.checkpoint, "commits", name).unlink()
+    recreate_topic(query.bootstrap, source)
+    for _ in range(3):
+        query.give(source)
+    token: str | None = None
+    tokens: list[str] = []
+    for _ in range(3):
+        try:
+            query.run([source], [output], token)
+            break
+        except (LedgerError, OffsetGapError) as refusal:
+            token = str(refusal).partition("adopt='")[2].partition("'")[0]
+            tokens.append(token.rpartition(":")[2])
+    assert tokens == ["1", "2"]
+    query.run([source], [output])
+
+
+def test_sink_that_is_told_of_another_topic_of_its_query_takes_it_for_no_other_one(
+    query: Roles, spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = read_stream(
+        spark, query.settings, [query.source, query.changing], checkpoint=str(tmp_path / "two")
+    )
+    for inputs in ([query.source], [query.changing]):
+        rows = frame.select("key", "value")
+        writer = write_stream(rows, query.settings, name="two", inputs=inputs, outputs=[query.output])
+        writer.start(str(tmp_path / "two"), available_now=True).wait()
+
+
 class Timers:
     """In place of `threading.Timer`: nothing goes off by itself."""
 
     def __init__(self) -> None:
-        self.started: list[tuple[float, Callable[[], None]]] = []
+        self.running: dict[int, tuple[float, Callable[[], None]]] = {}
+        self.started = 0
 
     def __call__(self, after_s: float, call: Callable[[], None]) -> Mock:
-        timer = Mock()
-        timer.start = lambda: self.started.append((after_s, call))
+        self.started += 1
+        number, timer = self.started, Mock()
+        timer.start = lambda: self.running.update({number: (after_s, call)})
+        timer.cancel = lambda: self.running.pop(number, None)
         return timer
 
 
-def test_query_that_goes_on_keeps_its_ledger_from_its_start_on(
+def test_query_that_goes_on_keeps_its_ledger_from_its_start_to_its_end(
     query: Roles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It did so behind its first batch alone: after a restart, an idle query let it expire."""
+    """It did so behind its first batch alone: after a restart, an idle query let it expire. And what had ended went on to fence what had not."""
     timers, events = Timers(), list[Event]()
     monkeypatch.setattr("eos.spark.stream.sink.Timer", timers)
     run = start(query, query.output, on_event=events.append)
-    try:
-        [(after_s, refresh)] = timers.started
-        assert after_s == query.settings.input.recommit_idle_after_s
-        refresh()
-        assert [event.batch for event in events if isinstance(event, LedgerRefreshed)] == [1]
-        monkeypatch.setattr(
-            run.sink, "refresh", Mock(side_effect=RuntimeError("… after interpreter shutdown"))
-        )
-        refresh()  # it printed a traceback, as its process ended
-        assert len(timers.started) == 2, "one behind the refresh, and none in a process that ends"
-    finally:
+    [(after_s, refresh)] = timers.running.values()
+    assert after_s == query.settings.input.recommit_idle_after_s
+    refresh()
+    assert [event.batch for event in events if isinstance(event, LedgerRefreshed)] == [1]
+    assert timers.started == 2
+    monkeypatch.setattr(run.sink, "refresh", Mock(side_effect=RuntimeError("… after interpreter shutdown")))
+    refresh()  # it printed a traceback, as its process ended
+    monkeypatch.undo()
+    run.query.stop()
+    run.wait()
+    assert timers.running == {}
+    refresh()  # that has gone off a moment before
+    assert timers.started == 2
+
+
+def test_query_that_has_nothing_to_keep_disturbs_nobody(
+    query: Roles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sink had no entry to compare with, and committed those of the rightful driver again, which ended it."""
+    timers = Timers()
+    monkeypatch.setattr("eos.spark.stream.sink.Timer", timers)
+    query.checkpoint += "-another"
+    with suppress(EosError):
+        run = start(query, query.output)
         run.query.stop()
+    assert timers.started == 0

@@ -16,8 +16,13 @@ from eos.errors import ConfigError, UsageError
 # is made with the checkpoint and kept in it.
 _QUERY_ID = "sql.streaming.queryId"
 _CHECKSUM = "ChecksumException"
-_READ_AT_A_START = 2  # of the newest files: the last batch, and the one before it
+# Of the newest files: the last batch's, and the plan of the one before it (Spark 4.2 starts with `commits/0` cut off).
+_READ_AT_A_START = {"offsets": 2, "commits": 1}
 _VERSION = re.compile(r"v\d+")
+
+
+class UnreadableError(ConfigError):
+    """A file of a checkpoint is not whole."""
 
 
 class Checkpoint:
@@ -39,9 +44,9 @@ class Checkpoint:
         return bool(self.batches("offsets"))
 
     def query_id(self) -> str | None:
-        """Of the query whose place it is; None: it has none yet."""
+        """Of the query whose place it is; None: it has none yet. Raises UnreadableError."""
         text = self.text("metadata")
-        return None if text is None else str(json.loads(text)["id"])
+        return None if text is None else str(self.parsed(text, "metadata")["id"])
 
     def next_batch(self) -> int:
         """The number of the batch that the query runs next, as new or once more."""
@@ -58,8 +63,8 @@ class Checkpoint:
         """The files by which Spark finds a query's place at a start that are not whole, and what is wrong with each."""
         files = [
             f"{folder}/{number}"
-            for folder in ("offsets", "commits")
-            for number in self.batches(folder)[-_READ_AT_A_START:]
+            for folder, most in _READ_AT_A_START.items()
+            for number in self.batches(folder)[-most:]
         ]
         # Where each source began; read where no batch is planned.
         files = files or [f"sources/{source}/0" for source in self.names("sources")]
@@ -94,6 +99,13 @@ class Checkpoint:
             finally:
                 file.close()
 
+    def parsed(self, text: str, name: str) -> Any:
+        """What a part of a file says, which is JSON. Raises UnreadableError."""
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise UnreadableError(f"{self}/{name} is not whole: {error}") from error
+
     def write(self, name: str, text: str) -> None:
         """Make a file. Spark ignores those that it does not know."""
         system, path = self._at(name)
@@ -117,7 +129,8 @@ class Checkpoint:
         try:
             yield
         except Exception as error:
-            raise ConfigError(
+            kind = UnreadableError if _CHECKSUM in str(error) else ConfigError
+            raise kind(
                 f"the checkpoint {self.location!r} cannot be reached: {type(error).__name__}: {error}"
             ) from error
 

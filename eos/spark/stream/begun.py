@@ -98,8 +98,9 @@ def found_at_a_start(log: CommitLogDriver, outputs: Iterable[str], checkpoint: C
     Where a query has no new input, no batch comes that would show what is wrong, and its input counts as processed.
 
     Raises:
-        LedgerError: the ledger is lost, or is another query's, or stands on none of the outputs; or another sink of the query
+        LedgerError: ledger and checkpoint do not belong together, or it stands on none of the outputs; or another sink of the query
             writes to one of the topics.
+        UnreadableError: a file of the checkpoint is not whole.
     """
     query, batch = checkpoint.query_id(), checkpoint.next_batch()
     if query is None:
@@ -109,13 +110,17 @@ def found_at_a_start(log: CommitLogDriver, outputs: Iterable[str], checkpoint: C
     noted = note.text()
     if noted is None:
         return None
-    entries, wanted = log.entries(), Division(log.shards)
+    entries = log.entries()
     first = entries.get(0)
-    if first is not None and first.query == query:
-        return first
+    # As the last batch was divided: what the next one needs is not known yet.
+    wanted = (
+        Division(log.shards)
+        if first is None
+        else Division(first.shards, first.in_place, partitions=first.shards)
+    )
     begun, where = f"{note}: {noted}", str(log.store)
     decide(batch, query, wanted, entries, run="", where=where, adopt=log.adopt, begun=begun)
-    return None
+    return first if first is not None and first.query == query else None
 
 
 # --- inside ----------------------------------------------------------------------------------------------

@@ -6,18 +6,20 @@ from collections.abc import Collection
 
 from eos.base.listing import listed
 from eos.errors import EosError, UnclassifiedError
-from eos.spark.session.checkpoint import Checkpoint
+from eos.spark.session.checkpoint import Checkpoint, UnreadableError
+from eos.spark.stream.log_rules import LedgerError
 from eos.spark.write.failures import CheckpointError, checkpoint_unreadable
 
 _MAX_LISTED = 5
 
 
 def named(error: EosError, checkpoint: Checkpoint | None) -> EosError:
-    """What a query failed of, with the files of its checkpoint that are not whole, and the way out.
+    """What a query failed of; or the files of its checkpoint that are not whole, and the way out, where that may be why.
 
     Spark says which one only for some; of others it throws whatever its reader of JSON does.
     """
-    if not isinstance(error, CheckpointError | UnclassifiedError) or checkpoint is None:
+    may_be_why = isinstance(error, CheckpointError | UnclassifiedError | UnreadableError | LedgerError)
+    if not may_be_why or checkpoint is None:
         return error
     try:
         found = dict(checkpoint.damaged())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -92,13 +92,14 @@ def refuse_unread(log: CommitLog, adopt: str | None) -> None:
         return
     marks = log.stored(0, InputLogs(log.settings).partitions(*log.inputs))
     if gone := set(log.inputs) - {partition.topic for partition in marks}:
-        _refuse(log, first, sorted(gone), adopt)
+        _refuse(log, BatchPlan(first.query, first.next_batch, first.shards), sorted(gone), adopt)
 
 
 def refuse_lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint, adopt: str | None) -> None:
-    """As `refuse_unread`, at the start of a query, whose inputs may be others by now. Raises as that does."""
+    """As `refuse_unread`, at the start of a query, whose inputs may be others by now. Raises as that does, and UnreadableError."""
     if gone := lost_marks(log, first, checkpoint):
-        _refuse(log, first, gone, adopt)
+        # By the batch that runs next: the one that the ledger has as the last may come once more.
+        _refuse(log, BatchPlan(first.query, checkpoint.next_batch(), first.shards), gone, adopt)
 
 
 def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[Partition]:
@@ -113,10 +114,11 @@ def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[
         ConfigError: such a topic does not exist any more, or the checkpoint cannot be reached.
         UnavailableError: the cluster did not answer in time.
     """
-    read = _planned_offsets(checkpoint, first.next_batch - 1, log.inputs) if first.marks else {}
+    read = _planned_offsets(checkpoint, first.next_batch - 1) if first.marks else {}
     marks = log.stored(0, read) if read else {}
-    # Some had none, where the sink was not told of all inputs.
-    gone = sorted(read.keys() - marks.keys()) if len(marks) < first.marks else []
+    if len(marks) >= first.marks:
+        return []  # the others never had one: the sink was not told of all inputs
+    gone = sorted(p for p in read.keys() - marks.keys() if p.topic in log.inputs)
     InputLogs(log.settings).partitions(*sorted({partition.topic for partition in gone}))
     return gone
 
@@ -174,8 +176,7 @@ def refuse_gap(
 # --- inside ----------------------------------------------------------------------------------------------
 
 
-def _refuse(log: CommitLog, first: LogEntry, gone: Iterable[Partition | str], adopt: str | None) -> None:
-    plan = BatchPlan(first.query, first.next_batch, first.shards)
+def _refuse(log: CommitLog, plan: BatchPlan, gone: Iterable[Partition | str], adopt: str | None) -> None:
     if plan.token != adopt:
         raise OffsetGapError(f"{log}: {_gone(gone)} {way_out(plan)}")
 
@@ -232,27 +233,32 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
     return _RunningInput(planned | starts, planned | ends)
 
 
-def _planned_offsets(checkpoint: Checkpoint, batch: int, topics: Sequence[str]) -> dict[Partition, int]:
-    """Per input partition, where a batch ends, as Spark has noted it before the batch was begun.
+def _planned_offsets(
+    checkpoint: Checkpoint, batch: int, topics: Collection[str] | None = None
+) -> dict[Partition, int]:
+    """Per input partition of these topics, or of all, where a batch ends, as Spark has noted it before the batch was begun.
 
-    Of topics that the batch does not read there is none.
+    Of topics that the batch does not read there is none. Raises UnreadableError.
     """
     found: dict[Partition, int] = {}
-    for line in (checkpoint.text(f"offsets/{batch}") or "").splitlines()[_HEAD_LINES:]:
+    name = f"offsets/{batch}"
+    for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]:
         # In format 2 the name of the source stands before its offsets; "-" is a source without any.
         _, brace, offsets = line.partition("{")
         if brace:
-            _add(found, json.loads(brace + offsets), topics)
+            of_source = checkpoint.parsed(brace + offsets, name)
+            _add(found, of_source, of_source.keys() if topics is None else topics)
     return found
 
 
-def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Sequence[str]) -> None:
+def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Collection[str]) -> None:
     """Add a source's offsets; of a partition that two sources of a query read, the further one."""
     for topic in topics:
         of_topic = offsets.get(topic)
         for number, offset in of_topic.items() if isinstance(of_topic, dict) else ():
-            partition = Partition(topic, int(number))
-            found[partition] = max(offset, found.get(partition, 0))
+            if number.isdecimal() and isinstance(offset, int):  # else it is a source of another kind
+                partition = Partition(topic, int(number))
+                found[partition] = max(offset, found.get(partition, 0))
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

@@ -37,12 +37,14 @@ class StreamRun:
         try:
             self.query.awaitTermination()
         except OF_SPARK as error:
+            self.sink.rests()
             if self.sink.failure is not None:
                 raise self.sink.failure from error
             # Found while the batch was planned, before the sink is called.
             if gone := input_gone(error):
                 raise OffsetGapError(f"{gone} {PAST_DELETED}") from error
             raise named(self.sink.meaning_of(error), self.checkpoint) from error
+        self.sink.rests()
         if self.sink.failure is not None:
             raise self.sink.failure
 
@@ -93,6 +95,7 @@ class StreamWriter:
         try:
             return StreamRun(writer.start(), self.sink, place)
         except OF_SPARK as error:
+            self.sink.rests()
             raise named(from_spark(error), place) from error
 
 

@@ -23,6 +23,7 @@ from eos.spark.session.thrown import OF_SPARK
 from eos.spark.source import InputLogs, blamed
 from eos.spark.stream.begun import found_at_a_start, plan_noted
 from eos.spark.stream.commit_log import CommitLog
+from eos.spark.stream.damaged import named
 from eos.spark.stream.division import BatchRows
 from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Division, LogEntry
@@ -201,18 +202,27 @@ class ExactlyOnceSink:
             EosError: the cluster did not answer, or the checkpoint cannot be reached.
         """
         place = Checkpoint(spark or SparkSession.active(), checkpoint)
-        if any(place.damaged()):
-            return  # Spark starts no query then, and the error names the file
+        self.rests()
         with self._one_at_a_time:
-            self._last = found_at_a_start(self._log, self._outputs, place)
-            if self._last is not None:
-                refuse_lost_marks(self._store, self._last, place, self._log.adopt)
-        self._keep()
+            try:
+                self._last = found_at_a_start(self._log, self._outputs, place)
+                if self._last is not None:
+                    refuse_lost_marks(self._store, self._last, place, self._log.adopt)
+                    self._keep()
+            except EosError as error:
+                raise named(error, place) from error
+
+    def rests(self) -> None:
+        """The query has ended: its entries are not kept any more. `StreamRun.wait` calls it."""
+        with self._one_at_a_time:  # behind a refresh, which would meet that of the next start
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = None
 
     def refresh(self) -> None:
         """Commit every entry again as it is: Kafka forgets offsets (7 days by default) that are not.
 
-        The sink does so by itself while its process lives and ``input.recommit_idle_after_s`` pass without a batch.
+        The sink does so by itself while ``input.recommit_idle_after_s`` pass without a batch, until `rests`, or its process ends.
         For queries that end when they have caught up (availableNow): call it after each run, since a run that finds
         nothing new has no batch. A commit log in the middle of a batch, or without entries, is left alone.
 
@@ -295,6 +305,7 @@ class ExactlyOnceSink:
         self._idle.start()
 
     def _refresh_when_idle(self) -> None:
+        timer = self._idle
         try:
             self.refresh()
         except EosError as error:
@@ -305,7 +316,8 @@ class ExactlyOnceSink:
             if "interpreter shutdown" not in str(error):
                 raise
             return  # the process ends, and starts no thread any more
-        self._keep()
+        if timer is not None and self._idle is timer:
+            self._keep()
 
     def meaning_of(self, error: Exception) -> EosError:
         """What Spark failed of before it called the sink; of an input that was deleted since, the error names it."""

@@ -15,21 +15,17 @@ from eos.guards.seen import SeenOffsets, gone_back
 from eos.guards.takeover import recreated
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
-from eos.settings import Settings
 from tests.support.settings import settings_of
 
 P0, P1 = Partition("in", 0), Partition("in", 1)
 SETTINGS = settings_of("nowhere:1")
 
 Stored = dict[Partition, Committed]
-Compare = Callable[..., None]
+Compare = Callable[[Stored, Stored], None]
 
 
 def own(offset: int, topic: str = "id", *, shard: str = "#0") -> Committed:
     return Committed(offset, str(OffsetMetadata(OwnershipMode.GROUP, shard, topic=topic)))
-
-
-BEGUN = own(8, shard="start")
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +35,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TopicIds, "soon", lambda *_, **__: {"in": "id"})
 
 
-def look_twice(first: Stored, then: Stored, settings: Settings = SETTINGS) -> None:
-    looks = SeenOffsets(settings, "g")
+def look_twice(first: Stored, then: Stored) -> None:
+    looks = SeenOffsets(SETTINGS, "g")
     looks.compare([P0, P1], first)
     looks.compare([P0, P1], then)
 
@@ -59,8 +55,8 @@ def found(first: Stored, then: Stored, topic_ids: dict[str, str] | None = None) 
     )
 
 
-def take_over(first: Stored, then: Stored, settings: Settings = SETTINGS) -> None:
-    gone_back(settings, found(first, then))
+def take_over(first: Stored, then: Stored) -> None:
+    gone_back(SETTINGS, found(first, then))
 
 
 both = pytest.mark.parametrize("compare", [look_twice, take_over])
@@ -76,6 +72,7 @@ both = pytest.mark.parametrize("compare", [look_twice, take_over])
         {P0: own(0, "other"), P1: own(0, "other")},
         {P1: own(0, "other")},
         {P0: own(5, shard="start"), P1: own(9)},
+        {P0: own(8, shard="adopted"), P1: own(9)},
     ],
     ids=[
         "the same",
@@ -84,6 +81,7 @@ both = pytest.mark.parametrize("compare", [look_twice, take_over])
         "created anew",
         "created anew and not begun",
         "begun anew where it was",
+        "another start has adopted another program's",
     ],
 )
 def test_what_is_no_step_back_is_gone_on_from(compare: Compare, then: Stored) -> None:
@@ -94,11 +92,7 @@ def test_what_is_no_step_back_is_gone_on_from(compare: Compare, then: Stored) ->
 def test_offset_that_another_start_has_begun_anew_further_on_is_refused(compare: Compare) -> None:
     """The group was deleted, and one of its starts began with only new input: 8 records were processed by nobody, exit 0."""
     with pytest.raises(ConfigError, match=r"in\[0\].*has 8 now.*begun anew .* may never be processed"):
-        compare({P0: own(5), P1: own(9)}, {P0: BEGUN, P1: own(9)})
-    adopts = settings_of("nowhere:1", ownership__adopt_offsets=True)
-    compare(
-        {P0: own(5), P1: own(9)}, {P0: BEGUN, P1: own(9)}, adopts
-    )  # it may have adopted another program's
+        compare({P0: own(5), P1: own(9)}, {P0: own(8, shard="start"), P1: own(9)})
 
 
 @both
