@@ -158,7 +158,7 @@ def copy(
 
     Examples:
       eos offsets copy jobs.refunds:job --from-group refunds --set group=second
-      eos offsets copy jobs.refunds:job --from-group old-consumer --yes
+      eos offsets copy jobs.refunds:job --from-group old-consumer --adopt-offsets --yes
     """
     settings, target = _loaded(given, adopt_offsets=adopt_offsets)
     from eos.ops.operate.choosing import copied

@@ -40,30 +40,24 @@ def refuse_others(settings: Settings, group: str, stored: Mapping[Partition, Com
         raise _refusal(group, others, _looked_up(settings, group, others))
 
 
-def refuse_mixed(
-    settings: Settings,
-    group: str,
-    stored: Mapping[Partition, Committed],
-    chosen: Mapping[Partition, Committed],
-) -> None:
-    """Refuse to copy another program's offsets out of a group in which eos has committed too; unless settings adopt them.
+def refuse_copied(settings: Settings, group: str, copied: Mapping[Partition, Committed]) -> None:
+    """Refuse to copy another program's offsets out of a group, unless settings adopt them: they would be eos's from then on.
+
+    Also where eos does not seem to have committed in that group: its offsets may be gone from the log, or it cannot be read.
 
     Args:
         settings: ``ownership.adopt_offsets``.
-        group: which is copied.
-        stored: all of its offsets in the job's input.
-        chosen: those that are copied.
+        group: the one that is copied.
+        copied: its offsets.
 
     Raises:
         ConfigError: as `refuse_others`.
     """
-    refuse_mirror(group, chosen)
-    others = of_others(chosen)
-    if not others or settings.ownership.adopt_offsets:
-        return
-    found = _looked_up(settings, group, others)
-    if len(of_others(stored)) < len(stored) or any(one.own is not None for one in found.values()):
-        raise _refusal(group, others, found)
+    refuse_mirror(group, copied)
+    others = of_others(copied)
+    if others and not settings.ownership.adopt_offsets:
+        beside = {p: one.offset for p, one in copied.items() if p not in others}
+        raise _refusal(group, others, _looked_up(settings, group, others), beside=beside)
 
 
 def _looked_up(
@@ -73,8 +67,13 @@ def _looked_up(
 
 
 def _refusal(
-    group: str, others: Mapping[Partition, Committed], found: Mapping[Partition, Before]
+    group: str,
+    others: Mapping[Partition, Committed],
+    found: Mapping[Partition, Before],
+    *,
+    beside: Mapping[Partition, int] | None = None,
 ) -> ConfigError:
+    """The error; ``beside``: offsets of eos's that have to be set too, as nobody has in the group that they are copied to."""
     partition, one = min(others.items())
     told = found[partition]
     and_more = f", and of {counted(len(others) - 1, 'other partition')}" if len(others) > 1 else ""
@@ -85,7 +84,7 @@ def _refusal(
     between = "what lies between may not be processed"
     if known == {p: at.offset for p, at in others.items()}:
         between = "but nothing lies between the two"
-    places = as_places(known) or "TOPIC:N@OFFSET,…"
+    places = as_places(known | dict(beside or {})) or "TOPIC:N@OFFSET,…"
     return ConfigError(
         f"{partition}: the group {group!r} has the offset {one.offset}, which eos has not committed{_when(told.other_at_ms)}{and_more}. "
         f"{last}. Another program was a member of the group, or has set it: {between}. Fix: stop every "

@@ -31,7 +31,7 @@ from eos.errors import (
 from eos.events import ignore_event
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import MIRROR
-from eos.group.others import refuse_mixed
+from eos.group.others import refuse_copied
 from eos.guards.owners import refuse_foreign, refuse_members
 from eos.identity import Identity
 from eos.job import Declaration
@@ -115,7 +115,7 @@ class TablePositions:
             return {p: _committed(found[p]) for p in chosen if p in found}
         stored = stored_of(self._settings, group, partitions)
         copied = {p: stored[p] for p in chosen if p in stored}
-        refuse_mixed(self._settings, group, stored, copied)
+        refuse_copied(self._settings, group, copied)
         return copied
 
     def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
@@ -225,10 +225,14 @@ class TablePositions:
         """
         settings, mode = self._settings, OwnershipMode(self._target.mode)
         for group in (self._target.group, *others):
-            if mode is OwnershipMode.GROUP:
+            if (
+                mode is OwnershipMode.GROUP or group in others
+            ):  # of one that is left it is no matter that it had members
                 refuse_live_members(settings, group)
+            else:
+                refuse_members(Admin.of(settings), group, mode, timeout_s=settings.open_timeout_s)
+            if mode is OwnershipMode.GROUP:
                 continue
-            refuse_members(Admin.of(settings), group, mode, timeout_s=settings.open_timeout_s)
             before = self._positions(group)
             time.sleep(look_s(settings))
             after = self._positions(group)

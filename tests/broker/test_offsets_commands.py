@@ -13,6 +13,7 @@ from typing import Literal
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError
 from eos.exits import ExitCode
 from tests.support.command_line import Eos
@@ -323,6 +324,37 @@ def test_group_that_had_members_goes_on_in_a_copy_of_it_by_partition(
     assert len(read_committed(bootstrap, one.job.audit)) == 30
 
 
+def test_group_of_owners_by_partition_that_a_member_has_visited_goes_on_in_a_copy_of_it(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    """The start named the copy as the fix, and the copy refused the group for the same reason, and named itself."""
+    one = operated("partition")
+    one.run()
+    visitor = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": one.job.group,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    visitor.subscribe(list(one.job.inputs))
+    Deadline(PATIENCE_S).wait_for(lambda: visitor.poll(0.1) is None and visitor.assignment() != [])
+    group = unique("copy")
+    words = ("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    one.changes["group"] = group
+    assert f"group {one.job.group!r} has live members" in one(*words).err
+    visitor.close()
+    told = one.told(*words)
+    assert len([name for name in told["fenced"] if ".p." in name]) >= 2, (
+        "those of the group that it comes from"
+    )
+    one.job.load(bootstrap, 10, "later ")
+    one.run()
+    assert one.offsets(group) == [15, 15]
+    assert len(read_committed(bootstrap, one.job.audit)) == 30
+
+
 def test_group_of_this_job_is_not_copied_while_it_has_members(bootstrap: str, operated: NewOperated) -> None:
     one = operated()
     group = unique("copy")
@@ -344,7 +376,9 @@ def test_group_of_another_program_is_copied_and_left_alone(bootstrap: str, opera
     theirs = unique("theirs")
     plain = Consumer({"bootstrap.servers": bootstrap, "group.id": theirs, "log_level": 0})
     plain.commit(offsets=[TopicPartition(source, 0, 4)], asynchronous=False)
-    told = one.told("offsets", "copy", "JOB", "--from-group", theirs, "--yes")
+    words = ("offsets", "copy", "JOB", "--from-group", theirs, "--yes")
+    assert "which eos has not committed" in one(*words).err
+    told = one.told(*words, "--adopt-offsets")
     assert "another program, which is not fenced" in " ".join(told["notes"])
     plain.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
     plain.close()

@@ -341,13 +341,11 @@ CORE = (
     ),
     Mutation(
         "strangers-copied",
-        "another program's offsets are not copied out of a group of eos's unasked",
+        "another program's offsets are not copied out of a group unasked",
         "eos/group/others.py",
-        "    if not others or settings.ownership.adopt_offsets:\n",
-        "    if others or settings.ownership.adopt_offsets:\n",
-        (
-            f"{_GUARDS}::test_another_programs_offsets_are_not_copied_from_a_group_in_which_eos_has_committed_unless_a_person_adopts_them",
-        ),
+        "    if others and not settings.ownership.adopt_offsets:\n        beside",
+        "    if len(others) > 99:\n        beside",
+        (f"{_GUARDS}::test_another_programs_offsets_are_not_copied_unless_a_person_adopts_them",),
     ),
     Mutation(
         "stranger-skipped",

@@ -10,7 +10,7 @@ from eos.deadletter import dead_letter, skipped_by_operator
 from eos.errors import ConfigError
 from eos.group.committed import offsets_at
 from eos.group.metadata import OffsetMetadata, OwnershipMode
-from eos.group.others import refuse_mixed
+from eos.group.others import refuse_copied
 from eos.identity import Identity
 from eos.job import Declaration
 from eos.kafka.admin import Admin, Mark
@@ -62,7 +62,7 @@ class InGroup:
     ) -> dict[Partition, Committed]:
         stored = stored_of(self._settings, group, partitions)
         copied = {p: stored[p] for p in chosen if p in stored}
-        refuse_mixed(self._settings, group, stored, copied)
+        refuse_copied(self._settings, group, copied)
         return copied
 
     def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
@@ -151,7 +151,10 @@ class InGroup:
             modes = {one.mode for one in of}
             mode = OwnershipMode.GROUP if OwnershipMode.GROUP in modes else min(modes)
             mode = OwnershipMode.GROUP if mode is OwnershipMode.START else mode
-            return [Owners(settings, view, app=target.app, group=source, mode=mode, partitions=partitions)], [
+            owners = Owners(
+                settings, view, app=target.app, group=source, mode=mode, partitions=partitions, are_left=True
+            )
+            return [owners], [
                 f"the group {source!r} is not to be used by {target.app!r} any more: two groups process the same input twice"
             ]
         return [], [unfenced(settings, source, apps)]

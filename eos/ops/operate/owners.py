@@ -41,6 +41,7 @@ class Owners:
         app, group: whose shards.
         mode: how they own their input.
         partitions: the partitions. With ownership by partition only their shards count.
+        are_left: whether they are to commit no more: then it is no matter that the group had members.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Owners:
         group: str,
         mode: OwnershipMode,
         partitions: Collection[Partition],
+        are_left: bool = False,
     ) -> None:
         self._settings = settings
         self._view = view
@@ -60,6 +62,7 @@ class Owners:
         self._group = group
         self._mode = mode
         self._partitions = frozenset(partitions)
+        self._are_left = are_left
         self._fenced: dict[str, Epoch] = {}
 
     def refuse_live(self) -> None:
@@ -69,11 +72,13 @@ class Owners:
             ConfigError: a group with members; or, of owners that are no members, an open transaction or offsets that move.
             UnavailableError: the cluster did not answer in time.
         """
-        if self._mode is OwnershipMode.GROUP:
+        if self._mode is OwnershipMode.GROUP or self._are_left:
             refuse_live_members(self._settings, self._group)
+        else:
+            timeout_s = self._settings.open_timeout_s
+            refuse_members(Admin.of(self._settings), self._group, self._mode, timeout_s=timeout_s)
+        if self._mode is OwnershipMode.GROUP:
             return
-        timeout_s = self._settings.open_timeout_s
-        refuse_members(Admin.of(self._settings), self._group, self._mode, timeout_s=timeout_s)
         before = self._seen()
         time.sleep(look_s(self._settings))
         after = self._seen()

@@ -10,7 +10,7 @@ from eos.group import others
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import MIRROR
 from eos.group.offset_history import Before
-from eos.group.others import refuse_mixed, refuse_others
+from eos.group.others import refuse_copied, refuse_others
 from eos.guards.owners import refuse_foreign
 from eos.guards.takeover import foreign
 from eos.kafka.group_offsets import Committed
@@ -125,16 +125,18 @@ def test_offsets_of_another_program_are_refused_at_a_takeover_whatever_was_adopt
         take_over({P0: THEIRS})
 
 
-def test_another_programs_offsets_are_not_copied_from_a_group_in_which_eos_has_committed_unless_a_person_adopts_them(
+def test_another_programs_offsets_are_not_copied_unless_a_person_adopts_them(
     log: dict[Partition, Before],
 ) -> None:
-    def copy(chosen: dict[Partition, Committed], *beside: Partition, adopt: bool = False) -> None:
-        settings = settings_of("nowhere:1", ownership__adopt_offsets=adopt)
-        refuse_mixed(settings, "g", chosen | dict.fromkeys(beside, OURS), chosen)
+    """They were, where the log of the group's offsets could not be read, which was taken for a group without any of eos's."""
+
+    def copy(copied: dict[Partition, Committed], *, adopt: bool = False) -> None:
+        refuse_copied(settings_of("nowhere:1", ownership__adopt_offsets=adopt), "g", copied)
 
     copy({P0: OURS})
-    copy({P0: THEIRS})
-    for chosen, beside in (({P0: THEIRS, P1: OURS}, ()), ({P0: THEIRS}, (P1,)), ({P1: THEIRS}, ())):
+    for theirs in ({P0: THEIRS}, {P0: THEIRS, P1: OURS}, {P1: THEIRS}):
         with pytest.raises(ConfigError, match=r"which eos has not committed"):
-            copy(chosen, *beside)
-        copy(chosen, *beside, adopt=True)
+            copy(theirs)
+        copy(theirs, adopt=True)
+    with pytest.raises(ConfigError, match=r"--to in:0@7,in:1@5\b"):  # all that the new group needs
+        copy({P0: OURS, P1: THEIRS})
