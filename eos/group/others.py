@@ -73,7 +73,7 @@ def _refusal(
     *,
     beside: Mapping[Partition, int] | None = None,
 ) -> ConfigError:
-    """The error; ``beside``: offsets of eos's that have to be set too, as nobody has in the group that they are copied to."""
+    """The error; ``beside``: offsets of eos's that have to be set too, in the group that they are copied to."""
     partition, one = min(others.items())
     told = found[partition]
     and_more = f", and of {counted(len(others) - 1, 'other partition')}" if len(others) > 1 else ""

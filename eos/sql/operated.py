@@ -32,7 +32,7 @@ from eos.events import ignore_event
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import MIRROR
 from eos.group.others import refuse_copied
-from eos.guards.owners import refuse_foreign, refuse_members
+from eos.guards.owners import refuse_foreign
 from eos.identity import Identity
 from eos.job import Declaration
 from eos.kafka.admin import Admin
@@ -40,7 +40,7 @@ from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.offsets import Partition
 from eos.ops.operate.choosing import all_partitions, stored_of
 from eos.ops.operate.in_group import unfenced
-from eos.ops.operate.owners import look_s, refuse_live_members
+from eos.ops.operate.owners import look_s, refuse_membership
 from eos.ops.operate.positions import Change, Done, MakeChange, Refusal
 from eos.ops.operate.target import metadata_of
 from eos.records import InputRecord
@@ -106,15 +106,12 @@ class TablePositions:
         refuse_foreign(self._settings, self._target.group, stored, mode, self._target.app)
         return stored
 
-    def of_group(
-        self, group: str, partitions: Collection[Partition], chosen: Collection[Partition]
-    ) -> dict[Partition, Committed]:
+    def of_group(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         """Its positions in this database; or, of a group that has none there, its offsets in Kafka."""
         found = self._positions(group)
         if found:
-            return {p: _committed(found[p]) for p in chosen if p in found}
-        stored = stored_of(self._settings, group, partitions)
-        copied = {p: stored[p] for p in chosen if p in stored}
+            return {p: _committed(found[p]) for p in partitions if p in found}
+        copied = stored_of(self._settings, group, partitions)
         refuse_copied(self._settings, group, copied)
         return copied
 
@@ -225,12 +222,7 @@ class TablePositions:
         """
         settings, mode = self._settings, OwnershipMode(self._target.mode)
         for group in (self._target.group, *others):
-            if (
-                mode is OwnershipMode.GROUP or group in others
-            ):  # of one that is left it is no matter that it had members
-                refuse_live_members(settings, group)
-            else:
-                refuse_members(Admin.of(settings), group, mode, timeout_s=settings.open_timeout_s)
+            refuse_membership(settings, group, mode, is_left=group in others)
             if mode is OwnershipMode.GROUP:
                 continue
             before = self._positions(group)

@@ -59,7 +59,7 @@ def start(query: Roles, *outputs: str, on_event: Callable[[Event], None] = ignor
 
 
 def test_lost_ledger_is_refused_and_goes_on_once_a_person_has_said_so(query: Roles) -> None:
-    """It ended with exit 0, also where the input was created anew: its records were processed by nobody."""
+    """It ended with exit 0, also where the input was created anew: its records were never processed."""
     source, output = query.source, query.output
     lose_the_ledger(query)
     token = query.refused([source], [output], "was begun before|no entry of shard 0 says")
@@ -78,7 +78,7 @@ def test_ledger_that_went_with_its_topic_is_refused(query: Roles) -> None:
 
 
 def test_new_name_is_refused_and_the_refusal_says_that_the_input_is_another_one(query: Roles) -> None:
-    """The token had waived both, and had spoken of the name alone: all records of the new input were processed by nobody."""
+    """The token had waived both, and had spoken of the name alone: no record of the new input was ever processed."""
     query.name = unique("renamed")
     says_nothing_of_it = query.refused([query.source], [query.output], r"writes to .* too.*any more$")
     process_anew(query)

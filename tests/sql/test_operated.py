@@ -357,7 +357,7 @@ def test_member_that_joins_behind_the_look_is_fenced_or_nothing_is_set(
 ) -> None:
     """The group takes no offsets from outside then: a position that would go back stays, because its mirror would not."""
     one = operated()
-    monkeypatch.setattr("eos.sql.operated.refuse_live_members", lambda *_: None)
+    monkeypatch.setattr("eos.sql.operated.refuse_membership", lambda *_, **__: None)
     with at_work(one) as owner:
         assert one.is_mirrored(10, 10)
         back = one("offsets", "set", "JOB", "--to", f"{one.source}:0@7", "--yes")

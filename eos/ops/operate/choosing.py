@@ -50,7 +50,7 @@ def copied(
     """
     every = all_partitions(settings, target.group, target.inputs)
     ids = TopicIds(settings).of(target.inputs, timeout_s=settings.open_timeout_s)
-    stored = positions.of_group(source, every, narrowed(every, only))
+    stored = positions.of_group(source, narrowed(every, only))
     if not stored:
         raise ConfigError(f"the group {source!r} has no committed offsets of {', '.join(target.inputs)}")
     refuse_recreated(settings, stored_topic_ids(stored), ids)

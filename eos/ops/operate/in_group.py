@@ -57,11 +57,8 @@ class InGroup:
         """As of every job; once no transaction is pending on it."""
         return stored_offsets(self._settings, self._target, partitions)
 
-    def of_group(
-        self, group: str, partitions: Collection[Partition], chosen: Collection[Partition]
-    ) -> dict[Partition, Committed]:
-        stored = stored_of(self._settings, group, partitions)
-        copied = {p: stored[p] for p in chosen if p in stored}
+    def of_group(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        copied = stored_of(self._settings, group, partitions)
         refuse_copied(self._settings, group, copied)
         return copied
 

@@ -72,11 +72,7 @@ class Owners:
             ConfigError: a group with members; or, of owners that are no members, an open transaction or offsets that move.
             UnavailableError: the cluster did not answer in time.
         """
-        if self._mode is OwnershipMode.GROUP or self._are_left:
-            refuse_live_members(self._settings, self._group)
-        else:
-            timeout_s = self._settings.open_timeout_s
-            refuse_members(Admin.of(self._settings), self._group, self._mode, timeout_s=timeout_s)
+        refuse_membership(self._settings, self._group, self._mode, is_left=self._are_left)
         if self._mode is OwnershipMode.GROUP:
             return
         before = self._seen()
@@ -190,14 +186,16 @@ class Owners:
         return found.producer_id, found.epoch
 
 
-def refuse_live_members(settings: Settings, group: str) -> None:
-    """Refuse a group that has members, for owners that are ones.
+def refuse_membership(settings: Settings, group: str, mode: OwnershipMode, *, is_left: bool) -> None:
+    """Refuse a group that has members; and for owners that are none, one that had some, unless it is left.
 
     Raises:
-        ConfigError: names them.
+        ConfigError: names them, or says how to move to another group.
         UnavailableError: the cluster did not answer in time.
     """
-    if members := _members(settings, group):
+    if mode is not OwnershipMode.GROUP and not is_left:
+        refuse_members(Admin.of(settings), group, mode, timeout_s=settings.open_timeout_s)
+    elif members := _members(settings, group):
         left_s = settings.ownership.session_timeout_ms / 1000
         raise ConfigError(
             f"group {group!r} has live members: {', '.join(members)}. Fix: stop all of them first; a static member "

@@ -77,13 +77,12 @@ class Positions(Protocol):
         """
         ...
 
-    def of_group(
-        self, group: str, partitions: Collection[Partition], chosen: Collection[Partition]
-    ) -> dict[Partition, Committed]:
-        """What another group has stored for the chosen ones of the job's partitions, to be copied.
+    def of_group(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        """What another group has stored for these of the job's partitions, to be copied.
 
         Raises:
-            ConfigError: its offsets do not say where its owners go on, or another program has committed beside eos.
+            ConfigError: its offsets do not say where its owners go on, or another program has committed them and the settings do
+                not adopt that.
         """
         ...
 

@@ -90,7 +90,7 @@ def test_what_is_no_step_back_is_gone_on_from(compare: Compare, then: Stored) ->
 
 @both
 def test_offset_that_another_start_has_begun_anew_further_on_is_refused(compare: Compare) -> None:
-    """The group was deleted, and one of its starts began with only new input: 8 records were processed by nobody, exit 0."""
+    """The group was deleted, and one of its starts began with only new input: 8 records were never processed, exit 0."""
     with pytest.raises(ConfigError, match=r"in\[0\].*has 8 now.*begun anew .* may never be processed"):
         compare({P0: own(5), P1: own(9)}, {P0: own(8, shard="start"), P1: own(9)})
 
