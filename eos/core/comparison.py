@@ -129,7 +129,7 @@ def _difference(ledger: Ledger, partition: Partition, stored_now: Committed | No
 
 
 def _parsed(stored: Committed | None) -> OffsetMetadata | None:
-    return None if stored is None else OffsetMetadata.parse(stored.metadata)
+    return None if stored is None else OffsetMetadata.parse(stored.metadata, with_more=True)
 
 
 def _shown(committed: Committed | None) -> str:

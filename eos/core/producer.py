@@ -348,6 +348,14 @@ class ShardProducer(Opened):
         self._require_client()
         return self._offsets.take_over(group_id, partitions)
 
+    def refuse_rival(self) -> None:
+        """Look whether another owner has committed since the offsets were taken over. Raises FencedError."""
+        try:
+            if self._offsets.group is not None:
+                self._offsets.look_for_rival(self._offsets.group, after_a_fence=False)
+        except FencedError as error:
+            raise self._fenced(error) from error
+
     def claim(self, partitions: Iterable[Partition]) -> None:
         """Nothing to do: :meth:`open` has fenced every older producer of the shard, and the group its older members."""
 

@@ -163,7 +163,11 @@ class Relay:
         self._producer.ledger_of(self._group).in_a_row = lambda: self._in_a_row
         with fresh_reader(self._settings, self._group, stable=False) as reader:
             self._group_metadata = reader.group_metadata()
-        position = self._asked(lambda: self._source.claim(entry))
+        try:
+            position = self._asked(lambda: self._source.claim(entry))
+        except OffsetGapError:
+            self._producer.refuse_rival()  # a successor's mark is no sign that an offset is lost
+            raise
         if self._until_caught_up:
             self._end = self._asked(self._source.end)
         # Before the first row: without a commit of this owner's, a former one that comes back would take itself for the owner.

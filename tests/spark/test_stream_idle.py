@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import Mock
+from unittest.mock import ANY, Mock
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -195,6 +196,24 @@ def test_query_that_goes_on_keeps_its_ledger_from_its_start_to_its_end(
     assert timers.running == {}
     refresh()  # that has gone off a moment before
     assert timers.started == 2
+
+
+def test_what_is_left_of_a_former_run_does_not_write_over_what_the_next_one_has_taken_over(
+    query: Roles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries say the same of batches then. It wrote them again, and the next run's tasks took that for another driver."""
+    timers, events = Timers(), list[Event]()
+    monkeypatch.setattr("eos.spark.stream.sink.Timer", timers)
+    run = start(query, query.output, on_event=events.append)
+    [(_, refresh)] = timers.running.values()
+    run.query.stop()  # without a wait
+    log = CommitLog(query.settings, query.name, query.name, query.output, (query.source,))
+    stored = log.read([0])
+    taken_over = log.replace(0, stored[0], replace(log.entries(stored)[0], run=str(uuid.uuid4())))
+    refresh()
+    assert "another driver has gone on" in [e.failed for e in events if isinstance(e, LedgerRefreshed)][-1]
+    assert log.read([0])[0] == taken_over
+    assert timers.running == {1: ANY}, "it has gone off, and none came after it"
 
 
 def test_query_that_has_nothing_to_keep_disturbs_nobody(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from eos.errors import ConfigError, UsageError
+from eos.spark.session.thrown import OF_SPARK, is_stop, thrown
 
 # A local property of the thread that runs a query, which calls foreachBatch (StreamExecution.QUERY_ID_KEY). The id
 # is made with the checkpoint and kept in it.
@@ -129,6 +130,8 @@ class Checkpoint:
         try:
             yield
         except Exception as error:
+            if isinstance(error, OF_SPARK) and is_stop(list(thrown(error))):
+                raise
             kind = UnreadableError if _CHECKSUM in str(error) else ConfigError
             raise kind(
                 f"the checkpoint {self.location!r} cannot be reached: {type(error).__name__}: {error}"

@@ -94,7 +94,13 @@ _NO_ADDRESS = (
     "No resolvable bootstrap urls"  # a ConfigException too, and as little of one as a broker that is away
 )
 _NOT_BROUGHT = "Cannot fetch record"  # of the connector, when a poll has passed
-_INTERRUPTED = frozenset({"java.lang.InterruptedException", "java.io.InterruptedIOException"})
+_INTERRUPTED = frozenset(
+    {
+        "java.lang.InterruptedException",
+        "java.io.InterruptedIOException",
+        "java.nio.channels.ClosedByInterruptException",
+    }
+)
 _CANCELLED = "cancelled part of cancelled job group"
 _A_VALUE = re.compile(r"<\w+>")
 _OF_PYTHON = "PythonException"  # thrown where a row is computed too, by a function in a worker

@@ -165,7 +165,8 @@ class CommitLogDriver:
         stored, store = self._read(), self.store
         entries = self.store.entries(stored)
         first = entries.get(0)
-        if last is not None and not last.is_said_by(first):
+        # Another run may have taken the ledger over for a batch that it has not written yet.
+        if last is not None and (first is None or not last.is_said_by(first) or last.run != first.run):
             raise LedgerChangedError(f"{store}: another driver has gone on from {last}")
         if first is None or first.was:
             return

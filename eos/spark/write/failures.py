@@ -187,6 +187,12 @@ def _meaning(error: Exception) -> EosError:
             "(Spark 4.1 and later)"
         )
     found = list(thrown(error))
+    if any(one.condition in _OF_TWO_DRIVERS for one in found):
+        return FencedError(
+            "another driver works with the query's checkpoint: it has planned a batch that this one was about to plan, has counted as done "
+            "the one that this one has run, or has just started the query. What is committed stands, once. Fix: stop one of the two; the "
+            "next start goes on behind what is committed"
+        )
     if file := next((one for one in found if one.is_of_the_checkpoint), None):
         first, *_ = file.text.strip().splitlines() or [file.told]
         return checkpoint_unreadable(f"{first}. It is cut off or gone")
@@ -273,12 +279,6 @@ def _known(one: Thrown, task: str) -> EosError | None:
         return ConfigError(
             f"the cluster refuses Spark's Kafka client{task}: {one.told}. Fix: the login's settings or its grants "
             "(docs/SECURITY.md), or the table [spark.client]"
-        )
-    if one.condition in _OF_TWO_DRIVERS:
-        return FencedError(
-            "another driver works with the query's checkpoint: it has planned a batch that this one was about to plan, has counted as done "
-            "the one that this one has run, or has just started the query. What is committed stands, once. Fix: stop one of the two; the "
-            "next start goes on behind what is committed"
         )
     if one.is_unanswered:
         return UnavailableError(

@@ -163,6 +163,14 @@ def test_offsets_that_vanished_are_the_work_of_another() -> None:
         compare(mine, store)
 
 
+def test_another_owner_is_known_also_where_more_stands_behind_its_metadata() -> None:
+    """A relay that was fenced was told that another program had set its offset."""
+    mine, store = after([OffsetVector({P0: 5})])
+    store[P0] = store[P0]._replace(metadata=f"{owner().metadata} relays=1 db=x id=25")
+    with pytest.raises(FencedError, match=r"another owner .* has taken the partition over"):
+        compare(mine, store)
+
+
 def test_partition_given_up_in_order_may_go_to_anybody() -> None:
     mine, store = after([OffsetVector({P0: 5, P1: 5})])
     mine.revoked([P1])
