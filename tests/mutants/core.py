@@ -848,4 +848,12 @@ CORE = (
             f"{_REOPEN}::test_producer_without_offsets_is_fenced_where_its_epoch_rose_by_more_than_its_own_init",
         ),
     ),
+    Mutation(
+        "owner-that-says-more",
+        "another owner's offset is known by its token also where the metadata says more behind it",
+        "eos/core/comparison.py",
+        "OffsetMetadata.parse(stored.metadata, with_more=True)",
+        "OffsetMetadata.parse(stored.metadata)",
+        (f"{_OWNERSHIP}::test_another_owner_is_known_also_where_more_stands_behind_its_metadata",),
+    ),
 )

@@ -388,4 +388,22 @@ SPARK = (
         "found.append(len(found))",
         (f"{_IN_PLACE}::test_two_topics_have_a_shard_for_each_partition_also_for_those_with_nothing_new",),
     ),
+    Mutation(
+        "refresh-of-a-former-run",
+        "what is left of a query that has ended writes over no entry that the next run has taken over",
+        "eos/spark/stream/log_driver.py",
+        " or last.run != first.run",
+        "",
+        (f"{_IDLE}::test_what_is_left_of_a_former_run_does_not_write_over_what_the_next_one_has_taken_over",),
+    ),
+    Mutation(
+        "stop-is-no-damage",
+        "a query that is stopped while its checkpoint is read is not told that the checkpoint cannot be reached",
+        "eos/spark/session/checkpoint.py",
+        "            if isinstance(error, OF_SPARK) and is_stop(list(thrown(error))):\n                raise\n",
+        "",
+        (
+            "tests/spark/test_stream_errors.py::test_a_query_that_is_stopped_while_its_sink_reads_the_checkpoint_ends_in_order",
+        ),
+    ),
 )

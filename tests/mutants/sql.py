@@ -355,4 +355,14 @@ SQL = (
             f"{_UNANSWERED}::test_a_statement_without_an_answer_ends_a_little_behind_its_limit_and_with_its_connection",
         ),
     ),
+    Mutation(
+        "successors-mark",
+        "a relay that finds the mark of a successor has been taken over, and its offset is not lost",
+        "eos/sql/relay.py",
+        "            self._producer.refuse_rival()  # a successor's mark is no sign that an offset is lost\n",
+        "",
+        (
+            "tests/sql/test_relay.py::test_relay_that_stands_still_and_was_replaced_is_fenced_when_it_wakes_up",
+        ),
+    ),
 )

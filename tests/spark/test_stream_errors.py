@@ -16,11 +16,13 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from eos.base.deadline import Deadline
 from eos.errors import ConfigError, EosError, FencedError, UnavailableError, UnclassifiedError, UsageError
 from eos.events import Event, TransactionCommitted
 from eos.exits import ExitCode, exit_code_of
 from eos.spark.jobs import StreamJob
 from eos.spark.running import start_stream
+from eos.spark.session.checkpoint import Checkpoint
 from eos.spark.source import read_stream
 from eos.spark.stream.query import StreamRun
 from tests.spark.conftest import Settled
@@ -134,6 +136,41 @@ def test_a_query_that_is_stopped_inside_of_its_sink_ends_in_order_and_in_short(
     assert query.exception() is None
     assert len(said) == 1
     assert len(said[0]) < 3000
+    assert type(sink.failure) is UnclassifiedError
+    assert "was stopped" in str(sink.failure)
+
+
+def test_a_query_that_is_stopped_while_its_sink_reads_the_checkpoint_ends_in_order(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told that the checkpoint cannot be reached: Java closes a file under a thread that is interrupted."""
+    sink, text = copy.sink(), Checkpoint.text
+    begun, stopping = threading.Event(), threading.Event()
+
+    def read(checkpoint: Checkpoint, name: str) -> str | None:
+        jvm = copy.spark._jvm
+        assert jvm is not None
+        begun.set()
+        assert stopping.wait(PATIENCE_S)
+        jvm.java.lang.Thread.currentThread().interrupt()  # as a stop does, here for certain before the read
+        return text(checkpoint, name)
+
+    monkeypatch.setattr(Checkpoint, "text", read)
+    records = read_stream(copy.spark, copy.settings, [copy.source], checkpoint=str(copy.checkpoint))
+    query = (
+        records.select("key", "value")
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(copy.checkpoint))
+        .start()
+    )
+    assert begun.wait(PATIENCE_S)
+    stop = threading.Thread(target=query.stop, daemon=True)
+    stop.start()
+    assert Deadline(PATIENCE_S).wait_for(lambda: not query.isActive)
+    stopping.set()
+    stop.join(PATIENCE_S)
+    assert not stop.is_alive()
+    assert query.exception() is None
     assert type(sink.failure) is UnclassifiedError
     assert "was stopped" in str(sink.failure)
 

@@ -182,6 +182,36 @@ def test_a_second_driver_of_a_query_that_spark_sees_is_another_owner(condition: 
     assert "another driver works with the query's checkpoint" in str(found)
 
 
+def test_a_second_driver_whose_file_is_read_half_written_is_no_damaged_checkpoint() -> None:
+    """Each of two drivers was told that the checkpoint is damaged, and to remove a file of it."""
+    damaged = Thrown(
+        "org.apache.spark.SparkException", "…", getCondition="STREAMING_CHECKPOINT_MISSING_METADATA_FILE"
+    )
+    found = of_the_jvm(
+        Thrown(
+            "org.apache.spark.SparkException",
+            "…",
+            damaged,
+            getCondition="CONCURRENT_STREAM_LOG_UPDATE",
+        )
+    )
+    assert isinstance(found, FencedError)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "java.lang.InterruptedException",
+        "java.io.InterruptedIOException",
+        "java.nio.channels.ClosedByInterruptException",
+    ],
+)
+def test_an_interruption_is_a_stop(kind: str) -> None:
+    found = of_the_jvm(Thrown("java.lang.RuntimeException", "…", Thrown(kind, "")))
+    assert type(found) is UnclassifiedError
+    assert "was stopped" in str(found)
+
+
 def test_lost_files_of_a_shuffle_that_cannot_be_made_again_say_nondeterminism() -> None:
     """Spark's own advice, to checkpoint the RDD, is what eos refuses."""
     said = (
