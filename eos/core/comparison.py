@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from eos.base.commands import suggested
 from eos.core.ledger import Ledger, Outcome
 from eos.errors import ONE_OWNER, FencedError, RebalancedError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed, same_commit
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 
 Stored = Mapping[Partition, Committed]
 
@@ -90,21 +91,27 @@ def _raise_if_any(ledger: Ledger, foreign: Iterable[Partition], stored_now: Stor
     for partition in foreign:
         stored = stored_now.get(partition)
         if not _of_another_member(ledger, stored):
-            raise FencedError(f"{_difference(ledger, partition, stored)}: {_who_did(stored)}")
+            raise FencedError(f"{_difference(ledger, partition, stored)}: {_who_did(partition, stored)}")
         moved = partition
     if moved is not None:
         difference = _difference(ledger, moved, stored_now.get(moved))
         raise RebalancedError(f"{difference}: the group has assigned the partition to another member")
 
 
-def _who_did(stored: Committed | None) -> str:
+def _who_did(partition: Partition, stored: Committed | None) -> str:
     by = _parsed(stored)
     if by is not None:
         return f"another owner{f' on {by.host}' if by.host else ''} has taken the partition over. {ONE_OWNER}"
-    done = "deleted" if stored is None else "set"
+    if stored is None:
+        return (
+            "it was deleted while the job ran, by another program, or by Kafka where it was not committed for offsets.retention.minutes. How "
+            "far the input was processed is not known, for another owner may have come and gone; --start earliest would process all of it "
+            "again. Fix: stop every instance, find the last processed record in the output, and set the offset: "
+            + suggested("offsets set", "--to", as_places({partition: "N"}), job=True)
+        )
     return (
-        f"another program has {done} it while the job ran. Fix: stop the job before its offsets are {done}; the next start says how to "
-        "go on from what is stored now"
+        "another program has set it while the job ran. Fix: stop the job before its offsets are set; the next start says how to go on from "
+        "what is stored now"
     )
 
 

@@ -67,6 +67,7 @@ class OwnOffsets:
         self._topics = topics
         self._known_started = started
         self._started: StartedPartitions | None = None
+        self._found_late: set[Partition] = set()
         self._name = name
 
     def ledger_of(self, group_id: str) -> Ledger:
@@ -82,6 +83,17 @@ class OwnOffsets:
                 "Fix: a producer for each group, with an app or ordinal of its own"
             )
         return self.ledger
+
+    @property
+    def show_owners(self) -> bool:
+        """Whether another owner's commit would be seen: not by offsets that were found at this producer's first commit of them.
+
+        Where its id had expired, a successor has committed by then, whose offsets would count as found.
+        """
+        stored, mine = self.ledger.stored, self.ledger.metadata
+        late = [stored[partition] for partition in self._found_late & stored.keys()]
+        committed = all(one is not None and mine.is_owner_of(one.metadata) for one in late)
+        return committed and bool(compared(self.ledger))
 
     def take_over(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
         """As :meth:`ShardProducer.take_over`."""
@@ -104,6 +116,7 @@ class OwnOffsets:
         asked = self._topics.ids_of(unnamed)
         if unknown := offsets.without(ledger.stored_of(offsets)):
             self.take_over(group_id, unknown)
+            self._found_late.update(unknown)
         # Offsets that say themselves which topic they count in replace what is stored, also where that counts in a deleted one.
         stored_ids = stored_topic_ids(ledger.stored_of(offsets), with_more=True)
         self._topics.refuse_recreated({(t, i) for t, i in stored_ids if t in unnamed}, asked)

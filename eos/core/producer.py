@@ -14,7 +14,6 @@ from eos.base.deadline import Deadline
 from eos.base.listing import listed
 from eos.base.opened import Opened
 from eos.core.block import Transaction
-from eos.core.comparison import compared
 from eos.core.forgotten import ForgottenOffsets
 from eos.core.ledger import Ledger, Outcome
 from eos.core.own_offsets import Asking, OwnOffsets
@@ -305,7 +304,7 @@ class ShardProducer(Opened):
             group = self._offsets.group
             if group is not None:
                 self._offsets.look_for_rival(group, after_a_fence=self._fence_unproven)
-            if group is None or self._by_epoch or (self._id_expired and not compared(self._offsets.ledger)):
+            if group is None or self._by_epoch or (self._id_expired and not self._offsets.show_owners):
                 return self._reopen_by_epoch(reason)
             self._drop_client()
             self._init(reason)

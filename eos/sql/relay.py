@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Engine
@@ -153,6 +154,21 @@ class Relay:
         began = time.monotonic()
         self._asked(self._source.open)
         self._producer.open()
+        while not self._stop.is_set():
+            try:
+                if self._producer.is_over:
+                    self._producer.reopen()
+                self._take_over()
+            except EosError as error:
+                if error.action is Action.STOP:
+                    raise self._lost_with_its_topic(error) or error from error
+                self._go_on_after(error)
+            else:
+                self._listener(SessionOpened(self._shard.transactional_id, time.monotonic() - began))
+                return
+
+    def _take_over(self) -> None:
+        """Find where to go on, and commit it as this owner's."""
         stored = self._producer.take_over(self._group, self._places)
         elsewhere = committed_elsewhere(self._settings, self._group, self._places)
         found = entry_in(stored, elsewhere, group=self._group, app=self._shard.app, shards=self._shards)
@@ -172,11 +188,7 @@ class Relay:
             self._end = self._asked(self._source.end)
         # Before the first row: without a commit of this owner's, a former one that comes back would take itself for the owner.
         relayed, in_a_row = (0, 0) if entry is None else (entry.relayed, entry.in_a_row)
-        try:
-            self._commit([], relayed, position, in_a_row=in_a_row)
-        except EosError as error:
-            raise self._lost_with_its_topic(error) or error from error
-        self._listener(SessionOpened(self._shard.transactional_id, time.monotonic() - began))
+        self._commit([], relayed, position, in_a_row=in_a_row)
 
     # --- turns -------------------------------------------------------------------------------------
 
@@ -325,7 +337,7 @@ class Relay:
         if self._furthest is None:
             return None
         if isinstance(error, OffsetGapError) and says_recreated(error, self._partition.topic):
-            return self._mark.lost(self._furthest.relayed)
+            return self._lost()
         if not isinstance(error, (ConfigError, FencedError)):
             return None
         try:
@@ -335,7 +347,13 @@ class Relay:
                 )
         except EosError:
             return None
-        return self._mark.lost(self._furthest.relayed) if gone else None
+        return self._lost() if gone else None
+
+    def _lost(self) -> OffsetGapError:
+        theirs = None
+        with suppress(EosError):  # a successor may have come and gone
+            theirs = self._asked(self._source.read_by_another)
+        return self._mark.lost(theirs or (0 if self._furthest is None else self._furthest.relayed))
 
     def _asked(self, question: Any) -> Any:
         return asked(

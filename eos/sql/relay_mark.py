@@ -65,6 +65,11 @@ class RelayMark:
         if committed is None and marked is not None and marked[1] > 0:
             raise self.lost(marked[1])
 
+    def read_by_another(self, connection: Connection) -> int | None:
+        """How many rows were read, if another owner has the row by now."""
+        marked = self._row(connection)
+        return None if marked is None or marked[0] == self.owner else marked[1]
+
     def lost(self, read: int) -> OffsetGapError:
         """The error for an offset that Kafka has lost, when so many rows were read."""
         return OffsetGapError(

@@ -83,6 +83,11 @@ class RelaySource:
             self._mark.claim(connection, None if entry is None else entry.relayed)
         return position
 
+    def read_by_another(self) -> int | None:
+        """How many rows were read, if another owner has the mark by now."""
+        with self._transaction() as connection:
+            return self._mark.read_by_another(connection)
+
     def end(self) -> OutboxPosition:
         """The position behind every row that is committed now."""
         with self._transaction() as connection:

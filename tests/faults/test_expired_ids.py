@@ -17,9 +17,11 @@ from eos.kafka.group_offsets import GroupMetadata
 from eos.local import LocalKafka
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
+from eos.shards import OrdinalShard
 from eos.testing.proxy import ApiKey, HoldProxy
 from tests.conftest import NewTopic
 from tests.support.observer import committed_offsets, create_topics, read_committed, unique
+from tests.support.one_shard import OneShard
 from tests.support.own_broker import own_broker
 from tests.support.patience import PATIENCE_S
 from tests.support.sessions import wait_delivered
@@ -124,6 +126,28 @@ def test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_fo
     values = [record.value for record in read_committed(bootstrap, out)]
     assert values == [*([b"before"] if had_output else []), b"0", b"1", b"2", b"3"]
     assert committed_offsets(bootstrap, app, [(source, 0)])[source, 0][0] == 4
+
+
+@pytest.mark.slow
+def test_zombie_that_finds_its_successors_offset_in_its_first_commit_does_not_take_it_for_its_own_start(
+    forgetful: LocalKafka,
+) -> None:
+    """A producer without a session, whose offsets were not taken over behind its init: it doubled records, and put the offset back."""
+    bootstrap, out, source, app = forgetful.bootstrap_servers, unique("out"), unique("in"), unique("idle")
+    create_topics(bootstrap, {out: 1, source: 1})
+    with OneShard(bootstrap, source, out, OrdinalShard(app, app, 0)) as shard:
+        zombie = shard.open()
+        with TransactionsView(settings_of(bootstrap)) as view:
+            name = zombie.transactional_id
+            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+        owner = shard.open()
+        for offset in (1, 2, 3):
+            shard.commit(owner, b"%d" % offset, offset)
+        for _ in range(2):
+            with pytest.raises(ReopenError):
+                shard.commit(zombie, b"1", 2)
+        assert shard.visible == [b"1", b"2", b"3"]
+        assert shard.offset == 3
 
 
 @pytest.mark.slow

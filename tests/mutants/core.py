@@ -856,4 +856,14 @@ CORE = (
         "OffsetMetadata.parse(stored.metadata)",
         (f"{_OWNERSHIP}::test_another_owner_is_known_also_where_more_stands_behind_its_metadata",),
     ),
+    Mutation(
+        "found-too-late",
+        "offsets that were found at the first commit of them show no owner: a successor of an id that has expired may have committed them",
+        "eos/core/own_offsets.py",
+        "            self._found_late.update(unknown)\n",
+        "",
+        (
+            f"{_EXPIRED}::test_zombie_that_finds_its_successors_offset_in_its_first_commit_does_not_take_it_for_its_own_start",
+        ),
+    ),
 )

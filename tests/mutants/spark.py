@@ -406,4 +406,20 @@ SPARK = (
             "tests/spark/test_stream_errors.py::test_a_query_that_is_stopped_while_its_sink_reads_the_checkpoint_ends_in_order",
         ),
     ),
+    Mutation(
+        "entry-of-a-run-before",
+        "a batch that a run before has written leaves that one's entry, which is no other driver's",
+        "eos/spark/stream/log_rules.py",
+        "return self.first or self.after",
+        "return self.after",
+        (f"{_IDLE}::test_batch_that_is_written_whole_before_spark_has_counted_it_is_gone_on_from",),
+    ),
+    Mutation(
+        "strangers-mark",
+        "another program's offset in the place of a mark says nothing of where the query is",
+        "eos/spark/stream/commit_log.py",
+        "return {p: one for p, one in found.items() if LogEntry.parse(one.offset, one.metadata) is not None}",
+        "return found",
+        (f"{_IDLE}::test_strangers_offset_in_the_place_of_a_mark_is_no_place_of_the_query",),
+    ),
 )

@@ -365,4 +365,12 @@ SQL = (
             "tests/sql/test_relay.py::test_relay_that_stands_still_and_was_replaced_is_fenced_when_it_wakes_up",
         ),
     ),
+    Mutation(
+        "successors-rows",
+        "a relay whose offset is lost says how many rows its successor has read, not how many it has itself",
+        "eos/sql/relay.py",
+        "theirs or (0 if self._furthest is None else self._furthest.relayed)",
+        "0 if self._furthest is None else self._furthest.relayed",
+        (f"{_RELAY}::test_a_relay_whose_successor_lost_its_offset_says_how_many_rows_that_one_has_read",),
+    ),
 )

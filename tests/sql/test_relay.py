@@ -15,12 +15,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from sqlalchemy import MetaData, text
 
 import eos
 from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
-from eos.errors import ConfigError, OffsetGapError, RecordRefusedError, UnavailableError, UsageError
+from eos.errors import (
+    AbortableError,
+    ConfigError,
+    OffsetGapError,
+    RecordRefusedError,
+    UnavailableError,
+    UsageError,
+)
 from eos.events import Event, RecordDeadLettered, SessionOpened, TransactionCommitted
 from eos.exits import ExitCode
 from eos.kafka.producer import TransactionalClient
@@ -28,6 +36,7 @@ from eos.ops.check.status import status
 from eos.shards import ledger_group
 from eos.sql import Outbox, OutboxJob
 from eos.sql.outbox_prune import prune_relayed
+from eos.sql.relay import Relay
 from eos.sql.relays import committed_entries
 from eos.sql.tables import create
 from eos.sql.verify_outbox import verify_outbox
@@ -490,6 +499,42 @@ def test_a_relay_whose_topic_is_created_anew_before_it_has_written_a_row_relays_
     with pytest.raises(OffsetGapError, match=r"has read 30 rows, and the group .* has no offset"):
         eos.run(books.job(), books.settings(), until_caught_up=True, listener=recreated)
     assert books.numbers() == []
+
+
+def test_a_relay_whose_successor_lost_its_offset_says_how_many_rows_that_one_has_read(books: Books) -> None:
+    """It said how many it had read itself: none. So a person would have relayed all of them again."""
+    books.put(*range(30))
+
+    def replaced(event: Event) -> None:
+        if isinstance(event, SessionOpened):
+            books.run()
+            admin = AdminClient({"bootstrap.servers": books.bootstrap})
+            admin.delete_consumer_groups([group := ledger_group(books.name, books.name, 0)])[group].result(
+                PATIENCE_S
+            )
+
+    with pytest.raises(OffsetGapError, match=r"has read 30 rows, and the group .* has no offset"):
+        eos.run(books.job(), books.settings(), until_caught_up=True, listener=replaced)
+    assert books.numbers() == [*range(30)]
+
+
+def test_a_relay_whose_first_commit_is_aborted_takes_over_once_more(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with exit code 1, an error without a documented meaning."""
+    books.put(*range(30))
+    commits, commit = 0, Relay._commit
+
+    def aborted_at_first(relay: Relay, *args: Any, **options: Any) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == 1:
+            raise AbortableError("a partition has moved")
+        commit(relay, *args, **options)
+
+    monkeypatch.setattr(Relay, "_commit", aborted_at_first)
+    books.run()
+    books.assert_exact(range(30))
 
 
 def test_a_relay_beside_a_stray_offset_is_told_which_one_is_its_own(books: Books) -> None:

@@ -95,6 +95,11 @@ class CommitLog:
         found = at_once(lambda shard: self.stored(shard).get(self.partition), shards)
         return {shard: committed for shard, committed in found.items() if committed is not None}
 
+    def marks(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        """The marks of these input partitions. Another program's offset in the place of one is none. Raises as `stored` does."""
+        found = self.stored(0, partitions)
+        return {p: one for p, one in found.items() if LogEntry.parse(one.offset, one.metadata) is not None}
+
     def entry(self, committed: Committed) -> LogEntry | None:
         """The entry in what is stored on this log's partition; None if it is the mark of a former input, or of no sink."""
         entry = LogEntry.parse(committed.offset, committed.metadata)

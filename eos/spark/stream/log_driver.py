@@ -167,14 +167,17 @@ class CommitLogDriver:
         first = entries.get(0)
         # Another run may have taken the ledger over for a batch that it has not written yet.
         if last is not None and (first is None or not last.is_said_by(first) or last.run != first.run):
-            raise LedgerChangedError(f"{store}: another driver has gone on from {last}")
+            raise LedgerChangedError(
+                f"{store}: it says {first or 'nothing'} now, and this driver's last batch has left {last}: another driver has gone on from "
+                "there. What is committed stands, once. Fix: stop one of the two"
+            )
         if first is None or first.was:
             return
         ours = {k: entry for k, entry in entries.items() if k < first.shards}
         if any(not first.is_said_by(entry) for entry in ours.values()):
             return
         # Marks that are gone are not forgotten: the entry goes on saying how many there were.
-        found = store.stored(0, InputLogs(store.settings).partitions(*store.inputs)) if store.inputs else {}
+        found = store.marks(InputLogs(store.settings).partitions(*store.inputs)) if store.inputs else {}
         # With the ids that they say: those of now would hide that a topic was created anew since.
         ids = OffsetVector(topic_ids=dict(stored_topic_ids(found, with_more=True)))
         marks = stored_positions(found).merged(ids)

@@ -104,6 +104,11 @@ class LogEntry:
     in_place: bool = False
     on: str = field(default="", compare=False)
 
+    def __str__(self) -> str:
+        change = f" (was {self.was})" if self.was else ""
+        kind = " in place" if self.in_place else ""
+        return f"next batch {self.next_batch} of {self.shards} shards{kind}{change} of query {self.query}"
+
     @property
     def division(self) -> Division:
         """How the batch was divided that it was committed with."""

@@ -52,6 +52,7 @@ class BatchPlan:
         shards: how many there are in this batch.
         done: the shards that are written, with what was written.
         entries: per shard that is not, the entry that a write must find.
+        first: shard 0's entry, if that is written.
         was: so many shards there were, and their entries have to be rewritten before anything else is written. 0: nothing to
             rewrite.
         unchecked: a person has said that what is done is accepted as it is.
@@ -66,6 +67,7 @@ class BatchPlan:
     shards: int
     done: Mapping[int, Checksum] = field(default_factory=dict)
     entries: Mapping[int, LogEntry] = field(default_factory=dict)
+    first: LogEntry | None = None
     was: int = 0
     unchecked: bool = False
     marks: int = 0
@@ -96,6 +98,11 @@ class BatchPlan:
         )
 
     @property
+    def leaves(self) -> LogEntry:
+        """Shard 0's entry when the batch is written: what this run writes, or what a run before it has written."""
+        return self.first or self.after
+
+    @property
     def to_rewrite(self) -> range:
         """The shards whose entries have to be rewritten before anything else is written."""
         return range(max(self.was, self.shards) if self.was else 0)
@@ -120,7 +127,7 @@ class BatchPlan:
         if self.after.is_said_by(found):
             return True
         raise LedgerChangedError(
-            f"batch {self.batch}, shard {shard}: its ledger says {_shown(found)} now and said {_shown(expected)} when "
+            f"batch {self.batch}, shard {shard}: its ledger says {found or 'nothing'} now and said {expected or 'nothing'} when "
             "the batch was planned. Another driver works with this checkpoint or under this name. Fix: stop one of them"
         )
 
@@ -261,6 +268,7 @@ def _unfinished(
         shards,
         done={k: entry.checksum for k, entry in begun.items() if k < shards},
         entries={k: stored[k] for k in todo},
+        first=begun.get(0),
         in_place=division.in_place,
     )
 
@@ -323,11 +331,3 @@ def different_content(plan: BatchPlan, differing: Mapping[int, tuple[str, str]])
         "and its settings that the batch was begun with; a deterministic transform. If you accept what is written as "
         f"those shards' part of the batch, pass once: {plan.to_pass}"
     )
-
-
-def _shown(entry: LogEntry | None) -> str:
-    if entry is None:
-        return "nothing"
-    change = f" (was {entry.was})" if entry.was else ""
-    kind = " in place" if entry.in_place else ""
-    return f"next batch {entry.next_batch} of {entry.shards} shards{kind}{change} of query {entry.query}"

@@ -58,13 +58,13 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     logs = logs_of_input(settings)
     # The ids first: what is read after them counts in these topics, or the commit is refused.
     topic_ids = logs.ids({partition.topic for partition in running.ends})
-    marks = log.stored(0, running.ends) if is_checked else {}
+    marks = log.marks(running.ends) if is_checked else {}
     refuse_gap(
         query.checkpoint, marked_with, marks, {p: at if p in before else 0 for p, at in begins.items()}
     )
     logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
     if gone := sorted(before.keys() - marks.keys()):
-        raise _gone(gone)
+        raise _gone(log, gone)
     stable = logs.at(Mark.LAST_STABLE, running.ends)
     # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
@@ -90,7 +90,7 @@ def refuse_unread(log: CommitLog, adopt: str | None) -> None:
     first = log.entries(log.read([0])).get(0) if log.inputs else None
     if first is None or not first.marks:
         return
-    marks = log.stored(0, InputLogs(log.settings).partitions(*log.inputs))
+    marks = log.marks(InputLogs(log.settings).partitions(*log.inputs))
     if gone := set(log.inputs) - {partition.topic for partition in marks}:
         _refuse(log, BatchPlan(first.query, first.next_batch, first.shards), sorted(gone), adopt)
 
@@ -115,7 +115,7 @@ def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[
         UnavailableError: the cluster did not answer in time.
     """
     read = _planned_offsets(checkpoint, first.next_batch - 1) if first.marks else {}
-    marks = log.stored(0, read) if read else {}
+    marks = log.marks(read) if read else {}
     if len(marks) >= first.marks:
         return []  # the others never had one: the sink was not told of all inputs
     gone = sorted(p for p in read.keys() - marks.keys() if p.topic in log.inputs)
@@ -178,13 +178,14 @@ def refuse_gap(
 
 def _refuse(log: CommitLog, plan: BatchPlan, gone: Iterable[Partition | str], adopt: str | None) -> None:
     if plan.token != adopt:
-        raise OffsetGapError(f"{log}: {_gone(gone)} {way_out(plan)}")
+        raise OffsetGapError(f"{log}: {_gone(log, gone)} {way_out(plan)}")
 
 
-def _gone(what: Iterable[Partition | str]) -> OffsetGapError:
+def _gone(log: CommitLog, what: Iterable[Partition | str]) -> OffsetGapError:
     return OffsetGapError(
         f"{', '.join(map(str, what))}: the ledger has a mark for each partition of the batch before, and none of "
-        "these. Kafka drops it together with a topic that is deleted, so the topic was deleted and created anew."
+        "these. Kafka drops it together with a topic that is deleted, so the topic was deleted and created anew; or another program "
+        f"has committed in the group {log.group_of(0)}, or deleted from it, and the topic is the one that it was."
     )
 
 

@@ -39,7 +39,8 @@ log = logging.getLogger("eos.spark")
 
 PAST_DELETED = (
     "Fix: to go on behind what is gone, so that it is never processed, start once with --skip-deleted "
-    "(in code: skip_deleted=True of read_stream or start_stream), and then without it"
+    "(in code: skip_deleted=True of read_stream or start_stream), and then without it; where another refusal of this start was "
+    "answered with --adopt, pass that too"
 )
 
 
@@ -174,7 +175,7 @@ class ExactlyOnceSink:
             with self._one_at_a_time:
                 require_running_batch(frame, batch, query)
                 self._require_first_call(query, batch)
-                self._last = self._run(frame, batch, query).after
+                self._last = self._run(frame, batch, query).leaves
                 self._finished = (query.run, batch)
                 self.failure = None
                 self._keep()
