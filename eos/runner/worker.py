@@ -20,6 +20,7 @@ from eos.job import Looping, OwnLoops
 from eos.kafka.admin import Admin, shared_admin
 from eos.offsets import Partition
 from eos.runner.at_work import AtWork
+from eos.runner.last_look import refuse_strangers_since
 from eos.runner.loop import Loop
 from eos.runner.shard_loops import ShardLoops
 from eos.settings import Settings
@@ -315,3 +316,7 @@ def _run_over_topics(
         loops.run(shards)
         while not stop.is_set() and (more := added()):
             loops.run(more)
+            shards += more
+        if not stop.is_set():
+            owned = [shard.partition for shard in shards if isinstance(shard, PartitionShard)]
+            refuse_strangers_since(settings, known.group, owned, surroundings.destination.store)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
-from eos.errors import ConfigError, OffsetGapError
+from eos.errors import ConfigError, OffsetGapError, RecordRefusedError
 from eos.headers import Headers
 from eos.sql.dialect import Dialect
 from eos.sql.headers import from_json
@@ -44,12 +44,30 @@ class OutboxRow(NamedTuple):
         return () if self.headers_json == _NO_HEADERS else from_json(self.headers_json)
 
 
-def headers_of(rows: Sequence[OutboxRow]) -> list[list[Any]] | None:
-    """The headers of each row, as confluent-kafka takes them; None where no row has any.
+def columns_of(
+    rows: Sequence[OutboxRow], outputs: Collection[str]
+) -> list[tuple[str, list[Any], list[Any], dict[str, Any]]]:
+    """The records of rows, by topic: their values, keys and headers.
 
     Raises:
-        ValueError: some are in no form that is known.
+        RecordRefusedError: one names a topic that is no output, or has headers in no form that is known.
     """
+    by_topic: dict[str, list[OutboxRow]] = {}
+    for row in rows:
+        by_topic.setdefault(row.topic, []).append(row)
+    if undeclared := sorted(by_topic.keys() - set(outputs)):
+        raise RecordRefusedError(f"it names the topic {undeclared[0]!r}, which outputs= does not")
+    try:
+        return [
+            (topic, [row.value for row in some], [row.key for row in some], {"headers": _headers_of(some)})
+            for topic, some in by_topic.items()
+        ]
+    except ValueError as error:
+        raise RecordRefusedError(f"its headers are in no form that is known: {error}") from error
+
+
+def _headers_of(rows: Sequence[OutboxRow]) -> list[list[Any]] | None:
+    """The headers of each row, as confluent-kafka takes them; None where no row has any. Raises ValueError."""
     if all(row.headers_json == _NO_HEADERS for row in rows):
         return None
     found = [[*row.headers] for row in rows]

@@ -49,7 +49,7 @@ from eos.shards import SinkShard, ledger_group
 from eos.sql.limits import Limits
 from eos.sql.meaning import asked
 from eos.sql.outbox_position import MAX_OPEN, OutboxPosition
-from eos.sql.outbox_read import OutboxRow, Page, Part, headers_of
+from eos.sql.outbox_read import OutboxRow, Page, Part, columns_of
 from eos.sql.relay_entry import Reached, Relayed, RelayEntry, RelayMetadata, entry_in
 from eos.sql.relay_mark import RelayMark
 from eos.sql.relay_pace import RelayPace
@@ -264,7 +264,7 @@ class Relay:
     ) -> None:
         """Records and position, in one transaction."""
         assert self._group_metadata is not None  # noqa: S101 - `_open` sets it
-        columns = self._columns(rows)
+        columns = columns_of(rows, self._outputs)
         self._reached.position = position
         self._in_a_row = in_a_row
         transaction = self._producer.new_transaction()
@@ -291,21 +291,6 @@ class Relay:
                 "still are. Fix: end the oldest of them (those with a backend_xid in pg_stat_activity, and pg_prepared_xacts), or wait "
                 "for longer (input.held_back_deadline_ms)"
             )
-
-    def _columns(self, rows: Sequence[OutboxRow]) -> list[tuple[str, list[Any], list[Any], dict[str, Any]]]:
-        """The records, by topic."""
-        by_topic: dict[str, list[OutboxRow]] = {}
-        for row in rows:
-            by_topic.setdefault(row.topic, []).append(row)
-        if undeclared := sorted(by_topic.keys() - set(self._outputs)):
-            raise RecordRefusedError(f"it names the topic {undeclared[0]!r}, which outputs= does not")
-        try:
-            return [
-                (topic, [row.value for row in some], [row.key for row in some], {"headers": headers_of(some)})
-                for topic, some in by_topic.items()
-            ]
-        except ValueError as error:
-            raise RecordRefusedError(f"its headers are in no form that is known: {error}") from error
 
     @property
     def _entry(self) -> RelayEntry:

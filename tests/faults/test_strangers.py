@@ -6,6 +6,7 @@ A console consumer with `--group`, a tool that resets offsets, a plain loop: non
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -19,7 +20,14 @@ from confluent_kafka.admin import AdminClient
 from eos.base.deadline import Deadline
 from eos.core.surroundings import Entered, Seat
 from eos.errors import ConfigError, OffsetGapError, RetriableError
-from eos.events import OffsetsAdopted, PartitionsAssigned, StrangersInGroup, ignore_event
+from eos.events import (
+    Event,
+    OffsetsAdopted,
+    PartitionsAssigned,
+    SessionClosed,
+    StrangersInGroup,
+    ignore_event,
+)
 from eos.exits import ExitCode
 from eos.faces.surroundings import ToKafka
 from eos.group import offset_history
@@ -569,6 +577,38 @@ def test_run_that_catches_up_does_not_count_what_another_program_has_committed_f
         while not deadline.passed:
             assert not goal.reached(OffsetVector())
             time.sleep(0.05)
+
+
+def delete_by_an_admin(bootstrap: str, job: FaultJob) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("moves", "why"),
+    [
+        (set_by_an_admin, f"has the offset {2 * EACH}, which eos has not committed"),
+        (delete_by_an_admin, "had committed offsets of .* and has none here any more"),
+    ],
+)
+def test_partition_that_was_done_before_the_others_is_looked_at_once_more_before_a_run_ends_well(
+    bootstrap: str, operated: Callable[..., Operated], moves: Callable[[str, FaultJob], None], why: str
+) -> None:
+    """Its owner leaves when it is done. A stranger came while another partition was at work, and the run ended with 0."""
+    one = operated("partition")
+
+    def moved_meanwhile(event: Event) -> None:
+        if isinstance(event, SessionClosed) and event.shard.endswith("0"):
+            moves(bootstrap, one.job)
+
+    with pytest.raises(ConfigError, match=why):
+        one.job.drive(
+            one.job.job(),
+            one.settings,
+            until_caught_up=True,
+            stop=threading.Event(),
+            listener=moved_meanwhile,
+        )
 
 
 @pytest.mark.parametrize(

@@ -866,4 +866,14 @@ CORE = (
             f"{_EXPIRED}::test_zombie_that_finds_its_successors_offset_in_its_first_commit_does_not_take_it_for_its_own_start",
         ),
     ),
+    Mutation(
+        "done-before-the-others",
+        "a run does not end well over what another program has done in a partition that was done before the others",
+        "eos/runner/worker.py",
+        "            refuse_strangers_since(settings,",
+        "            _ = (settings,",
+        (
+            f"{_STRANGERS}::test_partition_that_was_done_before_the_others_is_looked_at_once_more_before_a_run_ends_well",
+        ),
+    ),
 )
