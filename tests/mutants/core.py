@@ -260,7 +260,6 @@ CORE = (
         "if group is None or self._by_epoch or (",
         "if group is None or (",
         (
-            f"{_EXPIRED}::test_zombie_whose_successor_went_on_in_another_partition_does_not_take_its_own_offsets_for_a_proof",
             f"{_EXPIRED}::test_zombie_that_rebuilds_its_client_commits_nothing_beside_a_successor_that_went_on_elsewhere",
         ),
     ),
