@@ -55,6 +55,7 @@ class ShardOwner:
         committer: its transactions.
         is_open: between :meth:`open` and :meth:`close`.
         caught_up: whether the group has committed all that the input held at the beginning.
+        left: what the group had stored of its partitions then.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class ShardOwner:
         self.committer = Committer(writer, self.consumer, self.ledger, self._tries)
         self.committer.notes += surroundings.destination.notes(self.consumer)
         self.is_open = self.caught_up = False
+        self.left: dict[Partition, Committed] = {}
         self._opened_at = 0.0
         self.home = Home.here
         self._make_goal = surroundings.catch_up
@@ -179,6 +181,8 @@ class ShardOwner:
             return
         if not self.commit_offsets_alone(at_once=True):
             self.caught_up = goal.reached(self.ledger.committed)
+            if self.caught_up:
+                self.left = {p: one for p, one in self.ledger.stored.items() if one is not None}
 
     def _has_passed(self, ends: OffsetVector) -> bool:
         """Whether nothing is left of the input up to these offsets that this owner has; it is a reason to ask, no proof."""

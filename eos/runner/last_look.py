@@ -6,39 +6,42 @@ one is, another program may commit in the others, or delete their offsets; the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from eos.group.committed import OffsetStore, committed_offsets
 from eos.group.others import refuse_others
-from eos.guards.takeover import lost_offsets
+from eos.guards.seen import SeenOffsets
 from eos.kafka.consumer import ConsumerClient, lone_reader
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.settings import Settings
 
 
-def refuse_strangers_since(
+def refuse_moved_since(
     settings: Settings,
     group: str,
-    partitions: Sequence[Partition],
+    left: Mapping[Partition, Committed],
     store: Callable[[ConsumerClient], OffsetStore],
 ) -> None:
-    """Refuse offsets that no owner has left so: each has committed one in its partition.
+    """Refuse offsets that are not as the owners have left them, or further on.
 
     Args:
         settings: how to reach the cluster.
         group: of the owners.
-        partitions: theirs.
+        left: what each has left in its partition.
         store: where the offsets of a group's client are.
 
     Raises:
-        ConfigError: another program has committed in one, or the offset of one was deleted.
+        ConfigError: another program has committed in one, or the offset of one was deleted or set back.
+        OffsetGapError: a topic was deleted and created anew.
         UnavailableError: the cluster did not answer in time.
     """
+    seen = SeenOffsets(settings, group)
+    seen.compare(left, left)
     reader = lone_reader(settings, group, stable=True)
     try:
-        stored = committed_offsets(store(reader), partitions, timeout_s=settings.open_timeout_s)
+        stored = committed_offsets(store(reader), left, timeout_s=settings.open_timeout_s)
     finally:
         reader.close()
     refuse_others(settings, group, stored)
-    if lost := [partition for partition in partitions if partition not in stored]:
-        raise lost_offsets(lost[0], group)
+    seen.compare(left, stored)

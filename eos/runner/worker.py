@@ -20,7 +20,7 @@ from eos.job import Looping, OwnLoops
 from eos.kafka.admin import Admin, shared_admin
 from eos.offsets import Partition
 from eos.runner.at_work import AtWork
-from eos.runner.last_look import refuse_strangers_since
+from eos.runner.last_look import refuse_moved_since
 from eos.runner.loop import Loop
 from eos.runner.shard_loops import ShardLoops
 from eos.settings import Settings
@@ -271,6 +271,7 @@ def _run_over_topics(
     _refuse_too_many(settings, len(shards))
 
     at_work = AtWork(listener)
+    owners: list[ShardOwner] = []
 
     def loop_of(shard: Shard) -> Loop:
         # A partition that is added needs no start policy: its topic was started before. A topic without any offset now is another.
@@ -286,6 +287,7 @@ def _run_over_topics(
             listener=listener,
             surroundings=surroundings,
         )
+        owners.append(owner)
         return Loop(transform, Pipeline(owner, Search), its, at_work, listener=listener)
 
     by_partition = settings.ownership.mode == "partition"
@@ -316,7 +318,7 @@ def _run_over_topics(
         loops.run(shards)
         while not stop.is_set() and (more := added()):
             loops.run(more)
-            shards += more
         if not stop.is_set():
-            owned = [shard.partition for shard in shards if isinstance(shard, PartitionShard)]
-            refuse_strangers_since(settings, known.group, owned, surroundings.destination.store)
+            left = {partition: one for owner in owners for partition, one in owner.left.items()}
+            with retry.given_up_when(stop.is_set):
+                refuse_moved_since(settings, known.group, left, surroundings.destination.store)

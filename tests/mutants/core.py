@@ -869,8 +869,8 @@ CORE = (
         "done-before-the-others",
         "a run does not end well over what another program has done in a partition that was done before the others",
         "eos/runner/worker.py",
-        "            refuse_strangers_since(settings,",
-        "            _ = (settings,",
+        "                refuse_moved_since(settings,",
+        "                _ = (settings,",
         (
             f"{_STRANGERS}::test_partition_that_was_done_before_the_others_is_looked_at_once_more_before_a_run_ends_well",
         ),

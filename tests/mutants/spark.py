@@ -418,7 +418,7 @@ SPARK = (
         "strangers-mark",
         "another program's offset in the place of a mark says nothing of where the query is",
         "eos/spark/stream/commit_log.py",
-        "return {p: one for p, one in found.items() if LogEntry.parse(one.offset, one.metadata) is not None}",
+        "return {p: one for p, one in found.items() if self.owner_of(one)}",
         "return found",
         (f"{_IDLE}::test_strangers_offset_in_the_place_of_a_mark_is_no_place_of_the_query",),
     ),

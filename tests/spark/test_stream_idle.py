@@ -13,6 +13,7 @@ from unittest.mock import ANY, Mock
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import EosError, OffsetGapError
 from eos.events import Event, ignore_event
@@ -22,12 +23,13 @@ from eos.spark.source import read_stream
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.query import StreamRun, write_stream
+from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
 from tests.support.observer import read_committed, recreate_topic, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.stream_roles import ROWS, Roles
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from eos.settings import Settings
 
@@ -187,6 +189,51 @@ def test_sink_that_is_told_of_another_topic_of_its_query_takes_it_for_no_other_o
         rows = frame.select("key", "value")
         writer = write_stream(rows, query.settings, name="two", inputs=inputs, outputs=[query.output])
         writer.start(str(tmp_path / "two"), available_now=True).wait()
+
+
+def test_refresh_behind_a_batch_that_failed_takes_its_own_entries_for_no_other_drivers(query: Roles) -> None:
+    """They were rewritten for the batch, by the run that failed of it: it was told to stop one of two drivers."""
+    query.give(query.source)
+    sinks: list[ExactlyOnceSink] = []
+
+    def failing(frame: DataFrame, batch: int) -> None:
+        rows = frame.select("key", F.raise_error(F.lit("a row")).cast("string").alias("value"))
+        sinks[0](rows, batch)
+
+    frame = read_stream(query.spark, query.settings, [query.source], checkpoint=query.checkpoint)
+    sinks.append(
+        exactly_once_sink(query.settings, name=query.name, outputs=[query.output], inputs=[query.source])
+    )
+    sinks[0].starts(query.checkpoint, spark=query.spark)
+    run = frame.writeStream.foreachBatch(failing).option("checkpointLocation", query.checkpoint).start()
+    with pytest.raises(EosError, match="a row could not be computed"):
+        StreamRun(run, sinks[0]).wait()
+    sinks[0].refresh()
+    query.run([query.source], [query.output])
+    query.expect()
+
+
+def test_mark_of_a_former_input_does_not_stand_for_one_that_is_gone(
+    query: Roles, spark: SparkSession, tmp_path: Path
+) -> None:
+    """There were as many marks as the entry said, and the query ended well: what the new topic holds was never processed."""
+    checkpoint, changing = str(tmp_path / "two"), query.changing
+    frame = read_stream(spark, query.settings, [query.source, changing], checkpoint=checkpoint)
+
+    def start_with(*inputs: str) -> None:
+        rows = frame.select("key", "value")
+        writer = write_stream(rows, query.settings, name="former", inputs=inputs, outputs=[query.output])
+        writer.start(checkpoint, available_now=True).wait()
+
+    query.give(changing)
+    start_with(query.source, changing)
+    query.give(changing)
+    start_with(changing)
+    recreate_topic(query.bootstrap, changing)
+    for _ in range(2):
+        query.give(changing)
+    with pytest.raises(OffsetGapError, match="the topic was deleted and created anew"):
+        start_with(changing)
 
 
 class Timers:

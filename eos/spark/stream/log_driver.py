@@ -158,13 +158,18 @@ class CommitLogDriver:
                 "if there is none, start again, and compare the output before you adopt what the refusal names"
             )
 
-    def refresh(self, last: LogEntry | None) -> None:
-        """What `ExactlyOnceSink.refresh` does; ``last`` is what this driver's last batch left."""
+    def refresh(self, last: LogEntry | None, *, failed: bool = False) -> None:
+        """What `ExactlyOnceSink.refresh` does; ``last`` is what this driver's last batch left.
+
+        Behind a batch that ``failed`` the entries are left alone: a part of it may be written.
+        """
         if self._places is None:
             self._locate()
         stored, store = self._read(), self.store
         entries = self.store.entries(stored)
         first = entries.get(0)
+        if failed:
+            return
         # Another run may have taken the ledger over for a batch that it has not written yet.
         if last is not None and (first is None or not last.is_said_by(first) or last.run != first.run):
             raise LedgerChangedError(

@@ -236,7 +236,7 @@ class ExactlyOnceSink:
             EosError: the cluster did not answer, or what a commit met.
         """
         with self._one_at_a_time:
-            self._log.refresh(self._last)
+            self._log.refresh(self._last, failed=self.failure is not None)
             refuse_unread(self._store, self._log.adopt)
 
     # --- inside ------------------------------------------------------------------------------------
