@@ -319,10 +319,11 @@ class Relay:
 
         To a producer that looks like another owner, or like an input that was deleted. But another owner would have committed one.
         """
-        if self._furthest is None:
+        furthest = self._furthest
+        if furthest is None:
             return None
         if isinstance(error, OffsetGapError) and says_recreated(error, self._partition.topic):
-            return self._lost()
+            return self._lost(furthest)
         if not isinstance(error, (ConfigError, FencedError)):
             return None
         try:
@@ -332,13 +333,13 @@ class Relay:
                 )
         except EosError:
             return None
-        return self._lost() if gone else None
+        return self._lost(furthest) if gone else None
 
-    def _lost(self) -> OffsetGapError:
+    def _lost(self, furthest: RelayEntry) -> OffsetGapError:
         theirs = None
         with suppress(EosError):  # a successor may have come and gone
             theirs = self._asked(self._source.read_by_another)
-        return self._mark.lost(theirs or (0 if self._furthest is None else self._furthest.relayed))
+        return self._mark.lost(theirs or furthest.relayed)
 
     def _asked(self, question: Any) -> Any:
         return asked(

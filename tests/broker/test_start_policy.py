@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from eos.errors import ConfigError, EosError, OffsetGapError
 from eos.events import Event, PartitionsAssigned, StartPolicyApplied, TransactionCommitted
@@ -27,6 +26,7 @@ from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, in_th
 from tests.support.observer import (
     PlainRecord,
     committed_offsets,
+    delete_groups,
     load,
     produce_plain,
     read_committed,
@@ -211,7 +211,6 @@ def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_ane
         "mode": OwnershipMode.GROUP,
         "on_first_offsets": lambda _: None,
     }
-    admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def commit_and_lose(*given: Any, **named: Any) -> None:
         start_policy.commit_to_the_group(*given, **named)
@@ -219,7 +218,7 @@ def test_offsets_that_go_while_a_new_topic_gets_its_first_ones_are_not_begun_ane
             recreate_topic(bootstrap, old, 2)
             load(bootstrap, old, 12)
         else:
-            admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+            delete_groups(bootstrap, job.group)
 
     with fresh_reader(settings, job.group, stable=True) as reader:
         apply_start_policy(settings, [old], reader, **reader_of)
@@ -247,7 +246,6 @@ def test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are
         "mode": OwnershipMode.GROUP,
         "on_first_offsets": lambda _: None,
     }
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     anew = settings_for(bootstrap, input__start=policy)
 
     def start(settings: Settings, topics: list[str], **more: Any) -> None:
@@ -255,7 +253,7 @@ def test_offsets_that_another_start_begins_anew_after_this_one_has_seen_them_are
             apply_start_policy(settings, topics, reader, **reader_of, **more)
 
     def lose_and_be_overtaken(*given: Any, **named: Any) -> None:
-        admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+        delete_groups(bootstrap, job.group)
         start(anew, [old, new])
         start_policy.commit_to_the_group(*given, **named)
 

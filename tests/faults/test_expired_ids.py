@@ -12,6 +12,7 @@ import pytest
 
 from eos import AbortTransaction, FencedError, ReopenError, TransactionalProducer
 from eos.base.deadline import Deadline
+from eos.core.producer import ShardProducer
 from eos.group.committed import fresh_reader
 from eos.kafka.group_offsets import GroupMetadata
 from eos.local import LocalKafka
@@ -37,10 +38,10 @@ def write(producer: TransactionalProducer, topic: str, value: bytes) -> None:
         txn.produce(topic, value)
 
 
-def wait_until_it_is_forgotten(producer: TransactionalProducer) -> None:
+def wait_until_it_is_forgotten(producer: TransactionalProducer | ShardProducer, bootstrap: str) -> None:
     """Its transactional.id, which nobody uses meanwhile."""
     name = producer.transactional_id
-    with TransactionsView(producer._producer._settings) as view:
+    with TransactionsView(settings_of(bootstrap)) as view:
         assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
 
 
@@ -78,7 +79,7 @@ def test_zombie_of_an_id_that_was_forgotten_does_not_take_it_back_from_its_owner
     settings = settings_of(bootstrap)
     with TransactionalProducer(settings, app=app) as zombie:
         write(zombie, out, b"before")
-        wait_until_it_is_forgotten(zombie)
+        wait_until_it_is_forgotten(zombie, bootstrap)
         with TransactionalProducer(settings, app=app) as owner:
             write(owner, out, b"owner")
             if raised:
@@ -116,7 +117,7 @@ def test_zombie_that_had_committed_no_offsets_takes_nothing_of_its_successors_fo
             zombie.open()
             if had_output:
                 write(zombie, out, b"before")
-            wait_until_it_is_forgotten(zombie)
+            wait_until_it_is_forgotten(zombie, bootstrap)
             with TransactionalProducer(settings, app=app) as owner:
                 block(owner, out, [b"0", b"1", b"2"], {partition: 3}, no_member)
                 for _ in range(2):
@@ -137,9 +138,7 @@ def test_zombie_that_finds_its_successors_offset_in_its_first_commit_does_not_ta
     create_topics(bootstrap, {out: 1, source: 1})
     with OneShard(bootstrap, source, out, OrdinalShard(app, app, 0)) as shard:
         zombie = shard.open()
-        with TransactionsView(settings_of(bootstrap)) as view:
-            name = zombie.transactional_id
-            assert Deadline(PATIENCE_S).wait_for(lambda: name not in view.describe([name]))
+        wait_until_it_is_forgotten(zombie, bootstrap)
         owner = shard.open()
         for offset in (1, 2, 3):
             shard.commit(owner, b"%d" % offset, offset)
@@ -162,7 +161,7 @@ def test_zombie_whose_successor_went_on_in_another_partition_does_not_take_its_o
         no_member = reader.group_metadata()
         with TransactionalProducer(settings, app=app) as zombie:
             block(zombie, out, [b"before"], {first: 1}, no_member)
-            wait_until_it_is_forgotten(zombie)
+            wait_until_it_is_forgotten(zombie, bootstrap)
             with TransactionalProducer(settings, app=app) as owner:
                 block(owner, out, [b"0", b"1", b"2"], {second: 3}, no_member)
                 for _ in range(2):
@@ -214,10 +213,10 @@ def test_abort_for_which_librdkafka_initialises_the_id_anew_ends_its_producer(fo
         with zombie.transaction() as txn:
             txn.produce(out, b"never")
             wait_delivered(zombie._producer._client)
-            wait_until_it_is_forgotten(zombie)
+            wait_until_it_is_forgotten(zombie, bootstrap)
             with TransactionalProducer(settings, app=app) as owner:
                 write(owner, out, b"owner")
-                wait_until_it_is_forgotten(zombie)
+                wait_until_it_is_forgotten(zombie, bootstrap)
             raise AbortTransaction
         with pytest.raises(ReopenError):
             write(zombie, out, b"never")
@@ -232,7 +231,7 @@ def test_owner_of_an_id_that_was_forgotten_is_told_so_and_not_of_another_owner(f
     settings = settings_of(bootstrap, transaction__fence_every="transaction")
     with TransactionalProducer(settings, app=app) as producer:
         write(producer, out, b"before")
-        wait_until_it_is_forgotten(producer)
+        wait_until_it_is_forgotten(producer, bootstrap)
         with pytest.raises(ReopenError, match="has forgotten this transactional"):
             write(producer, out, b"never")
     with TransactionalProducer(settings, app=app) as producer:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, TopicPartition
 
 from eos.base.deadline import Deadline
 from eos.core.surroundings import Entered, Seat
@@ -43,8 +42,10 @@ from eos.watches.catch_up import CatchUp
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
+    alter_offsets,
     committed_offsets,
     create_topics,
+    delete_groups,
     delete_topic,
     read_committed,
     recreate_topic,
@@ -111,12 +112,8 @@ def set_by_a_client(bootstrap: str, job: FaultJob) -> None:
 
 
 def set_by_an_admin(bootstrap: str, job: FaultJob) -> None:
-    """As kafka-consumer-groups --reset-offsets."""
     job.load(bootstrap, 2 * EACH, "later ")
-    wanted = [TopicPartition(job.inputs[0], n, 2 * EACH) for n in (0, 1)]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (done,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(job.group, wanted)]).values()
-    done.result(PATIENCE_S)
+    alter_offsets(bootstrap, job.group, {(job.inputs[0], n): 2 * EACH for n in (0, 1)})
 
 
 WAYS: dict[str, Callable[[str, FaultJob], None]] = {
@@ -587,8 +584,7 @@ def test_run_that_catches_up_does_not_count_what_another_program_has_committed_f
 
 
 def delete_by_an_admin(bootstrap: str, job: FaultJob) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_consumer_groups([job.group])[job.group].result(PATIENCE_S)
+    delete_groups(bootstrap, job.group)
 
 
 def set_back_by_an_operator(bootstrap: str, job: FaultJob) -> None:

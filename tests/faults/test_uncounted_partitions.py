@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
 from eos.core.consumer import ShardConsumer
@@ -31,7 +30,7 @@ from eos.spark.plan import Commit
 from tests.faults.test_strangers import stranger
 from tests.support.command_line import Ended, Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, run_to_end, settings_for
-from tests.support.observer import read_committed
+from tests.support.observer import delete_groups, read_committed
 from tests.support.offset_ages import offsets_of, store, three_partitions
 from tests.support.operated import GROUP, MODES, Operated
 from tests.support.patience import PATIENCE_S
@@ -55,15 +54,9 @@ def operated(bootstrap: str, eos: Eos, tmp_path: Path) -> NewOperated:
     return make
 
 
-def delete_group(bootstrap: str, job: FaultJob) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (done,) = admin.delete_consumer_groups([job.group]).values()
-    done.result(PATIENCE_S)
-
-
 def leave_one_strange_offset(bootstrap: str, job: FaultJob) -> None:
     """In the group of a stopped job; as kafka-consumer-groups --delete-offsets, and a member that commits what it has read."""
-    delete_group(bootstrap, job)
+    delete_groups(bootstrap, job.group)
     with a_member(bootstrap, job) as consumer:
         consumer.commit(offsets=[TopicPartition(job.inputs[0], 0, EACH)], asynchronous=False)
 
@@ -166,7 +159,7 @@ def test_owner_whose_group_is_deleted_before_it_takes_its_input_over_does_not_be
     deleted = threading.Event()
 
     def delete() -> None:
-        delete_group(bootstrap, one.job)
+        delete_groups(bootstrap, one.job.group)
         if anew:
             store(bootstrap, one.job, {0: 0, 1: 0}, had=2, mode=OwnershipMode(mode))
         deleted.set()
@@ -202,7 +195,7 @@ def test_group_that_is_deleted_under_an_owner_leaves_no_partition_of_another_one
 
     def delete_it(event: Event) -> None:
         if isinstance(event, PartitionsAssigned):  # which it is told before it commits anything
-            delete_group(bootstrap, job)
+            delete_groups(bootstrap, job.group)
 
     run(job.job(), instance(0, "fail"), until_caught_up=True, listener=delete_it)
     with pytest.raises(ConfigError, match=r"\[1\]: the group .* the offset has expired"):
@@ -219,7 +212,7 @@ def test_plan_of_a_batch_does_not_renew_offsets_that_are_deleted_meanwhile_at_th
     due = planning._due_for_renewal
 
     def due_in_a_deleted_group(*given: Any, **named: Any) -> list[Partition]:
-        delete_group(bootstrap, job)
+        delete_groups(bootstrap, job.group)
         return due(*given, **named)
 
     monkeypatch.setattr(planning, "_due_for_renewal", due_in_a_deleted_group)

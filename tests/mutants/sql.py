@@ -369,8 +369,8 @@ SQL = (
         "successors-rows",
         "a relay whose offset is lost says how many rows its successor has read, not how many it has itself",
         "eos/sql/relay.py",
-        "theirs or (0 if self._furthest is None else self._furthest.relayed)",
-        "0 if self._furthest is None else self._furthest.relayed",
+        "self._mark.lost(theirs or furthest.relayed)",
+        "self._mark.lost(furthest.relayed)",
         (f"{_RELAY}::test_a_relay_whose_successor_lost_its_offset_says_how_many_rows_that_one_has_read",),
     ),
 )

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
@@ -192,15 +190,11 @@ def test_a_group_that_was_deleted_after_the_plan_is_refused_with_the_offsets_to_
     runs.fill(40)
     batch = batch_of(runs)
     plan = batch.plan(commit)
-    admin = AdminClient({"bootstrap.servers": runs.bootstrap, "log_level": 0})
-    for deleted in admin.delete_consumer_groups([runs.name]).values():
-        deleted.result(PATIENCE_S)
+    runs.forget_group()
     with pytest.raises(FencedError, match=rf"--to {runs.input}:0@20\).*earliest all output"):
         batch.run(copied, commit=commit, plan=plan)
-    before = [TopicPartition(runs.input, one.number, offset) for one, offset in plan.starts.items()]
-    offsets = [ConsumerGroupTopicPartitions(runs.name, before)]
-    for altered in admin.alter_consumer_group_offsets(offsets).values():
-        altered.result(PATIENCE_S)
+    before = {(runs.input, one.number): offset for one, offset in plan.starts.items()}
+    observer.alter_offsets(runs.bootstrap, runs.name, before)
     with pytest.raises(ConfigError, match="has the offset 20, which eos has not committed"):
         batch.run(copied, commit=commit)
     batch_of(runs, overrides={"ownership.adopt_offsets": True}).run(copied, commit=commit)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from unittest.mock import ANY, Mock
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.errors import EosError, OffsetGapError
@@ -24,8 +22,7 @@ from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.query import StreamRun, write_stream
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
-from tests.support.observer import read_committed, recreate_topic, unique
-from tests.support.patience import PATIENCE_S
+from tests.support.observer import alter_offsets, delete_groups, read_committed, recreate_topic, unique
 from tests.support.stream_roles import ROWS, Roles
 
 if TYPE_CHECKING:
@@ -46,8 +43,7 @@ def query(spark: SparkSession, settled: Callable[..., Settings], bootstrap: str,
 
 
 def lose_the_ledger(query: Roles) -> None:
-    admin = AdminClient({"bootstrap.servers": query.bootstrap})
-    admin.delete_consumer_groups([group := f"{query.name}.ledger.0"])[group].result(PATIENCE_S)
+    delete_groups(query.bootstrap, f"{query.name}.ledger.0")
 
 
 def process_anew(query: Roles) -> None:
@@ -165,9 +161,7 @@ def test_batch_that_is_written_whole_before_spark_has_counted_it_is_gone_on_from
 def test_strangers_offset_in_the_place_of_a_mark_is_no_place_of_the_query(query: Roles) -> None:
     """It was believed: without new input not seen, else told as two drivers, with a fix that wrote a part of the batch twice."""
     source, output, group = query.source, query.output, f"{query.name}.ledger.0"
-    admin = AdminClient({"bootstrap.servers": query.bootstrap})
-    theirs = ConsumerGroupTopicPartitions(group, [TopicPartition(source, 0, ROWS - 2)])
-    admin.alter_consumer_group_offsets([theirs])[group].result(PATIENCE_S)
+    alter_offsets(query.bootstrap, group, {(source, 0): ROWS - 2})
     why = f"another program has committed in the group {group}"
     with pytest.raises(OffsetGapError, match=why):
         query.run([source], [output])

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from eos.deadletter import ERROR_HEADER
@@ -31,7 +30,14 @@ from eos.spark.session.checkpoint import Checkpoint, RunningQuery
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import LedgerChangedError, LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
-from tests.support.observer import committed_offsets, create_topics, read_committed, read_uncommitted, unique
+from tests.support.observer import (
+    committed_offsets,
+    create_topics,
+    delete_groups,
+    read_committed,
+    read_uncommitted,
+    unique,
+)
 from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 
@@ -114,9 +120,7 @@ class Stream:
 
     def forget(self, *shards: int) -> None:
         """As if the offsets had expired."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for done in admin.delete_consumer_groups([f"{self.name}.ledger.{k}" for k in shards]).values():
-            done.result(PATIENCE_S)
+        delete_groups(self.bootstrap, *(f"{self.name}.ledger.{k}" for k in shards))
 
     def seen(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from eos.base.deadline import Deadline
 from eos.errors import EosError, FencedError
@@ -22,7 +21,7 @@ from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_entry import Division
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
-from tests.support.observer import committed_offsets, create_topics, read_committed, unique
+from tests.support.observer import committed_offsets, create_topics, delete_groups, read_committed, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.sink_faults import Accident, with_accident
 
@@ -95,10 +94,8 @@ def query(
 
 
 def delete_ledger(query: Query, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": query.bootstrap})
-    groups = [f"{query.settings.group}.{name}.ledger.{shard}" for shard in range(SHARDS)]
-    for done in admin.delete_consumer_groups(groups).values():
-        done.result(PATIENCE_S)
+    groups = (f"{query.settings.group}.{name}.ledger.{shard}" for shard in range(SHARDS))
+    delete_groups(query.bootstrap, *groups)
 
 
 def test_a_fan_out_by_two_sinks_in_one_group_keeps_two_ledgers(query: Query) -> None:

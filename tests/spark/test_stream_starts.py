@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
 from eos.errors import ConfigError
@@ -15,8 +14,14 @@ from eos.spark.jobs import StreamJob
 from eos.spark.running import start_stream
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.sink import ExactlyOnceSink, exactly_once_sink
-from tests.support.observer import PlainRecord, create_topics, produce_plain, read_committed, unique
-from tests.support.patience import PATIENCE_S
+from tests.support.observer import (
+    PlainRecord,
+    create_topics,
+    delete_groups,
+    produce_plain,
+    read_committed,
+    unique,
+)
 from tests.support.stream_copy import PER_BATCH, SHARDS, Copy
 
 if TYPE_CHECKING:
@@ -53,10 +58,7 @@ def written_but_not_noted(copy: Copy) -> None:
 
 
 def forget_ledger(copy: Copy) -> None:
-    admin = AdminClient({"bootstrap.servers": copy.bootstrap})
-    groups = [f"{copy.name}.ledger.{shard}" for shard in range(SHARDS)]
-    for done in admin.delete_consumer_groups(groups).values():
-        done.result(PATIENCE_S)
+    delete_groups(copy.bootstrap, *(f"{copy.name}.ledger.{shard}" for shard in range(SHARDS)))
 
 
 def test_first_batch_that_was_written_is_refused_when_its_ledger_is_gone(copy: Copy) -> None:

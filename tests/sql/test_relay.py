@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from sqlalchemy import MetaData, text
 
 import eos
@@ -43,7 +42,7 @@ from eos.sql.verify_outbox import verify_outbox
 from eos.testing.proxy import ApiKey, HoldProxy, Outcome
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import create_topics, recreate_topic, unique
+from tests.support.observer import create_topics, delete_groups, recreate_topic, unique
 from tests.support.patience import PATIENCE_S
 from tests.support.relay_child import POINTS
 from tests.support.relays import PARTITIONS, Books, in_order
@@ -508,10 +507,7 @@ def test_a_relay_whose_successor_lost_its_offset_says_how_many_rows_that_one_has
     def replaced(event: Event) -> None:
         if isinstance(event, SessionOpened):
             books.run()
-            admin = AdminClient({"bootstrap.servers": books.bootstrap})
-            admin.delete_consumer_groups([group := ledger_group(books.name, books.name, 0)])[group].result(
-                PATIENCE_S
-            )
+            delete_groups(books.bootstrap, ledger_group(books.name, books.name, 0))
 
     with pytest.raises(OffsetGapError, match=r"has read 30 rows, and the group .* has no offset"):
         eos.run(books.job(), books.settings(), until_caught_up=True, listener=replaced)

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AdminClient
-
 from eos.events import Event
 from eos.settings import Settings
 from tests.support import observer
 from tests.support.exactly_once import Comparison, Output, SeenRecord
 from tests.support.observer import PlainRecord
-from tests.support.patience import PATIENCE_S
 from tests.support.settings import settings_of
 
 if TYPE_CHECKING:
@@ -68,9 +65,7 @@ class BatchRuns:
 
     def forget_group(self) -> None:
         """The group is deleted, with its offsets."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        for deleted in admin.delete_consumer_groups([self.name]).values():
-            deleted.result(PATIENCE_S)
+        observer.delete_groups(self.bootstrap, self.name)
 
     def run(
         self, transform: Callable[[DataFrame], DataFrame], commit: Commit = "partition", **others: Any

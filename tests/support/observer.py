@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -115,6 +116,22 @@ def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, *, gap_s: fl
     delete_topic(bootstrap, topic)
     time.sleep(gap_s)
     create_topics(bootstrap, {topic: partitions})
+
+
+def delete_groups(bootstrap: str, *groups: str, timeout_s: float = PATIENCE_S) -> None:
+    """Delete groups without members, with their offsets."""
+    admin = AdminClient(_client(bootstrap))  # a client that is dropped meanwhile answers nothing
+    for deleted in admin.delete_consumer_groups(list(groups)).values():
+        deleted.result(timeout_s)
+
+
+def alter_offsets(
+    bootstrap: str, group: str, offsets: Mapping[TopicPartitionKey, int], *, timeout_s: float = PATIENCE_S
+) -> None:
+    """Set offsets of a group without members, as kafka-consumer-groups.sh --reset-offsets does."""
+    wanted = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+    admin = AdminClient(_client(bootstrap))
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(timeout_s)
 
 
 @contextlib.contextmanager
