@@ -22,7 +22,9 @@ from eos.exits import ExitCode
 if TYPE_CHECKING:
     from eos.identity import Identity
     from eos.job import Looping
-    from eos.runner.messages import Plan
+    from eos.kafka.group_offsets import Committed
+    from eos.offsets import Partition
+    from eos.runner.messages import Ending, Plan
     from eos.runner.processes import WorkerProcess
     from eos.settings import Settings
 
@@ -83,17 +85,20 @@ def run(
         prepare_all(waiting, plan)
 
         from eos.ops.observe import configure_logs
+        from eos.runner.last_look import refuse_moved_since_workers
         from eos.settings.binding import bind
 
         Errors.in_the_log = configure_logs(settings.observe)
         job = given.looping()
-        bind(job, settings)
+        work, known = bind(job, settings), job.identity(settings)
+        left: dict[Partition, Committed] = {}
         check_cluster(job, settings, local=given.local, reference=reference)
         code, caught_up = _supervise(
             plan,
-            job.identity(settings),
+            known,
             settings,
             waiting,
+            left,
             with_line=with_line,
             on_held_back=lambda: _name_what_holds_input_back(job, settings),
         )
@@ -102,13 +107,13 @@ def run(
     if code is ExitCode.FENCED:
         from eos.group.rivals import named_rivals
 
-        if said := named_rivals(settings, job.identity(settings).group, own="those of this process"):
+        if said := named_rivals(settings, known.group, own="those of this process"):
             complain(said)
     if code is not ExitCode.DONE:
         end_with(
             code, f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})"
         )
-    if until_caught_up and not caught_up:
+    if until_caught_up and not (caught_up and refuse_moved_since_workers(work, settings, known.group, left)):
         complain(f"{reference} was asked to stop before it had caught up; a later run goes on")
         raise typer.Exit(_STOPPED)
 
@@ -134,11 +139,12 @@ def _supervise(
     known: Identity,
     settings: Settings,
     waiting: list[WorkerProcess],
+    left: dict[Partition, Committed],
     *,
     with_line: bool,
     on_held_back: Callable[[], None],
 ) -> tuple[ExitCode, bool]:
-    """How the workers ended, and whether each of them has done all that it was to do."""
+    """How the workers ended, and whether each of them has done all that it was to do; ``left`` gets what they have left."""
     from eos.cli.run_statistics import moving
     from eos.ops.observe import Aggregator, serve
     from eos.runner.supervisor import Restarted, run_workers
@@ -169,7 +175,8 @@ def _supervise(
                 f"ended by signal {restarted.signal} ({signal.strsignal(restarted.signal)})",
             )
 
-        def on_done(ordinal: int) -> None:
+        def on_done(ordinal: int, ending: Ending) -> None:
+            left.update(ending.left)
             aggregator.done(ordinal)
             at_work.discard(ordinal)
 

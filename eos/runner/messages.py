@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +12,8 @@ from eos.exits import ExitCode
 
 if TYPE_CHECKING:
     from eos.events import Listener
+    from eos.kafka.group_offsets import Committed
+    from eos.offsets import Partition
     from eos.settings import Settings
 
 OPENED = "opened"  # a worker's message: it has a session, so the group has its first offsets
@@ -45,7 +47,14 @@ class Unfit(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The last message of a worker: its sessions are closed, and nothing more comes from it."""
+    """The last message of a worker: its sessions are closed, and nothing more comes from it.
+
+    Attributes:
+        code: how it ended.
+        asked_by: the signal that asked it to stop; 0: it has done all its work, or failed.
+        left: the offsets that its owners have left, each in its partition, once they had caught up.
+    """
 
     code: ExitCode
-    asked_by: int = 0  # the signal that asked it to stop; 0: it has done all its work, or failed
+    asked_by: int = 0
+    left: Mapping[Partition, Committed] = {}

@@ -155,7 +155,7 @@ def run_workers(
     *,
     on_report: Callable[[int, object], None],
     on_restart: Callable[[Restarted], None],
-    on_done: Callable[[int], None] = lambda _: None,
+    on_done: Callable[[int, Ending], None] = lambda *_: None,
     waiting: list[WorkerProcess] | None = None,
 ) -> ExitCode:
     """Run ``workers.count`` processes until the job is done, one may not go on, or a signal asks to stop.
@@ -171,7 +171,7 @@ def run_workers(
         plan: what the workers do.
         on_report: called with everything that a worker's listener sends, and its ordinal.
         on_restart: called at every restart.
-        on_done: called with the ordinal of a worker that has done all its work.
+        on_done: called with the ordinal of a worker that has done all its work, and its last message.
         waiting: processes of this plan that were started before, to be taken from the list; what is missing is started here.
 
     Returns:
@@ -228,7 +228,7 @@ def _look_after(
     spare: Spare,
     on_report: Callable[[int, object], None],
     on_restart: Callable[[Restarted], None],
-    on_done: Callable[[int], None],
+    on_done: Callable[[int, Ending], None],
     *,
     stopping: bool,
 ) -> ExitCode:
@@ -241,13 +241,12 @@ def _look_after(
     if stopping:
         return _stopped(worker, status)
     code = _meaning(worker, status)
-    ended_by = worker.ending.asked_by if worker.ending is not None else -status
     if code is not ExitCode.DONE:
         return code
-    if not ended_by:
-        on_done(worker.ordinal)
+    if worker.ending is not None and not worker.ending.asked_by:
+        on_done(worker.ordinal, worker.ending)
         return code
-    return _replace(worker, ended_by, on_restart)
+    return _replace(worker, -status if worker.ending is None else worker.ending.asked_by, on_restart)
 
 
 def _meaning(worker: _Worker, status: int) -> ExitCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from eos import retry
@@ -18,9 +18,10 @@ from eos.faces.surroundings import SURROUNDINGS
 from eos.group.topics import known_partitions
 from eos.job import Looping, OwnLoops
 from eos.kafka.admin import Admin, shared_admin
+from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.runner.at_work import AtWork
-from eos.runner.last_look import refuse_moved_since
+from eos.runner.last_look import OffsetStoreOf, refuse_moved_since
 from eos.runner.loop import Loop
 from eos.runner.shard_loops import ShardLoops
 from eos.settings import Settings
@@ -35,6 +36,9 @@ _LOOK_EVERY_S = 30.0  # after added input partitions
 _LOOK_S = 5.0
 # More than a fetch and its outputs hold at a time. Python's 700 took 8 % of what a function of one record costs in Python.
 _COLLECT_AFTER = 5_000
+
+# Settings, group, the offsets that its owners have left, and their store: as refuse_moved_since.
+LastLook = Callable[[Settings, str, Mapping[Partition, Committed], OffsetStoreOf], None]
 
 log = logging.getLogger("eos.runner.worker")
 
@@ -185,9 +189,38 @@ def run(
         UnavailableError: the cluster did not answer in time.
         EosError: what else ended it; ``eos.ExitCode`` has the meaning of each for a process.
     """
-    stop = stop or threading.Event()
+    run_worker(
+        job,
+        settings,
+        until_caught_up=until_caught_up,
+        stop=stop or threading.Event(),
+        listener=listener,
+        last_look=refuse_moved_since,
+    )
+
+
+def run_worker(
+    job: Looping,
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    stop: threading.Event,
+    listener: Listener,
+    last_look: LastLook,
+) -> None:
+    """As :func:`run`, for one of several processes, whose parent looks last, once all of them are done.
+
+    ``last_look`` is called when this one has caught up, where each partition has an owner of its own.
+    """
     try:
-        _run(job, settings, until_caught_up=until_caught_up, stop=stop, listener=guarded(listener))
+        _run(
+            job,
+            settings,
+            until_caught_up=until_caught_up,
+            stop=stop,
+            listener=guarded(listener),
+            last_look=last_look,
+        )
     except EosError as error:
         # What a new transaction may put right: nothing of it is visible, or the next start settles it.
         redone = stop.is_set() and error.action is not Action.STOP
@@ -197,13 +230,25 @@ def run(
 
 
 def _run(
-    job: Looping, settings: Settings, *, until_caught_up: bool, stop: threading.Event, listener: Listener
+    job: Looping,
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    stop: threading.Event,
+    listener: Listener,
+    last_look: LastLook,
 ) -> None:
     work = bind(job, settings)
     try:
         if work.reads_topics:
             _run_over_topics(
-                job, work, settings, until_caught_up=until_caught_up, stop=stop, listener=listener
+                job,
+                work,
+                settings,
+                until_caught_up=until_caught_up,
+                stop=stop,
+                listener=listener,
+                last_look=last_look,
             )
         else:
             _run_own(job, work, settings, until_caught_up=until_caught_up, stop=stop, listener=listener)
@@ -257,6 +302,7 @@ def _run_over_topics(
     until_caught_up: bool,
     stop: threading.Event,
     listener: Listener,
+    last_look: LastLook,
 ) -> None:
     known = job.identity(settings)
     surroundings = transform.surroundings(settings) or SURROUNDINGS
@@ -321,4 +367,4 @@ def _run_over_topics(
         if not stop.is_set():
             left = {partition: one for owner in owners for partition, one in owner.left.items()}
             with retry.given_up_when(stop.is_set):
-                refuse_moved_since(settings, known.group, left, surroundings.destination.store)
+                last_look(settings, known.group, left, surroundings.destination.store)

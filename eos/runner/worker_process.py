@@ -19,12 +19,14 @@ from eos.errors import EosError, ProcessLimitError, TransformError
 from eos.events import Event, Listener, RecordDeadLettered, SessionOpened, TransactionCommitted
 from eos.exits import ENDS, ExitCode, exit_code_of
 from eos.job import Looping, load_looping
+from eos.kafka.group_offsets import Committed
+from eos.offsets import Partition
 from eos.pages import page_of
 from eos.runner.messages import OPENED, PASSED, Ending, Plan, Unfit
 from eos.runner.process_title import name_process
 from eos.runner.stopping import KILL_MARGIN_S, Stop, stop_signals
 from eos.runner.transform_clock import TRANSFORM_CLOCK
-from eos.runner.worker import run
+from eos.runner.worker import run_worker
 from eos.settings import Settings
 
 log = logging.getLogger("eos.runner.supervisor")
@@ -64,9 +66,10 @@ def work(reports: Connection, lifeline: Connection, transforming_since: c_double
         if settings.poison.transform_timeout_ms is not None:
             TRANSFORM_CLOCK.share(transforming_since)
         listener = _reporting(plan.listener(reports, settings.ordinal, settings), lifeline)
-        code = _run(plan, imported, settings, stop=stop, listener=listener)
+        left: dict[Partition, Committed] = {}
+        code = _run(plan, imported, settings, stop=stop, listener=listener, left=left)
     with suppress(OSError):  # the parent is gone
-        lifeline.send(Ending(code, stop.asked_by))
+        lifeline.send(Ending(code, stop.asked_by, left))
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # a tenth of a second less for the process to go: the last collections have nothing to go through
@@ -74,11 +77,23 @@ def work(reports: Connection, lifeline: Connection, transforming_since: c_double
 
 
 def _run(
-    plan: Plan, imported: Looping | BaseException, settings: Settings, *, stop: Stop, listener: Listener
+    plan: Plan,
+    imported: Looping | BaseException,
+    settings: Settings,
+    *,
+    stop: Stop,
+    listener: Listener,
+    left: dict[Partition, Committed],
 ) -> ExitCode:
     try:
-        job = _or_raise(imported)
-        run(job, settings, stop=stop, until_caught_up=plan.until_caught_up, listener=listener)
+        run_worker(
+            _or_raise(imported),
+            settings,
+            until_caught_up=plan.until_caught_up,
+            stop=stop,
+            listener=listener,
+            last_look=lambda _settings, _group, offsets, _store: left.update(offsets),
+        )
     except EosError as error:
         if isinstance(error, (TransformError, ProcessLimitError)) and error.__cause__ is not None:
             log.warning("the transform raised", exc_info=error.__cause__)

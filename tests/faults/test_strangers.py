@@ -5,7 +5,9 @@ A console consumer with `--group`, a tool that resets offsets, a plain loop: non
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +40,9 @@ from eos.guards.adoption import Adoption
 from eos.guards.enter import enter
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
+from eos.runner import last_look, supervisor
 from eos.watches.catch_up import CatchUp
+from tests.support import by_hand
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_thread, run_to_end, settings_for
 from tests.support.observer import (
@@ -635,6 +639,45 @@ def test_partition_that_was_done_before_the_others_is_looked_at_once_more_before
             stop=threading.Event(),
             listener=moved_meanwhile,
         )
+
+
+def test_partition_of_a_worker_that_was_done_before_the_others_is_looked_at_once_more_by_their_parent(
+    bootstrap: str, operated: Callable[..., Operated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each worker looked once more when itself was done, and the run ended with 0 over what was moved behind the first one's look."""
+    one = operated("partition", workers__count=2)
+    run = supervisor.run_workers
+
+    def moved_behind_them(*args: Any, **named: Any) -> ExitCode:
+        code = run(*args, **named)
+        assert code is ExitCode.DONE
+        set_by_an_admin(bootstrap, one.job)
+        return code
+
+    monkeypatch.setattr(supervisor, "run_workers", moved_behind_them)
+    ended = one("run", "JOB", "--until-caught-up")
+    assert ended.code == ExitCode.CONFIGURATION, ended.err
+    assert f"has the offset {2 * EACH}, which eos has not committed" in ended.err
+
+
+def test_stop_ends_the_look_at_what_workers_have_left(
+    bootstrap: str, operated: Callable[..., Operated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open transaction with an offset of the group holds its answer back, for longer than anybody waits for an end."""
+    one = operated("partition", workers__count=2)
+    producer = by_hand.producer(bootstrap)
+    producer.begin_transaction()
+    look = last_look.refuse_moved_since
+
+    def asked_to_stop(*args: Any) -> None:
+        by_hand.send_offsets(producer, bootstrap, one.job.group, {Partition(one.job.inputs[0], 0): EACH})
+        os.kill(os.getpid(), signal.SIGTERM)
+        look(*args)
+
+    monkeypatch.setattr(last_look, "refuse_moved_since", asked_to_stop)
+    ended = one("run", "JOB", "--until-caught-up")
+    producer.abort_transaction(PATIENCE_S)
+    assert ended.code == 143, ended.err
 
 
 @pytest.mark.parametrize(

@@ -869,10 +869,20 @@ CORE = (
         "done-before-the-others",
         "a run does not end well over what another program has done in a partition that was done before the others",
         "eos/runner/worker.py",
-        "                refuse_moved_since(settings,",
+        "                last_look(settings,",
         "                _ = (settings,",
         (
             f"{_STRANGERS}::test_partition_that_was_done_before_the_others_is_looked_at_once_more_before_a_run_ends_well",
+        ),
+    ),
+    Mutation(
+        "done-before-the-other-workers",
+        "the parent looks once more at what its workers have left, once all are done",
+        "eos/cli/run.py",
+        "            left.update(ending.left)\n",
+        "",
+        (
+            f"{_STRANGERS}::test_partition_of_a_worker_that_was_done_before_the_others_is_looked_at_once_more_by_their_parent",
         ),
     ),
 )

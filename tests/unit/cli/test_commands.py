@@ -22,7 +22,7 @@ from eos.offsets import Partition
 from eos.ops.check.held_back import HeldBack
 from eos.ops.check.transactions import TransactionDescription
 from eos.ops.verifier.report import Difference, Example, InputCount, OutputCount, VerificationReport
-from eos.runner.messages import Plan
+from eos.runner.messages import Ending, Plan
 from eos.runner.processes import WorkerProcess
 from eos.runner.supervisor import Restarted
 from eos.settings import Settings
@@ -50,7 +50,7 @@ class _Supervisor:
         *,
         on_report: Callable[[int, object], None],
         on_restart: Callable[[Restarted], None],
-        on_done: Callable[[int], None],
+        on_done: Callable[[int, Ending], None],
         waiting: list[WorkerProcess],
     ) -> ExitCode:
         assert waiting is self.waiting
@@ -59,7 +59,7 @@ class _Supervisor:
             on_report(ordinal, report)
         on_restart(Restarted(plan.settings.ordinal, 9))
         for index in range(plan.settings.workers.count)[: self.stopped_after]:
-            on_done(plan.settings.for_worker(index).ordinal)
+            on_done(plan.settings.for_worker(index).ordinal, Ending(ExitCode.DONE))
         return self.code
 
 
