@@ -115,20 +115,31 @@ class TablePositions:
         refuse_copied(self._settings, group, copied)
         return copied
 
-    def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
+    def look(
+        self,
+        partitions: Collection[Partition],
+        source: str | None = None,
+        *,
+        beside: Collection[Partition] = (),
+    ) -> Refusal:
         others, notes = self._groups_of(source, partitions)
         try:
-            self._refuse_live(partitions, others)
+            self._refuse_live({*partitions, *beside}, others)
         except ConfigError as error:
             return Refusal(str(error), notes)
         return Refusal("", notes)
 
     def commit(
-        self, partitions: Collection[Partition], change: MakeChange, source: str | None = None
+        self,
+        partitions: Collection[Partition],
+        change: MakeChange,
+        source: str | None = None,
+        *,
+        beside: Collection[Partition] = (),
     ) -> Done:
         others, notes = self._groups_of(source, partitions)
         self.own(partitions)  # refuses those of another job
-        self._refuse_live(partitions, others)
+        self._refuse_live({*partitions, *beside}, others)
         shard = StartShard(self._target.app, self._target.group)  # as who writes the first positions
         ledger = Ledger(metadata_of(self._target))
         destination = ToDatabase(self._engine, own_engine=False)

@@ -876,6 +876,16 @@ CORE = (
         ),
     ),
     Mutation(
+        "set-beside-an-owner",
+        "offsets are set while no owner of the job is at work, of whichever partition",
+        "eos/ops/operate/offsets.py",
+        "positions.commit(partitions, change, source, beside=_every(settings, target))",
+        "positions.commit(partitions, change, source)",
+        (
+            "tests/faults/test_operators_and_owners.py::test_owner_of_another_partition_rests_too_while_offsets_are_set_and_not_while_a_record_is_skipped",
+        ),
+    ),
+    Mutation(
         "done-before-the-other-workers",
         "the parent looks once more at what its workers have left, once all are done",
         "eos/cli/run.py",

@@ -47,13 +47,13 @@ def stored_offsets(
 def why_refused(
     settings: Settings, view: TransactionsView, target: Identity, partitions: Collection[Partition]
 ) -> str:
-    """Why a commit would be refused now; "" if it would not.
+    """Why a commit would be refused now, with owners of these partitions; "" if it would not.
 
     Raises:
         UnavailableError: the cluster did not answer in time.
     """
     try:
-        _owners(settings, view, target, partitions).refuse_live()
+        owners_of(settings, view, target, partitions).refuse_live()
     except ConfigError as error:
         return str(error)
     return ""
@@ -61,12 +61,11 @@ def why_refused(
 
 def commit_in_place(
     settings: Settings,
-    view: TransactionsView,
     target: Identity,
     partitions: Collection[Partition],
     change: MakeChange,
     *,
-    others: Sequence[Owners] = (),
+    owners: Sequence[Owners],
 ) -> list[str]:
     """Commit what ``change`` makes of what is stored, as an owner of these partitions would.
 
@@ -76,11 +75,10 @@ def commit_in_place(
 
     Args:
         settings: how to reach the cluster.
-        view: of the cluster's transactions.
         target: the job.
         partitions: whose offsets may be committed.
         change: from what is stored to what is committed.
-        others: owners of another group that have to rest, too.
+        owners: who has to rest.
 
     Returns:
         The transactional.ids that were fenced.
@@ -90,20 +88,19 @@ def commit_in_place(
         FencedError: an owner came in between; the message says whether the commit has happened.
         UnavailableError: the cluster did not answer in time; nothing was committed, if the message does not say otherwise.
     """
-    every = (_owners(settings, view, target, partitions), *others)
-    for owners in every:
-        owners.refuse_live()
+    for one in owners:
+        one.refuse_live()
     shard = StartShard(target.app, target.group)  # as who applies the start policy: one of the two at a time
     with ShardProducer(settings, shard, metadata=metadata_of(target)) as producer:
-        fenced = [name for owners in every for name in owners.fence(shard.transactional_id)]
+        fenced = [name for one in owners for name in one.fence(shard.transactional_id)]
         made = change(producer.take_over(target.group, partitions))
-        for owners in every:
-            owners.refuse_new()
+        for one in owners:
+            one.refuse_new()
         _commit(settings, target, producer, made)
         try:
             _look_after(settings, target, producer, made.offsets)
-            for owners in every:
-                owners.refuse_new()
+            for one in owners:
+                one.refuse_new()
         except FencedError as error:
             raise FencedError(f"committed, but it may not last: {error}") from error
         except UnavailableError as error:
@@ -113,9 +110,10 @@ def commit_in_place(
     return [shard.transactional_id, *fenced]
 
 
-def _owners(
+def owners_of(
     settings: Settings, view: TransactionsView, target: Identity, partitions: Collection[Partition]
 ) -> Owners:
+    """The job's, in its group."""
     mode = OwnershipMode(target.mode)
     return Owners(settings, view, app=target.app, group=target.group, mode=mode, partitions=partitions)
 

@@ -18,7 +18,7 @@ from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.ops.check.transactions import TransactionsView
 from eos.ops.operate.choosing import all_partitions, stored_of
-from eos.ops.operate.commit import commit_in_place, stored_offsets, why_refused
+from eos.ops.operate.commit import commit_in_place, owners_of, stored_offsets, why_refused
 from eos.ops.operate.owners import Owners
 from eos.ops.operate.positions import Done, MakeChange, Positions, Refusal
 from eos.records import InputRecord, by_topic
@@ -62,10 +62,17 @@ class InGroup:
         refuse_copied(self._settings, group, copied)
         return copied
 
-    def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
+    def look(
+        self,
+        partitions: Collection[Partition],
+        source: str | None = None,
+        *,
+        beside: Collection[Partition] = (),
+    ) -> Refusal:
+        resting = sorted({*partitions, *beside})
         with TransactionsView(self._settings) as view:
-            reason = why_refused(self._settings, view, self._target, partitions)
-            others, notes = self._owners_of(view, source, sorted(partitions))
+            reason = why_refused(self._settings, view, self._target, resting)
+            others, notes = self._owners_of(view, source, resting)
             try:
                 for owners in others:
                     owners.refuse_live()
@@ -74,12 +81,19 @@ class InGroup:
         return Refusal(reason, notes)
 
     def commit(
-        self, partitions: Collection[Partition], change: MakeChange, source: str | None = None
+        self,
+        partitions: Collection[Partition],
+        change: MakeChange,
+        source: str | None = None,
+        *,
+        beside: Collection[Partition] = (),
     ) -> Done:
+        resting = sorted({*partitions, *beside})
         with TransactionsView(self._settings) as view:
-            others, notes = self._owners_of(view, source, sorted(partitions))
+            others, notes = self._owners_of(view, source, resting)
             self.own(partitions)  # refuses those of another job
-            fenced = commit_in_place(self._settings, view, self._target, partitions, change, others=others)
+            owners = (owners_of(self._settings, view, self._target, resting), *others)
+            fenced = commit_in_place(self._settings, self._target, partitions, change, owners=owners)
         return Done(fenced, notes)
 
     def consequences(self, *, again: int, skipped: int) -> list[str]:

@@ -118,7 +118,7 @@ def preview(settings: Settings, target: Identity, choose: Choose, *, source: str
     _refuse_itself(target, source)
     offsets, positions = choose(), positions_of(settings, target)
     plan = _plan(settings, target, positions, offsets, positions.own(sorted(offsets)))
-    refused, notes = positions.look(sorted(offsets), source)
+    refused, notes = positions.look(sorted(offsets), source, beside=_every(settings, target))
     return replace(plan, refused=refused, notes=(*plan.notes, *notes))
 
 
@@ -143,7 +143,7 @@ def write(settings: Settings, target: Identity, choose: Choose, *, source: str |
         plans.append(_plan(settings, target, positions, offsets, stored))
         return Change(offsets)
 
-    fenced, notes = positions.commit(partitions, change, source)
+    fenced, notes = positions.commit(partitions, change, source, beside=_every(settings, target))
     begins: list[str] = []
     try:
         begins = positions.verify_from()
@@ -161,6 +161,11 @@ def _refuse_itself(target: Identity, source: str | None) -> None:
         raise ConfigError(
             f"{source!r} is the group of {target.app!r} itself. Fix: --set group=NEW, the group to copy to"
         )
+
+
+def _every(settings: Settings, target: Identity) -> list[Partition]:
+    """The partitions of the job's input: where `eos verify` begins is read of all of them, so no owner may be at work in one."""
+    return all_partitions(settings, target.group, target.inputs)
 
 
 def _plan(

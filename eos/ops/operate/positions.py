@@ -86,12 +86,23 @@ class Positions(Protocol):
         """
         ...
 
-    def look(self, partitions: Collection[Partition], source: str | None = None) -> Refusal:
+    def look(
+        self,
+        partitions: Collection[Partition],
+        source: str | None = None,
+        *,
+        beside: Collection[Partition] = (),
+    ) -> Refusal:
         """Whether `commit` would be refused now; writes nothing."""
         ...
 
     def commit(
-        self, partitions: Collection[Partition], change: MakeChange, source: str | None = None
+        self,
+        partitions: Collection[Partition],
+        change: MakeChange,
+        source: str | None = None,
+        *,
+        beside: Collection[Partition] = (),
     ) -> Done:
         """Commit what ``change`` makes of what is stored, as an owner of these partitions would.
 
@@ -99,6 +110,7 @@ class Positions(Protocol):
             partitions: whose positions may be committed.
             change: from what is stored to what is committed; called once no older owner can commit any more.
             source: the group that the positions are copied from. Its owners have to rest too, if they are the job's own.
+            beside: other partitions, whose owners have to rest too.
 
         Raises:
             ConfigError: an owner is at work, or what ``change`` raised; nothing was committed.
