@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eos.base.deadline import Deadline
+from eos.errors import ConfigError
 from eos.events import ignore_event
 from eos.offsets import OffsetVector, Partition
 from eos.prove.ledgers import shards_behind
@@ -80,6 +81,23 @@ def test_former_input_that_is_named_as_the_first_output_does_not_pass_for_the_le
     roles.run([source], [former, output], skip=True)
     roles.give(source)
     roles.run([source], [former, output])
+    roles.expect()
+
+
+def test_input_that_is_named_no_more_is_refused_before_spark_plans_without_it(roles: Roles) -> None:
+    """Spark's plan without it stayed in the checkpoint: the query was told of deleted input, with the topic and without."""
+    source, forgotten, output = roles.source, roles.changing, roles.output
+    roles.give(source)
+    roles.give(forgotten)
+    roles.run([source, forgotten], [output])
+    roles.give(source)
+    with pytest.raises(ConfigError, match=f"has read {forgotten}.*name {forgotten} among the inputs again"):
+        roles.run([source], [output])
+    roles.run([source, forgotten], [output])
+    roles.expect()
+    roles.run([source], [output], skip=True)  # a person has decided so
+    roles.give(source)
+    roles.run([source], [output])
     roles.expect()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,13 @@ def plans_of(frame: DataFrame) -> list[Any]:
 def kind_of(node: Any) -> str:
     """The name of a Java object's class, without its package."""
     return str(node.getClass().getSimpleName())
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan, and all below it."""
+    yield plan
+    for child in items(plan.children()):
+        yield from nodes(child)
 
 
 def items(found: Any) -> list[Any]:

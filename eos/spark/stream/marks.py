@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.spark.session.checkpoint import Checkpoint, RunningQuery
-from eos.spark.session.jvm import items, kind_of
+from eos.spark.session.jvm import kind_of, nodes
 from eos.spark.source import InputLogs
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_entry import LogEntry
@@ -52,7 +52,7 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     running = _running_input(query, plan.batch, topics)
     marked_with = plan.batch if 0 in plan.done else plan.batch - 1
     is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
-    before = _planned_offsets(query.checkpoint, marked_with, topics) if is_checked else {}
+    before = planned_offsets(query.checkpoint, marked_with, topics) if is_checked else {}
     # Spark reads partitions that the batch before has not from the beginning, of a topic that was taken out and is back too.
     begins = running.ends if 0 in plan.done else running.starts
     logs = logs_of_input(settings)
@@ -114,7 +114,7 @@ def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[
         ConfigError: such a topic does not exist any more, or the checkpoint cannot be reached.
         UnavailableError: the cluster did not answer in time.
     """
-    read = _planned_offsets(checkpoint, first.next_batch - 1) if first.marks else {}
+    read = planned_offsets(checkpoint, first.next_batch - 1) if first.marks else {}
     marks = log.marks(read) if read else {}
     # That of a former input, which the last commit of the entry has not written, is none of these.
     if sum(log.owner_of(one) == first.owner for one in marks.values()) >= first.marks:
@@ -168,10 +168,28 @@ def refuse_gap(
         raise LedgerError(
             f"batch {batch} was written up to {first} offset {marks[first].offset}, and this query takes it for written up to "
             f"{expected[first]}: what lies between would be {'skipped' if marks[first].offset < expected[first] else 'repeated'}. Two "
-            f"drivers have planned the batch in this checkpoint, or a file of it was restored. Fix: with every driver stopped, put "
-            f"{checkpoint}/offsets/{batch} right, whose last lines are to say {json.dumps(ends)}, and remove the files of later "
-            "batches there: see 'Two drivers of one query' in docs/operations/spark.md"
+            f"drivers have planned the batch in this checkpoint, or a file of it was restored, or {first.topic} was no input for a while. "
+            f"Fix: with every driver stopped, put {checkpoint}/offsets/{batch} right, whose last lines are to say {json.dumps(ends)}, and "
+            "remove the files of later batches there: see 'Two drivers of one query' in docs/operations/spark.md"
         )
+
+
+def planned_offsets(
+    checkpoint: Checkpoint, batch: int, topics: Collection[str] | None = None
+) -> dict[Partition, int]:
+    """Per input partition of these topics, or of all, where a batch ends, as Spark has noted it before the batch was begun.
+
+    Of topics that the batch does not read there is none. Raises UnreadableError.
+    """
+    found: dict[Partition, int] = {}
+    name = f"offsets/{batch}"
+    for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]:
+        # In format 2 the name of the source stands before its offsets; "-" is a source without any.
+        _, brace, offsets = line.partition("{")
+        if brace:
+            of_source = checkpoint.parsed(brace + offsets, name)
+            _add(found, of_source, of_source.keys() if topics is None else topics)
+    return found
 
 
 # --- inside ----------------------------------------------------------------------------------------------
@@ -211,7 +229,7 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
     Its file in the checkpoint need not say the same: Spark writes it as "look, then rename", which is no step of its own on
     an object store, so of two drivers that plan a batch the later one's file may stay.
     """
-    planned = _planned_offsets(query.checkpoint, batch, topics)
+    planned = planned_offsets(query.checkpoint, batch, topics)
     if unread := set(topics) - {partition.topic for partition in planned}:
         raise UsageError(
             f"the sink's inputs name {', '.join(sorted(unread))}, of which batch {batch} reads nothing: "
@@ -220,7 +238,7 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
         )
     starts: dict[Partition, int] = {}
     ends: dict[Partition, int] = {}
-    for node in _nodes(query.execution.logical()):
+    for node in nodes(query.execution.logical()):
         if kind_of(node) == _READS:
             for found, offset in ((starts, node.startOffset()), (ends, node.endOffset())):
                 if offset.isDefined():
@@ -235,24 +253,6 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
     return _RunningInput(planned | starts, planned | ends)
 
 
-def _planned_offsets(
-    checkpoint: Checkpoint, batch: int, topics: Collection[str] | None = None
-) -> dict[Partition, int]:
-    """Per input partition of these topics, or of all, where a batch ends, as Spark has noted it before the batch was begun.
-
-    Of topics that the batch does not read there is none. Raises UnreadableError.
-    """
-    found: dict[Partition, int] = {}
-    name = f"offsets/{batch}"
-    for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]:
-        # In format 2 the name of the source stands before its offsets; "-" is a source without any.
-        _, brace, offsets = line.partition("{")
-        if brace:
-            of_source = checkpoint.parsed(brace + offsets, name)
-            _add(found, of_source, of_source.keys() if topics is None else topics)
-    return found
-
-
 def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Collection[str]) -> None:
     """Add a source's offsets; of a partition that two sources of a query read, the further one."""
     for topic in topics:
@@ -261,9 +261,3 @@ def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Collec
             if number.isdecimal() and isinstance(offset, int):  # else it is a source of another kind
                 partition = Partition(topic, int(number))
                 found[partition] = max(offset, found.get(partition, 0))
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in items(plan.children()):
-        yield from _nodes(child)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eos.errors import OffsetGapError, UsageError
+from eos.errors import EosError, OffsetGapError, UsageError
 from eos.events import Listener, ignore_event
 from eos.settings import Settings
 from eos.spark.session.checkpoint import Checkpoint
 from eos.spark.session.checks import require_classic
 from eos.spark.session.thrown import OF_SPARK
 from eos.spark.stream.damaged import named
+from eos.spark.stream.left_out import refuse_left_out
 from eos.spark.stream.sink import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
 from eos.spark.write.failures import from_spark, input_gone
 
@@ -78,6 +79,7 @@ class StreamWriter:
         Raises:
             UsageError: both are given, or Spark refuses the query.
             LedgerError, OffsetGapError: as `ExactlyOnceSink`, where that shows before a batch.
+            ConfigError: it reads a topic no more that its last batch has read.
             EosError: what else kept Spark from starting it.
         """
         if available_now and processing_time is not None:
@@ -93,10 +95,11 @@ class StreamWriter:
         place = Checkpoint(self._frame.sparkSession, checkpoint)
         self.sink.starts(checkpoint, spark=self._frame.sparkSession)
         try:
+            refuse_left_out(self._frame, place)
             return StreamRun(writer.start(), self.sink, place)
-        except OF_SPARK as error:
+        except (EosError, *OF_SPARK) as error:
             self.sink.rests()
-            raise named(from_spark(error), place) from error
+            raise named(error if isinstance(error, EosError) else from_spark(error), place) from error
 
 
 def write_stream(
