@@ -57,7 +57,7 @@ def shard_id(
 
 
 def _ids(job: Job, settings: Settings, ordinal: int | None, partition: str | None) -> list[str]:
-    from eos.runner.worker import shards_of
+    from eos.runner.owned import shards_of
     from eos.settings.tables import parse_partition
     from eos.shards import OrdinalShard, PartitionShard
 

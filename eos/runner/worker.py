@@ -1,39 +1,36 @@
-"""What one process of a job does: find its shards, and run a loop over a session of each."""
+"""What one process of a job does: run a loop over a session of each of its shards."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from eos import retry
 from eos.core.owner import ShardOwner
 from eos.core.pipeline import Pipeline
 from eos.crashes.search import Search
-from eos.errors import Action, ConfigError, EosError, RetriableError, UnavailableError
+from eos.errors import Action, EosError, UnavailableError
 from eos.events import Listener, guarded, ignore_event
 from eos.faces.surroundings import SURROUNDINGS
 from eos.group.topics import known_partitions
 from eos.job import Looping, OwnLoops
-from eos.kafka.admin import Admin, shared_admin
+from eos.kafka.admin import shared_admin
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.runner.at_work import AtWork
 from eos.runner.last_look import OffsetStoreOf, refuse_moved_since
 from eos.runner.loop import Loop
+from eos.runner.owned import METADATA_S, AddedPartitions, owned, refuse_too_many
 from eos.runner.shard_loops import ShardLoops
 from eos.settings import Settings
 from eos.settings.binding import bind
-from eos.shards import OrdinalShard, PartitionShard, Shard, shard_prefix
+from eos.shards import PartitionShard, Shard, shard_prefix
 from eos.transform import Applied
 
-_METADATA_S = 15.0
-# Of the clients of one partition in mode 'partition', measured at 10, 50 and 100 of them (docs/PERFORMANCE.md).
-_PARTITION_MB, _PARTITION_THREADS, _PARTITION_FILES = 3, 15, 21
 _LOOK_EVERY_S = 30.0  # after added input partitions
-_LOOK_S = 5.0
 # More than a fetch and its outputs hold at a time. Python's 700 took 8 % of what a function of one record costs in Python.
 _COLLECT_AFTER = 5_000
 
@@ -41,103 +38,6 @@ _COLLECT_AFTER = 5_000
 LastLook = Callable[[Settings, str, Mapping[Partition, Committed], OffsetStoreOf], None]
 
 log = logging.getLogger("eos.runner.worker")
-
-
-def shards_of(job: Looping, settings: Settings) -> list[Shard]:
-    """The shards that this process owns, by ownership.mode.
-
-    Raises:
-        ConfigError: a partition that was given does not exist or is no input of the job.
-    """
-    existing = (
-        []
-        if settings.ownership.mode == "group"
-        else known_partitions(Admin.of(settings), job.inputs, timeout_s=_METADATA_S)
-    )
-    return _owned(job, settings, existing)
-
-
-def _owned(job: Looping, settings: Settings, existing: Sequence[Partition]) -> list[Shard]:
-    known, ownership = job.identity(settings), settings.ownership
-    if known.mode == "group":
-        return [OrdinalShard(known.app, known.group, settings.ordinal)]
-    given = ownership.owned_partitions
-    if unknown := sorted(set(given) - set(existing)):
-        raise ConfigError(
-            f"ownership.partitions names {', '.join(map(str, unknown))}, which the inputs "
-            f"{', '.join(job.inputs)} do not have"
-        )
-    mine: Sequence[Partition] = given or [p for p in existing if _is_mine(p, settings)]
-    return [PartitionShard(known.app, known.group, p) for p in mine]
-
-
-def _refuse_too_many(settings: Settings, count: int) -> None:
-    """Refuse more partitions than one process may take: each has clients of its own.
-
-    A thousand took 5 GB and more than 4,000 threads, and had committed nothing after a minute.
-    """
-    most = settings.ownership.max_partitions
-    if count <= most:
-        return
-    times, workers = -(-count // most), settings.workers.count
-    raise ConfigError(
-        f"this process has {count:,} partitions, and ownership.max_partitions = {most:,}: each of them has clients of its own, "
-        f"{count:,} take some {count * _PARTITION_MB:,} MB, {count * _PARTITION_THREADS:,} threads and "
-        f"{count * _PARTITION_FILES:,} file descriptors. Fix: ownership.mode = 'group', where one client reads them all (with "
-        f"ownership.adopt_offsets = true for one start); or workers.count = {workers * times} instead of {workers}, or {times} times "
-        "the instances (stop them all before); or a higher ownership.max_partitions, where the machine has all that"
-    )
-
-
-def _is_mine(partition: Partition, settings: Settings) -> bool:
-    return partition.number % (settings.ownership.instances or 1) == settings.ordinal
-
-
-class _AddedPartitions:
-    """Finds input partitions that were added while the process runs, and which of them this process owns.
-
-    The owner of a partition by instances does not depend on how many partitions there are (p mod instances), so a new one
-    has no owner yet, and no other one moves.
-    """
-
-    def __init__(self, job: Looping, settings: Settings, known: Iterable[Partition]) -> None:
-        self._job = job
-        self._settings = settings
-        self._known = set(known)
-        self._admin = Admin.of(settings)
-
-    def __call__(self) -> list[Shard]:
-        """The shards of new partitions that this process owns.
-
-        Raises:
-            ConfigError: it would have more than it may.
-        """
-        try:
-            existing = self._admin.partitions(self._job.inputs, _LOOK_S)
-        except RetriableError:
-            return []  # brokers are away: asked again
-        new = [p for p in existing if p not in self._known]
-        self._known.update(new)
-        if not new:
-            return []
-        if self._settings.ownership.owned_partitions:
-            log.warning(
-                "input partitions were added: %s. ownership.partitions of this instance does not have them, so it does not "
-                "read them. Fix: add each to the list of one instance, and start that one again",
-                ", ".join(map(str, new)),
-            )
-            return []
-        mine = [p for p in new if _is_mine(p, self._settings)]
-        _refuse_too_many(self._settings, sum(_is_mine(p, self._settings) for p in self._known))
-        log.warning(
-            "input partitions were added: %s. Of these this instance takes up %s (p mod %d = %d)",
-            ", ".join(map(str, new)),
-            ", ".join(map(str, mine)) or "none",
-            self._settings.ownership.instances or 1,
-            self._settings.ordinal,
-        )
-        known = self._job.identity(self._settings)
-        return [PartitionShard(known.app, known.group, p) for p in mine]
 
 
 @contextmanager
@@ -267,7 +167,7 @@ def _run_own(
 ) -> None:
     known = job.identity(settings)
     with retry.given_up_when(stop.is_set):
-        known_partitions(shared_admin(settings), job.written_topics, timeout_s=_METADATA_S)
+        known_partitions(shared_admin(settings), job.written_topics, timeout_s=METADATA_S)
     shards = own.shards(settings)
     if not shards:
         _warn_of_no_shard(settings, "the job has fewer shards", until_caught_up=until_caught_up)
@@ -277,7 +177,7 @@ def _run_own(
         ),
         prefix=shard_prefix(known.app, known.group),
         stop=stop,
-        stop_s=settings.shutdown.grace_s + _METADATA_S,
+        stop_s=settings.shutdown.grace_s + METADATA_S,
         listener=listener,
     )
     # A process without a shard waits, as a spare.
@@ -310,11 +210,11 @@ def _run_over_topics(
     # sessions ask by the same client, which is connected then.
     admin = shared_admin(settings)
     with retry.given_up_when(stop.is_set):
-        existing = known_partitions(admin, job.inputs, timeout_s=_METADATA_S)
+        existing = known_partitions(admin, job.inputs, timeout_s=METADATA_S)
         # Refused here, because librdkafka looks for a missing output for 30 s, with the transaction open.
-        known_partitions(admin, job.written_topics, timeout_s=_METADATA_S)
-    shards = _owned(job, settings, existing)
-    _refuse_too_many(settings, len(shards))
+        known_partitions(admin, job.written_topics, timeout_s=METADATA_S)
+    shards = owned(job, settings, existing)
+    refuse_too_many(settings, len(shards))
 
     at_work = AtWork(listener)
     owners: list[ShardOwner] = []
@@ -349,14 +249,14 @@ def _run_over_topics(
         loop_of,
         prefix=shard_prefix(known.app, known.group),
         stop=stop,
-        stop_s=settings.shutdown.grace_s + _METADATA_S,
+        stop_s=settings.shutdown.grace_s + METADATA_S,
         listener=listener,
     )
     with _few_collections(), at_work:
         if not by_partition:
             loops.run(shards)
             return
-        added = _AddedPartitions(job, settings, existing)
+        added = AddedPartitions(job, settings, existing)
         if not until_caught_up:
             loops.run(shards, added, _LOOK_EVERY_S)
             return

@@ -15,7 +15,7 @@ from eos.errors import ConfigError, FencedError
 from eos.events import PartitionsAssigned, SessionOpened, TransactionCommitted
 from eos.exits import ExitCode
 from eos.offsets import Partition
-from eos.runner.worker import shards_of
+from eos.runner.owned import shards_of
 from tests.support.command_line import Eos
 from tests.support.jobs_for_faults import fault_job, in_process, in_thread, run_to_end, settings_for
 from tests.support.observer import (
