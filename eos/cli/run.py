@@ -114,7 +114,8 @@ def run(
             code, f"{reference} ended with exit code {int(code)} ({code.name.lower().replace('_', ' ')})"
         )
     if until_caught_up and not (caught_up and refuse_moved_since_workers(work, settings, known.group, left)):
-        complain(f"{reference} was asked to stop before it had caught up; a later run goes on")
+        until = "its offsets were looked at once more" if caught_up else "it had caught up"
+        complain(f"{reference} was asked to stop before {until}; a later run goes on")
         raise typer.Exit(_STOPPED)
 
 

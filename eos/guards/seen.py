@@ -11,7 +11,7 @@ from eos.group.metadata import OffsetMetadata
 from eos.group.others import of_others
 from eos.group.topics import TopicIds, stored_topic_ids
 from eos.guards.expired import ever_written
-from eos.guards.takeover import lost_offsets
+from eos.guards.takeover import STARTED_THEN, lost_offsets
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition, as_places
 from eos.settings import Settings
@@ -24,9 +24,10 @@ class SeenOffsets:
     Another start that does not know of an offset, since it was deleted before its first look, begins the topic anew.
     """
 
-    def __init__(self, settings: Settings, group: str) -> None:
+    def __init__(self, settings: Settings, group: str, *, when: str = STARTED_THEN) -> None:
         self._settings = settings
         self._group = group
+        self._when = when
         self._topics: set[str] = set()
         self._offsets: dict[Partition, Committed] = {}
 
@@ -46,8 +47,9 @@ class SeenOffsets:
             now_in = ids.of({topic for topic, _ in was_in}, timeout_s=timeout_s)
             ids.refuse_recreated(was_in, now_in, timeout_s=timeout_s)
         if lost := ever_written(settings, gone):
-            raise lost_offsets(lost[0], group)
-        _refuse_gone_back(self._offsets, stored, [p for p in partitions if p.topic in there], group)
+            raise lost_offsets(lost[0], group, when=self._when)
+        here = [p for p in partitions if p.topic in there]
+        _refuse_gone_back(self._offsets, stored, here, group, when=self._when)
         self._topics |= there
         others = of_others(stored)
         self._offsets.update((p, one) for p, one in stored.items() if p not in others)
@@ -55,7 +57,7 @@ class SeenOffsets:
 
 def gone_back(_: Settings, found: TakeOver) -> None:
     """The guard of a takeover: refuse an offset that is gone, behind the one which the owner has seen when it started, or begun anew."""
-    _refuse_gone_back(found.entered, found.stored, found.partitions, found.group)
+    _refuse_gone_back(found.entered, found.stored, found.partitions, found.group, when=STARTED_THEN)
 
 
 def _refuse_gone_back(
@@ -63,6 +65,8 @@ def _refuse_gone_back(
     stored: Mapping[Partition, Committed],
     partitions: Iterable[Partition],
     group: str,
+    *,
+    when: str,
 ) -> None:
     """What another program has committed is for another guard; what counts in a topic that was created anew since is no step back."""
     now_in, others = dict(stored_topic_ids(stored)), of_others(stored)
@@ -75,13 +79,13 @@ def _refuse_gone_back(
         if counted_in and counted_in != now_in.get(partition.topic, counted_in):
             continue
         if now is None and was.offset:
-            raise lost_offsets(partition, group)
+            raise lost_offsets(partition, group, when=when)
         if now is None or now.offset == was.offset:
             continue
         is_back = now.offset < was.offset
         if is_back or _is_begun(now):
             raise ConfigError(
-                f"{partition}: the group {group!r} had the committed offset {was.offset} when this instance started, and has {now.offset} "
+                f"{partition}: the group {group!r} had the committed offset {was.offset} {when}, and has {now.offset} "
                 "now: it was set back, or deleted and begun anew by another start. What lies between the two may "
                 f"{'be processed twice' if is_back else 'never be processed'}. Fix: stop every instance. If {now.offset} is meant, start "
                 "again. Else look in the output how far the input was processed, and set the offset: "

@@ -50,10 +50,13 @@ def new_and_deleted(settings: Settings, found: TakeOver) -> None:
             )
 
 
-def lost_offsets(partition: Partition, group: str) -> ConfigError:
-    """The error for a partition that had a committed offset when this process began."""
+STARTED_THEN = "when this instance started"
+
+
+def lost_offsets(partition: Partition, group: str, *, when: str = STARTED_THEN) -> ConfigError:
+    """The error for a partition that had a committed offset then."""
     return ConfigError(
-        f"{partition}: the group {group!r} had committed offsets of {partition.topic} when this instance started, and has none here any "
+        f"{partition}: the group {group!r} had committed offsets of {partition.topic} {when}, and has none here any "
         "more: they were deleted. How far the input was processed is not known; reading it from its beginning could write its output "
         "twice. Fix: stop every instance, find each partition's last processed record in the output, and set the offsets: "
         + suggested("offsets set", "--to", as_places({partition: "N"}), job=True)

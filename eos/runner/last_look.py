@@ -45,7 +45,7 @@ def refuse_moved_since(
         OffsetGapError: a topic was deleted and created anew.
         UnavailableError: the cluster did not answer in time.
     """
-    seen = SeenOffsets(settings, group)
+    seen = SeenOffsets(settings, group, when="when its owner was done")
     seen.compare(left, left)
     reader = lone_reader(settings, group, stable=True)
     try:

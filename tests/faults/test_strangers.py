@@ -608,8 +608,12 @@ def recreate(bootstrap: str, job: FaultJob) -> None:
     ("moves", "kind", "why"),
     [
         (set_by_an_admin, ConfigError, f"has the offset {2 * EACH}, which eos has not committed"),
-        (delete_by_an_admin, ConfigError, "had committed offsets of .* and has none here any more"),
-        (set_back_by_an_operator, ConfigError, "it was set back"),
+        (
+            delete_by_an_admin,
+            ConfigError,
+            "had committed offsets of .* when its owner was done, and has none here",
+        ),
+        (set_back_by_an_operator, ConfigError, "when its owner was done, .*it was set back"),
         # The fix for deleted offsets, the last processed record, would skip as many records of the new topic.
         (recreate, OffsetGapError, "created anew"),
     ],
@@ -678,6 +682,7 @@ def test_stop_ends_the_look_at_what_workers_have_left(
     ended = one("run", "JOB", "--until-caught-up")
     producer.abort_transaction(PATIENCE_S)
     assert ended.code == 143, ended.err
+    assert "before its offsets were looked at once more" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,22 @@ SPARK = (
         (f"{_INPUT}::test_query_that_goes_on_elsewhere_is_refused_with_what_the_checkpoint_is_to_say",),
     ),
     Mutation(
+        "read-by-another-source",
+        "what a source reads for the first time begins there, whatever another source of the query has read",
+        "eos/spark/stream/marks.py",
+        "    starts |= dict.fromkeys(anew, 0)\n",
+        "",
+        (f"{_ROLES}::test_sources_in_another_order_are_refused_and_nothing_is_written_twice",),
+    ),
+    Mutation(
+        "former-input-not-named",
+        "a former input of the sink is not read without being named",
+        "eos/spark/stream/marks.py",
+        "    _refuse_unnamed(log, plan.batch, [p for p in running.unnamed if p.topic != log.topic])\n",
+        "",
+        (f"{_ROLES}::test_former_input_that_is_read_and_not_named_is_not_written_again",),
+    ),
+    Mutation(
         "ends-of-the-file",
         "a batch ends where the plan that runs does, and the checkpoint must say so",
         "eos/spark/stream/marks.py",

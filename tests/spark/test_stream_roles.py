@@ -5,24 +5,29 @@ In the group of shard 0, the offset of a topic's partition 0 may be an entry or 
 
 from __future__ import annotations
 
+import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame
 
 from eos.base.deadline import Deadline
-from eos.errors import ConfigError
+from eos.errors import ConfigError, UsageError
 from eos.events import ignore_event
 from eos.offsets import OffsetVector, Partition
 from eos.prove.ledgers import shards_behind
 from eos.spark.jobs import StreamJob
+from eos.spark.running import start_stream
+from eos.spark.source import read_stream
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_driver import CommitLogDriver
 from eos.spark.stream.log_entry import Division, LogEntry
 from eos.spark.stream.log_rules import LedgerError
+from eos.spark.stream.query import write_stream
 from tests.support.observer import (
     create_topics,
     delete_topic,
@@ -91,13 +96,101 @@ def test_input_that_is_named_no_more_is_refused_before_spark_plans_without_it(ro
     roles.give(forgotten)
     roles.run([source, forgotten], [output])
     roles.give(source)
-    with pytest.raises(ConfigError, match=f"has read {forgotten}.*name {forgotten} among the inputs again"):
+    with pytest.raises(ConfigError, match=f"has read {forgotten}.*name the same topics as before"):
         roles.run([source], [output])
     roles.run([source, forgotten], [output])
     roles.expect()
     roles.run([source], [output], skip=True)  # a person has decided so
     roles.give(source)
     roles.run([source], [output])
+    roles.expect()
+
+
+def write(roles: Roles, *sources: Sequence[str], inputs: Sequence[str], skip: bool = False) -> None:
+    """Run a query of one's own over the union of these sources, until it has caught up."""
+    frames = [
+        read_stream(
+            roles.spark, roles.settings, topics, checkpoint=roles.checkpoint, skip_deleted=skip
+        ).select("key", "value")
+        for topics in sources
+    ]
+    writer = write_stream(
+        functools.reduce(DataFrame.union, frames),
+        roles.settings,
+        name=roles.name,
+        inputs=inputs,
+        outputs=[roles.output],
+    )
+    writer.start(roles.checkpoint, available_now=True).wait()
+
+
+def test_sources_in_another_order_are_refused_and_nothing_is_written_twice(roles: Roles) -> None:
+    """The refusal of Spark spoke of deleted input, and its way out wrote all of it again."""
+    one, other = roles.source, roles.changing
+    roles.give(one)
+    roles.give(other)
+    write(roles, [one], [other], inputs=[one, other])
+    with pytest.raises(ConfigError, match=f"source 1 of the query has read {one}.*in the same order"):
+        write(roles, [other], [one], inputs=[one, other])
+    roles.give(other)
+    write(roles, [one], [other], inputs=[one, other])
+    roles.expect()
+    with pytest.raises(ConfigError, match="the query has 1 sources, and had 2"):
+        write(roles, [one, other], inputs=[one, other])
+    with pytest.raises(LedgerError, match="would be repeated"):
+        write(roles, [other], [one], inputs=[one, other], skip=True)
+    roles.expect()
+
+
+def test_former_input_that_is_read_and_not_named_is_not_written_again(roles: Roles) -> None:
+    """Without its mark in the comparison, what had been written of it was written once more."""
+    one, other = roles.source, roles.changing
+    roles.give(one)
+    roles.give(other)
+    write(roles, [one, other], inputs=[one, other])
+    write(roles, [one], inputs=[one], skip=True)
+    roles.give(one)
+    write(roles, [one], inputs=[one])
+    with pytest.raises(UsageError, match=f"reads {other}, an input of the sink once"):
+        write(roles, [one, other], inputs=[one])
+    roles.expect()
+
+
+def test_second_query_of_a_name_in_a_session_is_refused_with_the_reason(roles: Roles) -> None:
+    job = roles.job([roles.source], [roles.output])
+    first = start_stream(job, roles.spark, roles.settings, checkpoint=roles.checkpoint)
+    try:
+        with pytest.raises(UsageError, match="a query of this name runs already"):
+            start_stream(job, roles.spark, roles.settings, checkpoint=roles.checkpoint)
+    finally:
+        first.query.stop()
+
+
+def test_query_of_another_source_beside_kafkas_goes_on(roles: Roles) -> None:
+    """Its offsets have a form of their own."""
+    roles.give(roles.source)
+
+    def run() -> None:
+        records = read_stream(
+            roles.spark, roles.settings, [roles.source], checkpoint=roles.checkpoint
+        ).select("key", "value")
+        rate = roles.spark.readStream.format("rate").load()
+        nothing = rate.where("false").selectExpr("CAST(NULL AS BINARY) key", "CAST(NULL AS BINARY) value")
+        writer = write_stream(
+            records.union(nothing),
+            roles.settings,
+            name=roles.name,
+            inputs=[roles.source],
+            outputs=[roles.output],
+        )
+        running = writer.start(roles.checkpoint)
+        running.query.processAllAvailable()
+        running.query.stop()
+        running.wait()
+
+    run()
+    roles.give(roles.source)
+    run()
     roles.expect()
 
 

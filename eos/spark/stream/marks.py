@@ -50,6 +50,7 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     if not topics:
         return plan, OffsetVector()
     running = _running_input(query, plan.batch, topics)
+    _refuse_unnamed(log, plan.batch, [p for p in running.unnamed if p.topic != log.topic])
     marked_with = plan.batch if 0 in plan.done else plan.batch - 1
     is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
     before = planned_offsets(query.checkpoint, marked_with, topics) if is_checked else {}
@@ -182,14 +183,19 @@ def planned_offsets(
     Of topics that the batch does not read there is none. Raises UnreadableError.
     """
     found: dict[Partition, int] = {}
-    name = f"offsets/{batch}"
-    for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]:
-        # In format 2 the name of the source stands before its offsets; "-" is a source without any.
-        _, brace, offsets = line.partition("{")
-        if brace:
-            of_source = checkpoint.parsed(brace + offsets, name)
-            _add(found, of_source, of_source.keys() if topics is None else topics)
+    for source in planned_sources(checkpoint, batch):
+        _add(found, source if topics is None else {p: at for p, at in source.items() if p.topic in topics})
     return found
+
+
+def planned_sources(checkpoint: Checkpoint, batch: int) -> list[dict[Partition, int]]:
+    """As `planned_offsets`, per source of the query; none of one that has no partitions. Raises UnreadableError."""
+    name = f"offsets/{batch}"
+    # In format 2 the name of the source stands before its offsets; "-" is a source without any.
+    lines = [line.partition("{") for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]]
+    return [
+        _offsets(checkpoint.parsed(brace + offsets, name)) if brace else {} for _, brace, offsets in lines
+    ]
 
 
 # --- inside ----------------------------------------------------------------------------------------------
@@ -208,11 +214,21 @@ def _gone(log: CommitLog, what: Iterable[Partition | str]) -> OffsetGapError:
     )
 
 
+def _refuse_unnamed(log: CommitLog, batch: int, unnamed: Collection[Partition]) -> None:
+    """Refuse a batch that reads a former input of the sink: nothing would show which of its records are written already."""
+    if left_out := sorted({p.topic for p in log.marks(unnamed)} if unnamed else ()):
+        raise UsageError(
+            f"batch {batch} reads {', '.join(left_out)}, an input of the sink once, and inputs=[…] does not name it now. Nothing was written: "
+            "which of its records are written before would not show. Fix: name it, or do not read it"
+        )
+
+
 class _RunningInput(NamedTuple):
-    """Where the batch that runs begins and ends in its input."""
+    """Where the batch that runs begins and ends in its input; 0 where a source reads a partition for the first time."""
 
     starts: Mapping[Partition, int]
     ends: Mapping[Partition, int]
+    unnamed: Collection[Partition]  # what it reads beside the sink's inputs
 
     @property
     def digest(self) -> str:
@@ -234,15 +250,27 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
         raise UsageError(
             f"the sink's inputs name {', '.join(sorted(unread))}, of which batch {batch} reads nothing: "
             f"{query.checkpoint}/offsets/{batch} has no such topic. Fix: inputs=[…] are the topics that the query reads on the "
-            "cluster that it writes to"
+            "cluster that it writes to. If that batch was planned before a topic was added, or while one was left out: start once "
+            "without the topic, in the query and in inputs=[…]"
         )
     starts: dict[Partition, int] = {}
     ends: dict[Partition, int] = {}
+    anew: set[Partition] = set()
     for node in nodes(query.execution.logical()):
         if kind_of(node) == _READS:
-            for found, offset in ((starts, node.startOffset()), (ends, node.endOffset())):
-                if offset.isDefined():
-                    _add(found, json.loads(offset.get().json()), topics)
+            begin, end = (
+                _offsets(json.loads(offset.get().json())) if offset.isDefined() else None
+                for offset in (node.startOffset(), node.endOffset())
+            )
+            _add(starts, begin or {})
+            _add(ends, end or {})
+            if begin is not None and end is not None:
+                anew |= (
+                    end.keys() - begin.keys()
+                )  # what another source of the query has read of it is no start
+    starts |= dict.fromkeys(anew, 0)
+    unnamed = {p: end for p, end in ends.items() if p.topic not in topics}
+    starts, ends = ({p: at for p, at in one.items() if p.topic in topics} for one in (starts, ends))
     if other := sorted(p for p, end in ends.items() if planned.get(p) != end):
         first = other[0]
         raise LedgerChangedError(
@@ -250,14 +278,21 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
             f"{planned.get(first)}: another driver works with this checkpoint, and has planned the batch too. Nothing of it was "
             "written here. Fix: stop one of the two, and start the other one again"
         )
-    return _RunningInput(planned | starts, planned | ends)
+    return _RunningInput(planned | starts, planned | ends, unnamed)
 
 
-def _add(found: dict[Partition, int], offsets: Mapping[str, Any], topics: Collection[str]) -> None:
+def _offsets(of_source: Any) -> dict[Partition, int]:
+    """What a source has noted; nothing of one of another kind than Kafka's."""
+    return {
+        Partition(topic, int(number)): offset
+        for topic, of_topic in (of_source.items() if isinstance(of_source, dict) else ())
+        if isinstance(of_topic, dict)
+        for number, offset in of_topic.items()
+        if number.isdecimal() and isinstance(offset, int)
+    }
+
+
+def _add(found: dict[Partition, int], of_source: Mapping[Partition, int]) -> None:
     """Add a source's offsets; of a partition that two sources of a query read, the further one."""
-    for topic in topics:
-        of_topic = offsets.get(topic)
-        for number, offset in of_topic.items() if isinstance(of_topic, dict) else ():
-            if number.isdecimal() and isinstance(offset, int):  # else it is a source of another kind
-                partition = Partition(topic, int(number))
-                found[partition] = max(offset, found.get(partition, 0))
+    for partition, offset in of_source.items():
+        found[partition] = max(offset, found.get(partition, 0))

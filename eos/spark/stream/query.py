@@ -15,8 +15,8 @@ from eos.spark.session.checkpoint import Checkpoint
 from eos.spark.session.checks import require_classic
 from eos.spark.session.thrown import OF_SPARK
 from eos.spark.stream.damaged import named
-from eos.spark.stream.left_out import refuse_left_out
 from eos.spark.stream.sink import PAST_DELETED, ExactlyOnceSink, exactly_once_sink
+from eos.spark.stream.sources import refuse_left_out
 from eos.spark.write.failures import from_spark, input_gone
 
 

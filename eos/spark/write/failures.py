@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
@@ -55,6 +55,11 @@ _OF_TWO_DRIVERS = frozenset({"CONCURRENT_STREAM_LOG_UPDATE", "_LEGACY_ERROR_TEMP
 _STOPPED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 )
+# Assertions of Spark's, without a condition.
+_OTHER_SOURCES = re.compile(
+    r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\]"
+)
+_ACTIVE = "as a query with that name is already active"
 _CONTEXT_GONE = "cancelled because SparkContext was shut down"  # as the JVM does while it ends
 _FETCHING = "local_connect_and_auth"  # of PySpark
 _NOT_REPEATED = "(Spark's text may quote a record, so it is not repeated; Spark's log has it)"
@@ -193,9 +198,8 @@ def _meaning(error: Exception) -> EosError:
             "the one that this one has run, or has just started the query. What is committed stands, once. Fix: stop one of the two; the "
             "next start goes on behind what is committed"
         )
-    if file := next((one for one in found if one.is_of_the_checkpoint), None):
-        first, *_ = file.text.strip().splitlines() or [file.told]
-        return checkpoint_unreadable(f"{first}. It is cut off or gone")
+    if refused := _of_the_start(found):
+        return refused
     if row := next((one for one in found if one.is_of_a_row_alone), None):
         return _of_a_row(row)
     if "Python" in type(error).__name__ or "PythonException" in text:
@@ -205,6 +209,24 @@ def _meaning(error: Exception) -> EosError:
     if isinstance(error, Py4JNetworkError | ConnectionError) or _CONTEXT_GONE in text:
         return jvm_has_ended()
     return _from_jvm(found, error)
+
+
+def _of_the_start(found: Sequence[Thrown]) -> EosError | None:
+    """What keeps a query from its place: other sources than it had, another query of its name, or a file that is not whole."""
+    if match := next((match for one in found if (match := _OTHER_SOURCES.search(one.text))), None):
+        return ConfigError(
+            f"the query has {match[2]} sources, and had {match[1]} when the last batch of its checkpoint was planned. Nothing was written. "
+            "Fix: as many as before (a read_stream each), with the same topics and in the same order; or a new checkpoint for the new query"
+        )
+    if any(_ACTIVE in one.text for one in found):
+        return UsageError(
+            "a query of this name runs already in this Spark session. Nothing was started. Fix: stop the other one first; or, if it is "
+            "another query, give this one another name and a checkpoint of its own"
+        )
+    if file := next((one for one in found if one.is_of_the_checkpoint), None):
+        first, *_ = file.text.strip().splitlines() or [file.told]
+        return checkpoint_unreadable(f"{first}. It is cut off or gone")
+    return None
 
 
 def _was_not_handed_over(error: Exception) -> bool:
