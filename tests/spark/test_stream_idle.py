@@ -207,29 +207,6 @@ def test_refresh_behind_a_batch_that_failed_takes_its_own_entries_for_no_other_d
     query.expect()
 
 
-def test_mark_of_a_former_input_does_not_stand_for_one_that_is_gone(
-    query: Roles, spark: SparkSession, tmp_path: Path
-) -> None:
-    """There were as many marks as the entry said, and the query ended well: what the new topic holds was never processed."""
-    checkpoint, changing = str(tmp_path / "two"), query.changing
-    frame = read_stream(spark, query.settings, [query.source, changing], checkpoint=checkpoint)
-
-    def start_with(*inputs: str) -> None:
-        rows = frame.select("key", "value")
-        writer = write_stream(rows, query.settings, name="former", inputs=inputs, outputs=[query.output])
-        writer.start(checkpoint, available_now=True).wait()
-
-    query.give(changing)
-    start_with(query.source, changing)
-    query.give(changing)
-    start_with(changing)
-    recreate_topic(query.bootstrap, changing)
-    for _ in range(2):
-        query.give(changing)
-    with pytest.raises(OffsetGapError, match="the topic was deleted and created anew"):
-        start_with(changing)
-
-
 class Timers:
     """In place of `threading.Timer`: nothing goes off by itself."""
 

@@ -98,12 +98,7 @@ class CommitLog:
     def marks(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         """The marks of these input partitions. Another program's offset in the place of one is none. Raises as `stored` does."""
         found = self.stored(0, partitions)
-        return {p: one for p, one in found.items() if self.owner_of(one)}
-
-    def owner_of(self, committed: Committed) -> str:
-        """Who has committed an entry or a mark: the same of those that came in one commit. "" if it was no sink."""
-        entry = LogEntry.parse(committed.offset, committed.metadata)
-        return "" if entry is None else entry.owner
+        return {p: one for p, one in found.items() if LogEntry.parse(one.offset, one.metadata) is not None}
 
     def entry(self, committed: Committed) -> LogEntry | None:
         """The entry in what is stored on this log's partition; None if it is the mark of a former input, or of no sink."""

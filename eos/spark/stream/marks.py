@@ -48,9 +48,10 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     """
     topics, settings = log.inputs, log.settings
     if not topics:
+        _refuse_unnamed(log, plan.batch, planned_offsets(query.checkpoint, plan.batch))
         return plan, OffsetVector()
     running = _running_input(query, plan.batch, topics)
-    _refuse_unnamed(log, plan.batch, [p for p in running.unnamed if p.topic != log.topic])
+    _refuse_unnamed(log, plan.batch, running.unnamed)
     marked_with = plan.batch if 0 in plan.done else plan.batch - 1
     is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
     before = planned_offsets(query.checkpoint, marked_with, topics) if is_checked else {}
@@ -117,8 +118,7 @@ def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[
     """
     read = planned_offsets(checkpoint, first.next_batch - 1) if first.marks else {}
     marks = log.marks(read) if read else {}
-    # That of a former input, which the last commit of the entry has not written, is none of these.
-    if sum(log.owner_of(one) == first.owner for one in marks.values()) >= first.marks:
+    if len(marks) >= first.marks:
         return []  # the others never had one: the sink was not told of all inputs
     gone = sorted(p for p in read.keys() - marks.keys() if p.topic in log.inputs)
     InputLogs(log.settings).partitions(*sorted({partition.topic for partition in gone}))
@@ -216,10 +216,11 @@ def _gone(log: CommitLog, what: Iterable[Partition | str]) -> OffsetGapError:
 
 def _refuse_unnamed(log: CommitLog, batch: int, unnamed: Collection[Partition]) -> None:
     """Refuse a batch that reads a former input of the sink: nothing would show which of its records are written already."""
-    if left_out := sorted({p.topic for p in log.marks(unnamed)} if unnamed else ()):
+    others = [p for p in unnamed if p.topic != log.topic]
+    if left_out := sorted({p.topic for p in log.marks(others)} if others else ()):
         raise UsageError(
-            f"batch {batch} reads {', '.join(left_out)}, an input of the sink once, and inputs=[…] does not name it now. Nothing was written: "
-            "which of its records are written before would not show. Fix: name it, or do not read it"
+            f"batch {batch} reads {', '.join(left_out)}, once among the sink's inputs, and inputs=[…] does not name that now. Nothing was "
+            "written: which of its records are written already would not show. Fix: name it, or do not read it"
         )
 
 
@@ -245,7 +246,8 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
     Its file in the checkpoint need not say the same: Spark writes it as "look, then rename", which is no step of its own on
     an object store, so of two drivers that plan a batch the later one's file may stay.
     """
-    planned = planned_offsets(query.checkpoint, batch, topics)
+    every = planned_offsets(query.checkpoint, batch)
+    planned = {p: at for p, at in every.items() if p.topic in topics}
     if unread := set(topics) - {partition.topic for partition in planned}:
         raise UsageError(
             f"the sink's inputs name {', '.join(sorted(unread))}, of which batch {batch} reads nothing: "
@@ -269,7 +271,6 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
                     end.keys() - begin.keys()
                 )  # what another source of the query has read of it is no start
     starts |= dict.fromkeys(anew, 0)
-    unnamed = {p: end for p, end in ends.items() if p.topic not in topics}
     starts, ends = ({p: at for p, at in one.items() if p.topic in topics} for one in (starts, ends))
     if other := sorted(p for p, end in ends.items() if planned.get(p) != end):
         first = other[0]
@@ -278,7 +279,7 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
             f"{planned.get(first)}: another driver works with this checkpoint, and has planned the batch too. Nothing of it was "
             "written here. Fix: stop one of the two, and start the other one again"
         )
-    return _RunningInput(planned | starts, planned | ends, unnamed)
+    return _RunningInput(planned | starts, planned | ends, every.keys() - planned.keys())
 
 
 def _offsets(of_source: Any) -> dict[Partition, int]:
