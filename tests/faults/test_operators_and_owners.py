@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
 from eos.errors import FencedError
 from eos.exits import ExitCode
@@ -122,6 +123,27 @@ def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(
     values = [record.value or b"" for record in read_committed(bootstrap, one.job.audit)]
     assert sorted(v for v in set(values) if values.count(v) > 1) == [b"audit 14", b"audit 16", b"audit 18"]
     assert len(values) == 22 + 3
+
+
+def test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    """It was fenced, found nothing but its own commit in its group, and went on: two groups made the same output."""
+    one = operated("partition")
+    with in_process(
+        one.job, bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
+    ) as owner:
+        assert Deadline(PATIENCE_S).wait_for(lambda: one.offsets() == [10, 10])
+        one.changes["group"] = group = unique("copy")
+        copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+        assert copied.code == ExitCode.DONE, copied.err
+        assert one.offsets() == one.offsets(group) == [10, 10]
+        one.job.load(bootstrap, 2, "later ")
+        assert owner.wait(PATIENCE_S) == ExitCode.FENCED
+    assert one.offsets() == [10, 10]
+    one.run()
+    assert one.offsets(group) == [11, 11]
+    assert len(read_committed(bootstrap, one.job.audit)) == 22
 
 
 def test_owner_of_another_partition_rests_too_while_offsets_are_set_and_not_while_a_record_is_skipped(

@@ -876,6 +876,16 @@ CORE = (
         ),
     ),
     Mutation(
+        "copied-from-a-sleeper",
+        "an owner of the group that is copied finds another's commit behind its own",
+        "eos/ops/operate/commit.py",
+        "            if one.group != target.group:",
+        "            if not one.group:",
+        (
+            "tests/faults/test_operators_and_owners.py::test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit",
+        ),
+    ),
+    Mutation(
         "set-beside-an-owner",
         "offsets are set while no owner of the job is at work, of whichever partition",
         "eos/ops/operate/offsets.py",

@@ -218,8 +218,8 @@ SPARK = (
         "read-by-another-source",
         "what a source reads for the first time begins there, whatever another source of the query has read",
         "eos/spark/stream/marks.py",
-        "    starts |= dict.fromkeys(anew, 0)\n",
-        "",
+        "if p in begin else 0 for p in end",
+        "if p in begin else written.get(p, 0) for p in end",
         (f"{_ROLES}::test_sources_in_another_order_are_refused_and_nothing_is_written_twice",),
     ),
     Mutation(
@@ -234,8 +234,8 @@ SPARK = (
         "ends-of-the-file",
         "a batch ends where the plan that runs does, and the checkpoint must say so",
         "eos/spark/stream/marks.py",
-        "if other := sorted(p for p, end in ends.items() if planned.get(p) != end):",
-        "if other := sorted(p for p in ends if p not in planned):",
+        "if other := next((end for _, end in sources if end not in planned), None):",
+        "if other := next((end for _, end in sources if end.keys() - every.keys()), None):",
         (
             "tests/spark/test_stream_two_plans.py::test_a_batch_whose_plan_was_replaced_before_it_was_written_is_refused_and_goes_on_at_the_next_start",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from eos.core.ledger import Outcome
 from eos.core.producer import ShardProducer
@@ -96,7 +97,9 @@ def commit_in_place(
         made = change(producer.take_over(target.group, partitions))
         for one in owners:
             one.refuse_new()
-        _commit(settings, target, producer, made)
+            if one.group != target.group:
+                _commit_again(settings, target, one, made.offsets)
+        _commit(settings, target.group, producer, made)
         try:
             _look_after(settings, target, producer, made.offsets)
             for one in owners:
@@ -118,8 +121,19 @@ def owners_of(
     return Owners(settings, view, app=target.app, group=target.group, mode=mode, partitions=partitions)
 
 
-def _commit(settings: Settings, target: Identity, producer: ShardProducer, made: Change) -> None:
-    with fresh_reader(settings, target.group, stable=False) as reader:
+def _commit_again(settings: Settings, target: Identity, owners: Owners, offsets: OffsetVector) -> None:
+    """The same offsets, in the group that they are copied from: one of its owners that sleeps finds another's commit behind its own.
+
+    A fence alone does not end an owner by partition: with no commit but its own behind it, it opens its shard again.
+    """
+    metadata = replace(metadata_of(target), mode=owners.mode)
+    with ShardProducer(settings, StartShard(target.app, owners.group), metadata=metadata) as producer:
+        producer.take_over(owners.group, sorted(offsets))
+        _commit(settings, owners.group, producer, Change(offsets))
+
+
+def _commit(settings: Settings, group: str, producer: ShardProducer, made: Change) -> None:
+    with fresh_reader(settings, group, stable=False) as reader:
         no_member = reader.group_metadata()
     try:
         with producer.transaction() as transaction:
@@ -131,7 +145,7 @@ def _commit(settings: Settings, target: Identity, producer: ShardProducer, made:
             raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
     except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
         raise ConfigError(
-            f"group {target.group!r} has got live members meanwhile; nothing was committed. Fix: stop them all"
+            f"group {group!r} has got live members meanwhile; nothing was committed. Fix: stop them all"
         ) from error
     except (AbortableError, ReopenError) as error:
         raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error

@@ -42,6 +42,9 @@ class Owners:
         mode: how they own their input.
         partitions: the partitions. With ownership by partition only their shards count.
         are_left: whether they are to commit no more: then it is no matter that the group had members.
+
+    Attributes:
+        group, mode: as above.
     """
 
     def __init__(
@@ -59,8 +62,8 @@ class Owners:
         self._view = view
         self._app = app
         self._prefix = shard_prefix(app, group)
-        self._group = group
-        self._mode = mode
+        self.group = group
+        self.mode = mode
         self._partitions = frozenset(partitions)
         self._are_left = are_left
         self._fenced: dict[str, Epoch] = {}
@@ -72,8 +75,8 @@ class Owners:
             ConfigError: a group with members; or, of owners that are no members, an open transaction or offsets that move.
             UnavailableError: the cluster did not answer in time.
         """
-        refuse_membership(self._settings, self._group, self._mode, is_left=self._are_left)
-        if self._mode is OwnershipMode.GROUP:
+        refuse_membership(self._settings, self.group, self.mode, is_left=self._are_left)
+        if self.mode is OwnershipMode.GROUP:
             return
         before = self._seen()
         time.sleep(look_s(self._settings))
@@ -128,9 +131,9 @@ class Owners:
                 raise FencedError(
                     f"{name}: an owner has opened this shard since it was fenced here. Fix: stop it, and begin anew"
                 )
-        if self._mode is OwnershipMode.GROUP and (members := _members(self._settings, self._group)):
+        if self.mode is OwnershipMode.GROUP and (members := _members(self._settings, self.group)):
             raise FencedError(
-                f"group {self._group!r} has got members meanwhile: {', '.join(members)}. Fix: stop them, and begin anew"
+                f"group {self.group!r} has got members meanwhile: {', '.join(members)}. Fix: stop them, and begin anew"
             )
 
     # --- inside ------------------------------------------------------------------------------------
@@ -147,17 +150,17 @@ class Owners:
                 continue
             shard: Shard | None = None
             if metadata.mode is OwnershipMode.PARTITION:
-                shard = PartitionShard(self._app, self._group, partition)
+                shard = PartitionShard(self._app, self.group, partition)
             elif metadata.mode is OwnershipMode.BATCH:
-                shard = BatchShard(self._app, self._group)
+                shard = BatchShard(self._app, self.group)
             elif metadata.shard.startswith("#") and metadata.shard[1:].isdecimal():
-                shard = OrdinalShard(self._app, self._group, int(metadata.shard[1:]))
+                shard = OrdinalShard(self._app, self.group, int(metadata.shard[1:]))
             if shard is not None:
                 found.add(shard.transactional_id)
         return found
 
     def _stored(self) -> dict[Partition, Committed]:
-        with fresh_reader(self._settings, self._group, stable=False) as reader:
+        with fresh_reader(self._settings, self.group, stable=False) as reader:
             timeout_s = self._settings.open_timeout_s
             return committed_offsets(reader, sorted(self._partitions), timeout_s=timeout_s)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from eos.spark.stream.log_entry import LogEntry
 from eos.spark.stream.log_rules import BatchPlan, LedgerChangedError, LedgerError
 
 _HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
+_Places = Mapping[Partition, int]
 _READS = "StreamingDataSourceV2ScanRelation"  # of a source with records in this batch; else an empty relation stands there
 
 
@@ -48,25 +49,23 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     """
     topics, settings = log.inputs, log.settings
     if not topics:
-        _refuse_unnamed(log, plan.batch, planned_offsets(query.checkpoint, plan.batch))
         return plan, OffsetVector()
     running = _running_input(query, plan.batch, topics)
     _refuse_unnamed(log, plan.batch, running.unnamed)
     marked_with = plan.batch if 0 in plan.done else plan.batch - 1
     is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
-    before = planned_offsets(query.checkpoint, marked_with, topics) if is_checked else {}
-    # Spark reads partitions that the batch before has not from the beginning, of a topic that was taken out and is back too.
-    begins = running.ends if 0 in plan.done else running.starts
+    before = planned_sources(query.checkpoint, marked_with) if is_checked else []
     logs = logs_of_input(settings)
     # The ids first: what is read after them counts in these topics, or the commit is refused.
     topic_ids = logs.ids({partition.topic for partition in running.ends})
     marks = log.marks(running.ends) if is_checked else {}
-    refuse_gap(
-        query.checkpoint, marked_with, marks, {p: at if p in before else 0 for p, at in begins.items()}
-    )
+    for places in [running.ends] if 0 in plan.done else running.begins(before):
+        refuse_gap(query.checkpoint, marked_with, marks, places)
     logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
-    if gone := sorted(before.keys() - marks.keys()):
-        raise _gone(log, gone)
+    read = {p for p in _merged(before) if p.topic in topics}
+    # A sink that was not told of all inputs has made fewer marks.
+    if len(read & marks.keys()) < min(plan.marks, len(read)):
+        raise _gone(log, sorted(read - marks.keys()))
     stable = logs.at(Mark.LAST_STABLE, running.ends)
     # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
@@ -175,20 +174,12 @@ def refuse_gap(
         )
 
 
-def planned_offsets(
-    checkpoint: Checkpoint, batch: int, topics: Collection[str] | None = None
-) -> dict[Partition, int]:
-    """Per input partition of these topics, or of all, where a batch ends, as Spark has noted it before the batch was begun.
-
-    Of topics that the batch does not read there is none. Raises UnreadableError.
-    """
-    found: dict[Partition, int] = {}
-    for source in planned_sources(checkpoint, batch):
-        _add(found, source if topics is None else {p: at for p, at in source.items() if p.topic in topics})
-    return found
+def planned_offsets(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
+    """Per input partition where a batch ends, as Spark has noted it before the batch was begun. Raises UnreadableError."""
+    return _merged(planned_sources(checkpoint, batch))
 
 
-def planned_sources(checkpoint: Checkpoint, batch: int) -> list[dict[Partition, int]]:
+def planned_sources(checkpoint: Checkpoint, batch: int) -> list[_Places]:
     """As `planned_offsets`, per source of the query; none of one that has no partitions. Raises UnreadableError."""
     name = f"offsets/{batch}"
     # In format 2 the name of the source stands before its offsets; "-" is a source without any.
@@ -225,64 +216,75 @@ def _refuse_unnamed(log: CommitLog, batch: int, unnamed: Collection[Partition]) 
 
 
 class _RunningInput(NamedTuple):
-    """Where the batch that runs begins and ends in its input; 0 where a source reads a partition for the first time."""
+    """What the batch that runs reads.
 
-    starts: Mapping[Partition, int]
-    ends: Mapping[Partition, int]
-    unnamed: Collection[Partition]  # what it reads beside the sink's inputs
+    Attributes:
+        sources: of each that has new records, where it begins and ends.
+        ends: where the batch ends in the sink's inputs; of a partition that two sources read, the further place.
+        unnamed: what the query reads beside the sink's inputs.
+    """
+
+    sources: Sequence[tuple[_Places, _Places]]
+    ends: _Places
+    unnamed: Collection[Partition]
 
     @property
     def digest(self) -> str:
         """Another one for other offsets; the same for a batch that is run again."""
-        places = [
-            (*partition, self.starts.get(partition), self.ends[partition]) for partition in sorted(self.ends)
-        ]
+        sources = {
+            json.dumps([[(*p, places[p]) for p in sorted(places)] for places in one]) for one in self.sources
+        }
+        places = [sorted((*partition, end) for partition, end in self.ends.items()), sorted(sources)]
         return hashlib.blake2b(json.dumps(places).encode(), digest_size=8).hexdigest()
+
+    def begins(self, before: Sequence[_Places]) -> Iterator[_Places]:
+        """Up to where the batch before was written, as this one takes it: once per source.
+
+        A source that goes on where it has ended by that batch's plan takes it for written as that says, though another source that
+        reads the same partition may be ahead. What a source reads for the first time it reads from the beginning, and takes for
+        written up to nowhere: whatever another source has read of it, and where a topic was taken out and is back.
+        """
+        written = _merged(before)
+        read = {partition for _, end in self.sources for partition in end}
+        yield {p: at for p, at in self.ends.items() if p not in read}
+        for begin, end in self.sources:
+            known = written if begin in before else {}
+            yield {p: known.get(p, begin[p]) if p in begin else 0 for p in end if p in self.ends}
 
 
 def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _RunningInput:
-    """Where the batch that runs begins and ends, by the plan that Spark runs.
+    """What the batch that runs reads, by the plan that Spark runs.
 
     Its file in the checkpoint need not say the same: Spark writes it as "look, then rename", which is no step of its own on
     an object store, so of two drivers that plan a batch the later one's file may stay.
     """
-    every = planned_offsets(query.checkpoint, batch)
-    planned = {p: at for p, at in every.items() if p.topic in topics}
-    if unread := set(topics) - {partition.topic for partition in planned}:
+    planned = planned_sources(query.checkpoint, batch)
+    every = _merged(planned)
+    ends = {p: at for p, at in every.items() if p.topic in topics}
+    if unread := set(topics) - {partition.topic for partition in ends}:
         raise UsageError(
             f"the sink's inputs name {', '.join(sorted(unread))}, of which batch {batch} reads nothing: "
             f"{query.checkpoint}/offsets/{batch} has no such topic. Fix: inputs=[…] are the topics that the query reads on the "
             "cluster that it writes to. If that batch was planned before a topic was added, or while one was left out: start once "
             "without the topic, in the query and in inputs=[…]"
         )
-    starts: dict[Partition, int] = {}
-    ends: dict[Partition, int] = {}
-    anew: set[Partition] = set()
+    sources: list[tuple[_Places, _Places]] = []
     for node in nodes(query.execution.logical()):
-        if kind_of(node) == _READS:
-            begin, end = (
-                _offsets(json.loads(offset.get().json())) if offset.isDefined() else None
-                for offset in (node.startOffset(), node.endOffset())
-            )
-            _add(starts, begin or {})
-            _add(ends, end or {})
-            if begin is not None and end is not None:
-                anew |= (
-                    end.keys() - begin.keys()
-                )  # what another source of the query has read of it is no start
-    starts |= dict.fromkeys(anew, 0)
-    starts, ends = ({p: at for p, at in one.items() if p.topic in topics} for one in (starts, ends))
-    if other := sorted(p for p, end in ends.items() if planned.get(p) != end):
-        first = other[0]
+        if kind_of(node) == _READS and node.endOffset().isDefined():
+            begin = node.startOffset()
+            end = _offsets(json.loads(node.endOffset().get().json()))
+            sources.append((_offsets(json.loads(begin.get().json())) if begin.isDefined() else {}, end))
+    if other := next((end for _, end in sources if end not in planned), None):
+        first, at = min(other.items() - every.items() or other.items())
         raise LedgerChangedError(
-            f"batch {batch} ends at {first} offset {ends[first]} here, and {query.checkpoint}/offsets/{batch} says "
-            f"{planned.get(first)}: another driver works with this checkpoint, and has planned the batch too. Nothing of it was "
+            f"batch {batch} ends at {first} offset {at} here, and {query.checkpoint}/offsets/{batch} says "
+            f"{every.get(first)}: another driver works with this checkpoint, and has planned the batch too. Nothing of it was "
             "written here. Fix: stop one of the two, and start the other one again"
         )
-    return _RunningInput(planned | starts, planned | ends, every.keys() - planned.keys())
+    return _RunningInput(sources, ends, every.keys() - ends.keys())
 
 
-def _offsets(of_source: Any) -> dict[Partition, int]:
+def _offsets(of_source: Any) -> _Places:
     """What a source has noted; nothing of one of another kind than Kafka's."""
     return {
         Partition(topic, int(number)): offset
@@ -293,7 +295,10 @@ def _offsets(of_source: Any) -> dict[Partition, int]:
     }
 
 
-def _add(found: dict[Partition, int], of_source: Mapping[Partition, int]) -> None:
-    """Add a source's offsets; of a partition that two sources of a query read, the further one."""
-    for partition, offset in of_source.items():
-        found[partition] = max(offset, found.get(partition, 0))
+def _merged(sources: Iterable[_Places]) -> dict[Partition, int]:
+    """Of several sources; of a partition that two of them read, the further place."""
+    found: dict[Partition, int] = {}
+    for source in sources:
+        for partition, offset in source.items():
+            found[partition] = max(offset, found.get(partition, 0))
+    return found

@@ -19,7 +19,7 @@ _SOURCES = ("StreamingRelationV2", "StreamingRelation")
 
 
 def refuse_left_out(frame: DataFrame, checkpoint: Checkpoint) -> None:
-    """Refuse a query in which a source does not read a topic any more that it has read in the last planned batch.
+    """Refuse a query in which a source does not read what it has read in the last planned batch, or reads what another one has.
 
     A query of other sources too is left alone: only its own source knows what a checkpoint's line of it means.
 
@@ -45,12 +45,16 @@ def refuse_left_out(frame: DataFrame, checkpoint: Checkpoint) -> None:
     if len(reads) != len(has_read):  # one that is read at two places of the query may be one source
         reads, has_read = [set(chain(*reads))], [set(chain(*has_read))]
     for place, (now, before) in enumerate(zip(reads, has_read, strict=True), 1):
-        if left_out := sorted(before - now):
-            topics = ", ".join(left_out)
-            where = f"source {place} of the query" if len(reads) > 1 else "the query"
+        others_now, others_before = (set(chain(*one[: place - 1], *one[place:])) for one in (reads, has_read))
+        if moved := sorted((before - now) & others_now | (now - before) & others_before):
             raise ConfigError(
-                f"{where} has read {topics}, as its checkpoint {checkpoint} says, and does not read that any more. Spark would take it "
-                "for deleted. Nothing was read or written. Fix: name the same topics as before, of several sources in the same order. "
-                f"To read {topics} no more, so that what is left of it is never processed, start once with --skip-deleted (in code: "
-                "skip_deleted=True of read_stream or start_stream)"
+                f"source {place} of the query {'has read' if moved[0] in before else 'reads'} {', '.join(moved)}, as another source does; its "
+                f"checkpoint {checkpoint} says otherwise. Spark knows a source by its place in the query, and would begin anew there. Nothing "
+                "was read or written. Fix: the same topics as before in each source, and the sources in the same order"
+            )
+        if left_out := ", ".join(sorted(before - now)):
+            raise ConfigError(
+                f"the query has read {left_out}, as its checkpoint {checkpoint} says, and does not read that any more. Spark would take it "
+                "for deleted. Nothing was read or written. Fix: name the same topics as before. To read it no more, so that what is left "
+                "of it is never processed, start once with --skip-deleted (in code: skip_deleted=True of read_stream or start_stream)"
             )
