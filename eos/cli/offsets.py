@@ -84,7 +84,7 @@ def show(
 def set_(
     *,
     to: Annotated[
-        str,
+        list[str],
         typer.Option(
             "--to", metavar="WHERE", help="earliest, latest, a time, offsets (orders:2@4711,…), or a file."
         ),
@@ -124,7 +124,7 @@ def set_(
     from eos.ops.operate.choosing import chosen
     from eos.ops.operate.places import place_of
 
-    place = place_of(to)
+    place = place_of(",".join(to))
     settings, target = _loaded(given, adopt_offsets=adopt_offsets)
     _move(settings, target, lambda: chosen(settings, target, place, only or ()), yes=yes, as_json=as_json)
 

@@ -173,6 +173,17 @@ def test_offset_that_was_chosen_has_the_epoch_of_what_is_before_it(operated: New
         assert [p["leader_epoch"] for p in one.told("offsets", "show", "JOB")["partitions"]] == [0, 0]
 
 
+def test_offsets_may_be_given_one_by_one(operated: NewOperated) -> None:
+    """Of two the first was dropped without a word, and the command said to add it."""
+    one = operated()
+    (source,) = one.job.inputs
+    given = [word for place in ("0@4", "1@7") for word in ("--to", f"{source}:{place}")]
+    assert one("offsets", "set", "JOB", *given, "--yes").code == ExitCode.DONE
+    assert one.offsets() == [4, 7]
+    assert one("offsets", "set", "JOB", *given, "--to", "earliest", "--yes").code == ExitCode.CONFIGURATION
+    assert one.offsets() == [4, 7]
+
+
 def test_offsets_of_a_topic_that_was_created_anew_are_refused_and_new_ones_are_accepted(
     bootstrap: str, operated: NewOperated, tmp_path: Path
 ) -> None:

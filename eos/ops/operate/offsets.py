@@ -196,5 +196,5 @@ def _left_out(
         places = as_places(dict.fromkeys(without, "OFFSET"))
         yield (
             f"{listed(without, _MAX_NAMED)}: no committed offset either. The job's next start refuses that, if nothing in this group "
-            f"shows that the partition was added since. To set it, in a command of its own: --to {places}"
+            f"shows that the partition was added since. To set it too: --to {places}"
         )
