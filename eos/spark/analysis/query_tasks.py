@@ -9,7 +9,6 @@ own, to where the batch ends there. So neither an unknown operator nor a source 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from eos.offsets import Partition
 from eos.spark.analysis.row_wise import SCAN, moved_by
+from eos.spark.analysis.source_offsets import input_digest, places_of
 from eos.spark.session.jvm import executed, inputs_of, items, kind_of, rdd_of
 
 _KAFKA_SCAN = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaScan"
@@ -50,7 +50,7 @@ def tasks_of(execution: Any) -> QueryTasks:
     if operator := moved_by(plan, _is_kafka_scan):
         return QueryTasks(operator)
     [scan] = items(plan.collectLeaves())
-    starts, ends = (_by_partition(offset.json()) for offset in (scan.start(), scan.end()))
+    starts, ends = (places_of(json.loads(offset.json())) for offset in (scan.start(), scan.end()))
     place = {partition: number for number, partition in enumerate(sorted(ends))}
     found: list[int] = []
     for task in _first(execution.toRdd()).partitions():
@@ -63,9 +63,7 @@ def tasks_of(execution: Any) -> QueryTasks:
         if ends.get(partition) != offsets.untilOffset() or place[partition] in found:
             return QueryTasks(SCAN)
         found.append(place[partition])
-    text = json.dumps([(*partition, starts.get(partition), ends[partition]) for partition in place])
-    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    return QueryTasks("", len(place), tuple(found), digest)
+    return QueryTasks("", len(place), tuple(found), input_digest([(starts, ends)]))
 
 
 def moved_above(rows: DataFrame, execution: Any) -> str:
@@ -93,11 +91,3 @@ def _first(rdd: Any) -> Any:
     while len(below := items(rdd.dependencies())) == 1 and kind_of(below[0]) == _ONE_TO_ONE:
         rdd = below[0].rdd()
     return rdd
-
-
-def _by_partition(offsets: str) -> dict[Partition, int]:
-    return {
-        Partition(topic, int(number)): end
-        for topic, of_topic in json.loads(offsets).items()
-        for number, end in of_topic.items()
-    }

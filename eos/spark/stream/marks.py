@@ -9,11 +9,10 @@ entry also says how many there are: marks that are gone are as telling as marks 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from eos.errors import ConfigError, OffsetGapError, UsageError
 from eos.group.topics import stored_topic_ids
@@ -22,6 +21,7 @@ from eos.kafka.admin import Mark
 from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
+from eos.spark.analysis.source_offsets import Places, input_digest, places_of
 from eos.spark.session.checkpoint import Checkpoint, RunningQuery
 from eos.spark.session.jvm import kind_of, nodes
 from eos.spark.source import InputLogs
@@ -30,7 +30,6 @@ from eos.spark.stream.log_entry import LogEntry
 from eos.spark.stream.log_rules import BatchPlan, LedgerChangedError, LedgerError
 
 _HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
-_Places = Mapping[Partition, int]
 _READS = "StreamingDataSourceV2ScanRelation"  # of a source with records in this batch; else an empty relation stands there
 
 
@@ -71,7 +70,7 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
     refuse_truncated(settings, log.group_of(0), stored_positions(doubtful), timeout_s=settings.open_timeout_s)
     epochs = {p: epoch for p in running.ends if (epoch := stable.epoch_of(p)) is not None}
-    return replace(plan, input=running.digest), OffsetVector(running.ends, epochs, topic_ids)
+    return replace(plan, input=input_digest(running.sources)), OffsetVector(running.ends, epochs, topic_ids)
 
 
 def refuse_unread(log: CommitLog, adopt: str | None) -> None:
@@ -179,13 +178,13 @@ def planned_offsets(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
     return _merged(planned_sources(checkpoint, batch))
 
 
-def planned_sources(checkpoint: Checkpoint, batch: int) -> list[_Places]:
+def planned_sources(checkpoint: Checkpoint, batch: int) -> list[Places]:
     """As `planned_offsets`, per source of the query; none of one that has no partitions. Raises UnreadableError."""
     name = f"offsets/{batch}"
     # In format 2 the name of the source stands before its offsets; "-" is a source without any.
     lines = [line.partition("{") for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]]
     return [
-        _offsets(checkpoint.parsed(brace + offsets, name)) if brace else {} for _, brace, offsets in lines
+        places_of(checkpoint.parsed(brace + offsets, name)) if brace else {} for _, brace, offsets in lines
     ]
 
 
@@ -224,20 +223,11 @@ class _RunningInput(NamedTuple):
         unnamed: what the query reads beside the sink's inputs.
     """
 
-    sources: Sequence[tuple[_Places, _Places]]
-    ends: _Places
+    sources: Sequence[tuple[Places, Places]]
+    ends: Places
     unnamed: Collection[Partition]
 
-    @property
-    def digest(self) -> str:
-        """Another one for other offsets; the same for a batch that is run again."""
-        sources = {
-            json.dumps([[(*p, places[p]) for p in sorted(places)] for places in one]) for one in self.sources
-        }
-        places = [sorted((*partition, end) for partition, end in self.ends.items()), sorted(sources)]
-        return hashlib.blake2b(json.dumps(places).encode(), digest_size=8).hexdigest()
-
-    def begins(self, before: Sequence[_Places]) -> Iterator[_Places]:
+    def begins(self, before: Sequence[Places]) -> Iterator[Places]:
         """Up to where the batch before was written, as this one takes it: once per source.
 
         A source that goes on where it has ended by that batch's plan takes it for written as that says, though another source that
@@ -268,12 +258,12 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
             "cluster that it writes to. If that batch was planned before a topic was added, or while one was left out: start once "
             "without the topic, in the query and in inputs=[…]"
         )
-    sources: list[tuple[_Places, _Places]] = []
+    sources: list[tuple[Places, Places]] = []
     for node in nodes(query.execution.logical()):
         if kind_of(node) == _READS and node.endOffset().isDefined():
             begin = node.startOffset()
-            end = _offsets(json.loads(node.endOffset().get().json()))
-            sources.append((_offsets(json.loads(begin.get().json())) if begin.isDefined() else {}, end))
+            end = places_of(json.loads(node.endOffset().get().json()))
+            sources.append((places_of(json.loads(begin.get().json())) if begin.isDefined() else {}, end))
     if other := next((end for _, end in sources if end not in planned), None):
         first, at = min(other.items() - every.items() or other.items())
         raise LedgerChangedError(
@@ -284,18 +274,7 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
     return _RunningInput(sources, ends, every.keys() - ends.keys())
 
 
-def _offsets(of_source: Any) -> _Places:
-    """What a source has noted; nothing of one of another kind than Kafka's."""
-    return {
-        Partition(topic, int(number)): offset
-        for topic, of_topic in (of_source.items() if isinstance(of_source, dict) else ())
-        if isinstance(of_topic, dict)
-        for number, offset in of_topic.items()
-        if number.isdecimal() and isinstance(offset, int)
-    }
-
-
-def _merged(sources: Iterable[_Places]) -> dict[Partition, int]:
+def _merged(sources: Iterable[Places]) -> dict[Partition, int]:
     """Of several sources; of a partition that two of them read, the further place."""
     found: dict[Partition, int] = {}
     for source in sources:
