@@ -27,8 +27,15 @@ from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.conftest import NewTopic
 from tests.faults.test_zombies_paused import OWNER
 from tests.support.command_line import Eos
-from tests.support.jobs_for_faults import FaultJob, fault_job, in_process
-from tests.support.observer import PlainRecord, committed_offsets, produce_plain, read_committed, unique
+from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end
+from tests.support.observer import (
+    PlainRecord,
+    alter_offsets,
+    committed_offsets,
+    produce_plain,
+    read_committed,
+    unique,
+)
 from tests.support.operated import MODES, Operated
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import running, running_module
@@ -144,6 +151,44 @@ def test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit(
     one.run()
     assert one.offsets(group) == [11, 11]
     assert len(read_committed(bootstrap, one.job.audit)) == 22
+
+
+def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets were set back to those that had been read, and what it had made since was made again."""
+    one = operated("partition")
+    one.run()
+    (source,) = one.job.inputs
+    old, again = one.settings, operate_commit._commit_again
+
+    def meanwhile(*given: Any) -> list[str]:
+        produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0)])
+        run_to_end(one.job, old)
+        return again(*given)
+
+    monkeypatch.setattr(operate_commit, "_commit_again", meanwhile)
+    one.changes["group"] = group = unique("copy")
+    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    assert copied.code == ExitCode.FENCED, copied.err
+    assert "nothing was committed" in copied.err
+    assert one.offsets() == [11, 10]
+    assert one.offsets(group) == [None, None]
+
+
+def test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it_was(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    one = operated("partition")
+    one.run()
+    (source,) = one.job.inputs
+    alter_offsets(bootstrap, one.job.group, {(source, 0): 7})
+    one.changes["group"] = group = unique("copy")
+    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--adopt-offsets", "--yes")
+    assert copied.code == ExitCode.DONE, copied.err
+    assert one.offsets() == one.offsets(group) == [7, 10]
+    assert [by is not None for by in one.metadata()] == [False, True]
+    assert all(one.metadata(group))
 
 
 def test_owner_of_another_partition_rests_too_while_offsets_are_set_and_not_while_a_record_is_skipped(

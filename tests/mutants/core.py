@@ -879,10 +879,30 @@ CORE = (
         "copied-from-a-sleeper",
         "an owner of the group that is copied finds another's commit behind its own",
         "eos/ops/operate/commit.py",
-        "            if one.group != target.group:",
-        "            if not one.group:",
+        "        sources = [one for one in owners if one.group != target.group]",
+        "        sources = [one for one in owners if not one.group]",
         (
             "tests/faults/test_operators_and_owners.py::test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit",
+        ),
+    ),
+    Mutation(
+        "copied-over-an-owner",
+        "what an owner of the group that is copied has committed since is not put back",
+        "eos/ops/operate/commit.py",
+        "            if moved := [p for p in shards[shard] if p not in stored or stored[p].offset != offsets[p]]:",
+        "            if moved := [p for p in shards[shard] if p not in stored]:",
+        (
+            "tests/faults/test_operators_and_owners.py::test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back",
+        ),
+    ),
+    Mutation(
+        "copied-as-its-own",
+        "an offset that is adopted into a copy stays another program's where it was",
+        "eos/ops/operate/commit.py",
+        "own = [p for p, by in said.items() if by is not None and by.app == target.app]",
+        "own = [p for p in said]",
+        (
+            "tests/faults/test_operators_and_owners.py::test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it_was",
         ),
     ),
     Mutation(

@@ -102,7 +102,13 @@ def test_input_that_is_named_no_more_is_refused_before_spark_plans_without_it(ro
     roles.expect()
 
 
-def write(roles: Roles, *sources: Sequence[str], inputs: Sequence[str], skip: bool = False) -> None:
+def write(
+    roles: Roles,
+    *sources: Sequence[str],
+    inputs: Sequence[str],
+    skip: bool = False,
+    adopt: str | None = None,
+) -> None:
     """Run a query of one's own over the union of these sources, until it has caught up."""
     frames = [
         read_stream(
@@ -116,6 +122,7 @@ def write(roles: Roles, *sources: Sequence[str], inputs: Sequence[str], skip: bo
         name=roles.name,
         inputs=inputs,
         outputs=[roles.output],
+        adopt=adopt,
     )
     writer.start(roles.checkpoint, available_now=True).wait()
 
@@ -161,16 +168,29 @@ def test_two_sources_of_a_topic_need_not_stand_at_the_same_place(roles: Roles) -
     assert sorted(written) == sorted(2 * roles.given)
 
 
-def test_input_that_the_sink_is_told_of_late_has_no_mark_yet(roles: Roles) -> None:
-    """It was taken for one that was created anew."""
+def test_input_that_the_sink_is_told_of_late_has_no_mark_yet_and_the_refusal_says_so(roles: Roles) -> None:
+    """It was taken for one that was created anew, which nothing shows."""
     one, other = roles.source, roles.changing
-    for inputs in ([one], [one, other], [one, other]):
-        roles.give(one)
-        roles.give(other)
-        write(roles, [one, other], inputs=inputs)
+    for topic in (one, other):
+        roles.give(topic)
+    write(roles, [one, other], inputs=[one])
+    write(roles, [one, other], inputs=[one, other])
+    for topic in (one, other):
+        roles.give(topic)
+    with pytest.raises(
+        OffsetGapError, match=rf"{other}\[0\]: .*inputs=\[…\] did not name it before"
+    ) as refused:
+        write(roles, [one, other], inputs=[one, other])
+    write(
+        roles,
+        [one, other],
+        inputs=[one, other],
+        adopt=str(refused.value).partition("adopt='")[2].partition("'")[0],
+    )
     roles.expect()
-    recreate_topic(roles.bootstrap, one)
-    roles.give(one)
+    recreate_topic(roles.bootstrap, other)
+    for _ in range(2):
+        roles.give(other)
     with pytest.raises(OffsetGapError, match="created anew"):
         write(roles, [one, other], inputs=[one, other])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from eos.base.at_once import at_once
 from eos.core.ledger import Outcome
 from eos.core.producer import ShardProducer
 from eos.errors import (
@@ -17,7 +18,7 @@ from eos.errors import (
     UnavailableError,
 )
 from eos.group.committed import fresh_reader
-from eos.group.metadata import OwnershipMode
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.guards.owners import refuse_foreign
 from eos.identity import Identity
 from eos.kafka.group_offsets import Committed
@@ -28,7 +29,7 @@ from eos.ops.operate.owners import Owners
 from eos.ops.operate.positions import Change, MakeChange
 from eos.ops.operate.target import metadata_of
 from eos.settings import Settings
-from eos.shards import StartShard
+from eos.shards import BatchShard, PartitionShard, Shard, StartShard
 
 
 def stored_offsets(
@@ -97,13 +98,13 @@ def commit_in_place(
         made = change(producer.take_over(target.group, partitions))
         for one in owners:
             one.refuse_new()
-            if one.group != target.group:
-                _commit_again(settings, target, one, made.offsets)
+        sources = [one for one in owners if one.group != target.group]
+        ended = [name for one in sources for name in _commit_again(settings, target, one, made.offsets)]
         _commit(settings, target.group, producer, made)
         try:
             _look_after(settings, target, producer, made.offsets)
             for one in owners:
-                one.refuse_new()
+                one.refuse_new(but=ended)
         except FencedError as error:
             raise FencedError(f"committed, but it may not last: {error}") from error
         except UnavailableError as error:
@@ -121,15 +122,43 @@ def owners_of(
     return Owners(settings, view, app=target.app, group=target.group, mode=mode, partitions=partitions)
 
 
-def _commit_again(settings: Settings, target: Identity, owners: Owners, offsets: OffsetVector) -> None:
-    """The same offsets, in the group that they are copied from: one of its owners that sleeps finds another's commit behind its own.
+def _commit_again(settings: Settings, target: Identity, source: Owners, offsets: OffsetVector) -> list[str]:
+    """The same offsets in the group that they are copied from, so that an owner which sleeps there finds another's commit behind its own.
 
-    A fence alone does not end an owner by partition: with no commit but its own behind it, it opens its shard again.
+    A fence alone does not end an owner that is no member: with no commit but its own behind it, it opens its shard again. So each
+    shard commits under its own id, and of an owner that has come back meanwhile one of the two is fenced. What another program has
+    committed there stays what it is.
+
+    Returns:
+        The transactional.ids.
+
+    Raises:
+        FencedError: an owner has committed since the offsets were read.
     """
-    metadata = replace(metadata_of(target), mode=owners.mode)
-    with ShardProducer(settings, StartShard(target.app, owners.group), metadata=metadata) as producer:
-        producer.take_over(owners.group, sorted(offsets))
-        _commit(settings, owners.group, producer, Change(offsets))
+    if source.mode is OwnershipMode.GROUP:  # its members join anew, and take over whatever is stored
+        return []
+    metadata = replace(metadata_of(target), mode=source.mode)
+    shards: dict[Shard, list[Partition]] = {}
+    for p in sorted(offsets):
+        batch = source.mode is OwnershipMode.BATCH
+        shard = BatchShard(target.app, source.group) if batch else PartitionShard(target.app, source.group, p)
+        shards.setdefault(shard, []).append(p)
+
+    def commit(shard: Shard) -> None:
+        with ShardProducer(settings, shard, metadata=metadata) as producer:
+            stored = producer.take_over(source.group, shards[shard])
+            said = {p: OffsetMetadata.parse(one.metadata) for p, one in stored.items()}
+            own = [p for p, by in said.items() if by is not None and by.app == target.app]
+            if moved := [p for p in shards[shard] if p not in stored or stored[p].offset != offsets[p]]:
+                raise FencedError(
+                    f"{moved[0]}: an owner has committed in the group {source.group!r} meanwhile; nothing was committed. Fix: stop it, and "
+                    "begin anew"
+                )
+            if own:
+                _commit(settings, source.group, producer, Change(offsets.only(own)))
+
+    at_once(commit, shards)
+    return [shard.transactional_id for shard in shards]
 
 
 def _commit(settings: Settings, group: str, producer: ShardProducer, made: Change) -> None:

@@ -119,15 +119,18 @@ class Owners:
         self._fenced = at_once(self._open, wanted)
         return wanted
 
-    def refuse_new(self) -> None:
+    def refuse_new(self, *, but: Collection[str] = ()) -> None:
         """Refuse where an owner has come since the shards were fenced.
+
+        Args:
+            but: of these the caller has been the owner since.
 
         Raises:
             FencedError: names it.
         """
         now = _epochs(self._described())
         for name, epoch in now.items():
-            if self._fenced.get(name) != epoch:
+            if name not in but and self._fenced.get(name) != epoch:
                 raise FencedError(
                     f"{name}: an owner has opened this shard since it was fenced here. Fix: stop it, and begin anew"
                 )

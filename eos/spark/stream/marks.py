@@ -62,9 +62,9 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
         refuse_gap(query.checkpoint, marked_with, marks, places)
     logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
     read = {p for p in _merged(before) if p.topic in topics}
-    # A sink that was not told of all inputs has made fewer marks.
-    if len(read & marks.keys()) < min(plan.marks, len(read)):
-        raise _gone(log, sorted(read - marks.keys()))
+    if unmarked := sorted(read - marks.keys()):
+        told_of_all = len(read) <= plan.marks or len(read & marks.keys()) < plan.marks
+        raise _gone(log, unmarked) if told_of_all else _untold(unmarked)
     stable = logs.at(Mark.LAST_STABLE, running.ends)
     # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
@@ -201,6 +201,13 @@ def _gone(log: CommitLog, what: Iterable[Partition | str]) -> OffsetGapError:
         f"{', '.join(map(str, what))}: the ledger has a mark for each partition of the batch before, and none of "
         "these. Kafka drops it together with a topic that is deleted, so the topic was deleted and created anew; or another program "
         f"has committed in the group {log.group_of(0)}, or deleted from it, and the topic is the one that it was."
+    )
+
+
+def _untold(what: Iterable[Partition]) -> OffsetGapError:
+    return OffsetGapError(
+        f"{', '.join(map(str, what))}: the query has read it, and the ledger has no mark of that, because inputs=[…] did not name it before. So "
+        "nothing shows whether the topic is still the one that it was."
     )
 
 
