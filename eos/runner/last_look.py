@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from eos import retry
 from eos.errors import UnavailableError
 from eos.faces.surroundings import SURROUNDINGS
-from eos.group.committed import OffsetStore, committed_offsets
+from eos.group.committed import OffsetStore, committed_offsets, fresh_reader
 from eos.group.others import refuse_others
 from eos.guards.seen import SeenOffsets
 from eos.job import OwnLoops
-from eos.kafka.consumer import ConsumerClient, lone_reader
+from eos.kafka.consumer import ConsumerClient
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.runner.stopping import stop_signals
@@ -47,11 +47,8 @@ def refuse_moved_since(
     """
     seen = SeenOffsets(settings, group, when="when its owner was done")
     seen.compare(left, left)
-    reader = lone_reader(settings, group, stable=True)
-    try:
+    with fresh_reader(settings, group, stable=True) as reader:
         stored = committed_offsets(store(reader), left, timeout_s=settings.open_timeout_s)
-    finally:
-        reader.close()
     refuse_others(settings, group, stored)
     seen.compare(left, stored)
 

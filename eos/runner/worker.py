@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from eos import retry
 from eos.core.owner import ShardOwner
@@ -112,48 +112,27 @@ def run_worker(
 
     ``last_look`` is called when this one has caught up, where each partition has an owner of its own.
     """
+    listener = guarded(listener)
     try:
-        _run(
-            job,
-            settings,
-            until_caught_up=until_caught_up,
-            stop=stop,
-            listener=guarded(listener),
-            last_look=last_look,
-        )
+        with closing(bind(job, settings)) as work:
+            if work.reads_topics:
+                _run_over_topics(
+                    job,
+                    work,
+                    settings,
+                    until_caught_up=until_caught_up,
+                    stop=stop,
+                    listener=listener,
+                    last_look=last_look,
+                )
+            else:
+                _run_own(job, work, settings, until_caught_up=until_caught_up, stop=stop, listener=listener)
     except EosError as error:
         # What a new transaction may put right: nothing of it is visible, or the next start settles it.
         redone = stop.is_set() and error.action is not Action.STOP
         if not (redone or (isinstance(error, UnavailableError) and error.given_up)):
             raise
         log.warning("asked to stop while the cluster did not answer; a later start goes on: %s", error)
-
-
-def _run(
-    job: Looping,
-    settings: Settings,
-    *,
-    until_caught_up: bool,
-    stop: threading.Event,
-    listener: Listener,
-    last_look: LastLook,
-) -> None:
-    work = bind(job, settings)
-    try:
-        if work.reads_topics:
-            _run_over_topics(
-                job,
-                work,
-                settings,
-                until_caught_up=until_caught_up,
-                stop=stop,
-                listener=listener,
-                last_look=last_look,
-            )
-        else:
-            _run_own(job, work, settings, until_caught_up=until_caught_up, stop=stop, listener=listener)
-    finally:
-        work.close()
 
 
 def _run_own(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.support.observer import (
 )
 from tests.support.operated import MODES, Operated
 from tests.support.patience import PATIENCE_S
-from tests.support.processes import running, running_module
+from tests.support.processes import Child, running, running_module
 from tests.support.sessions import commit, fill, session_for
 from tests.support.settings import owning, settings_of, shard_of
 
@@ -107,18 +108,22 @@ def test_owner_that_hangs_cannot_commit_over_the_offsets_that_were_set(
     ]
 
 
+@contextmanager
+def idle_owner(one: Operated) -> Iterator[Child]:
+    """A process that owns both partitions, and has committed all that they hold."""
+    with in_process(
+        one.job, one.bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
+    ) as owner:
+        assert Deadline(PATIENCE_S).wait_for(lambda: one.offsets() == [10, 10])
+        yield owner
+
+
 def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(
     bootstrap: str, operated: NewOperated
 ) -> None:
     """It is no member of a group, and has nothing open: nobody can see that it lives."""
     one = operated("partition")
-    with in_process(
-        one.job, bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
-    ) as owner:
-        deadline = time.monotonic() + PATIENCE_S
-        while one.offsets() != [10, 10]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    with idle_owner(one) as owner:
         ended = one("offsets", "set", "JOB", "--to", f"{one.job.inputs[0]}:0@7", "--yes")
         assert ended.code == ExitCode.DONE, ended.err
         assert one.offsets() == [7, 10]
@@ -137,10 +142,7 @@ def test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit(
 ) -> None:
     """It was fenced, found nothing but its own commit in its group, and went on: two groups made the same output."""
     one = operated("partition")
-    with in_process(
-        one.job, bootstrap, ownership__mode="partition", ownership__ordinal=0, ownership__instances=1
-    ) as owner:
-        assert Deadline(PATIENCE_S).wait_for(lambda: one.offsets() == [10, 10])
+    with idle_owner(one) as owner:
         one.changes["group"] = group = unique("copy")
         copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
         assert copied.code == ExitCode.DONE, copied.err
