@@ -6,22 +6,26 @@ command line, where neither the job's name nor the options are known.
 
 from __future__ import annotations
 
+import shlex
+from itertools import pairwise
 from typing import NamedTuple
 
 COMMAND_LINE = "command line"  # the source of settings that are options of a command
 
 
 class Started(NamedTuple):
-    """The words by which a process was started, as a shell takes them.
+    """The words by which a process was started.
 
     Attributes:
-        job: the job, and where it is found.
-        options: those that say which settings and which cluster, with a space before each.
+        job: the job, and where it is found, as a shell takes it.
+        options: those that say which settings and which cluster, word by word.
+        assignments: the settings that were given one by one, each as NAME=VALUE.
         forgotten: the directory of a Kafka of ``eos local start`` that runs, and that ``--local`` would have meant.
     """
 
     job: str = "MODULE:NAME"
-    options: str = ""
+    options: tuple[str, ...] = ()
+    assignments: tuple[str, ...] = ()
     forgotten: str = ""
 
 
@@ -53,7 +57,14 @@ def suggested(name: str, *words: str, job: bool = False) -> str:
 
     Args:
         name: of the command: ``offsets set``.
-        words: what it is told.
+        words: what it is told. A setting that they give takes the place of what this process was given for it.
         job: whether it takes the job.
     """
-    return " ".join(["eos", name, *([_started.job] if job else []), *words]) + _started.options
+    told = {_name(word) for option, word in pairwise(words) if option == "--set"}
+    kept = [one for one in _started.assignments if _name(one) not in told]
+    options = [*_started.options, *(word for one in kept for word in ("--set", one))]
+    return " ".join(["eos", name, *([_started.job] if job else []), *words, *map(shlex.quote, options)])
+
+
+def _name(assignment: str) -> str:
+    return assignment.partition("=")[0].strip()

@@ -114,8 +114,7 @@ class Given:
         job += [] if app_dir == Path() else ["--app-dir", str(app_dir)]
         words = ["--config", str(self.config)] if self.config else []
         words += ["--local"] if getattr(self, "local", False) else []
-        words += [word for assignment in self.assignments or () for word in ("--set", assignment)]
-        return Started(shlex.join(job), "".join(f" {shlex.quote(word)}" for word in words))
+        return Started(shlex.join(job), tuple(words), tuple(self.assignments or ()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ from eos.offsets import Partition
 from eos.ops.operate.choosing import all_partitions, stored_of
 from eos.ops.operate.in_group import unfenced
 from eos.ops.operate.owners import look_s, refuse_membership
-from eos.ops.operate.positions import Change, Done, MakeChange, Refusal
+from eos.ops.operate.positions import Change, Done, MakeChange, Refusal, Scope
 from eos.ops.operate.target import metadata_of
 from eos.records import InputRecord
 from eos.settings import Settings
@@ -115,31 +115,19 @@ class TablePositions:
         refuse_copied(self._settings, group, copied)
         return copied
 
-    def look(
-        self,
-        partitions: Collection[Partition],
-        source: str | None = None,
-        *,
-        beside: Collection[Partition] = (),
-    ) -> Refusal:
-        others, notes = self._groups_of(source, partitions)
+    def look(self, scope: Scope) -> Refusal:
+        others, notes = self._groups_of(scope)
         try:
-            self._refuse_live({*partitions, *beside}, others)
+            self._refuse_live(scope.resting, others)
         except ConfigError as error:
             return Refusal(str(error), notes)
         return Refusal("", notes)
 
-    def commit(
-        self,
-        partitions: Collection[Partition],
-        change: MakeChange,
-        source: str | None = None,
-        *,
-        beside: Collection[Partition] = (),
-    ) -> Done:
-        others, notes = self._groups_of(source, partitions)
+    def commit(self, scope: Scope, change: MakeChange) -> Done:
+        partitions = scope.partitions
+        others, notes = self._groups_of(scope)
         self.own(partitions)  # refuses those of another job
-        self._refuse_live({*partitions, *beside}, others)
+        self._refuse_live(scope.resting, others)
         shard = StartShard(self._target.app, self._target.group)  # as who writes the first positions
         ledger = Ledger(metadata_of(self._target))
         destination = ToDatabase(self._engine, own_engine=False)
@@ -207,10 +195,9 @@ class TablePositions:
     def _claim(self, owner: Owner, partitions: Collection[Partition]) -> None:
         self._asked(lambda connection: progress.claim(connection, owner, partitions))
 
-    def _groups_of(
-        self, source: str | None, partitions: Collection[Partition]
-    ) -> tuple[list[str], list[str]]:
+    def _groups_of(self, scope: Scope) -> tuple[list[str], list[str]]:
         """The group that positions are copied from, if its owners would go on with the same work; and what there is to say of it."""
+        source, partitions = scope.source, scope.partitions
         if source is None:
             return [], []
         found = self._positions(source)

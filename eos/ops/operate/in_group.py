@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from eos import retry
@@ -20,7 +20,7 @@ from eos.ops.check.transactions import TransactionsView
 from eos.ops.operate.choosing import all_partitions, stored_of
 from eos.ops.operate.commit import commit_in_place, owners_of, stored_offsets, why_refused
 from eos.ops.operate.owners import Owners
-from eos.ops.operate.positions import Done, MakeChange, Positions, Refusal
+from eos.ops.operate.positions import Done, MakeChange, Positions, Refusal, Scope
 from eos.records import InputRecord, by_topic
 from eos.settings import Settings
 from eos.settings.binding import bind
@@ -62,17 +62,10 @@ class InGroup:
         refuse_copied(self._settings, group, copied)
         return copied
 
-    def look(
-        self,
-        partitions: Collection[Partition],
-        source: str | None = None,
-        *,
-        beside: Collection[Partition] = (),
-    ) -> Refusal:
-        resting = sorted({*partitions, *beside})
+    def look(self, scope: Scope) -> Refusal:
         with TransactionsView(self._settings) as view:
-            reason = why_refused(self._settings, view, self._target, resting)
-            others, notes = self._owners_of(view, source, resting)
+            reason = why_refused(self._settings, view, self._target, scope.resting)
+            others, notes = self._owners_of(view, scope)
             try:
                 for owners in others:
                     owners.refuse_live()
@@ -80,20 +73,12 @@ class InGroup:
                 reason = reason or str(error)
         return Refusal(reason, notes)
 
-    def commit(
-        self,
-        partitions: Collection[Partition],
-        change: MakeChange,
-        source: str | None = None,
-        *,
-        beside: Collection[Partition] = (),
-    ) -> Done:
-        resting = sorted({*partitions, *beside})
+    def commit(self, scope: Scope, change: MakeChange) -> Done:
         with TransactionsView(self._settings) as view:
-            others, notes = self._owners_of(view, source, resting)
-            self.own(partitions)  # refuses those of another job
-            owners = (owners_of(self._settings, view, self._target, resting), *others)
-            fenced = commit_in_place(self._settings, self._target, partitions, change, owners=owners)
+            others, notes = self._owners_of(view, scope)
+            self.own(scope.partitions)  # refuses those of another job
+            owners = (owners_of(self._settings, view, self._target, scope.resting), *others)
+            fenced = commit_in_place(self._settings, self._target, scope.partitions, change, owners=owners)
         return Done(fenced, notes)
 
     def consequences(self, *, again: int, skipped: int) -> list[str]:
@@ -148,11 +133,10 @@ class InGroup:
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _owners_of(
-        self, view: TransactionsView, source: str | None, partitions: Sequence[Partition]
-    ) -> tuple[list[Owners], list[str]]:
+    def _owners_of(self, view: TransactionsView, scope: Scope) -> tuple[list[Owners], list[str]]:
         """The owners of the source that would go on with the same work, and what there is to say of others."""
         settings, target = self._settings, self._target
+        source, partitions = scope.source, scope.resting
         if source is None:
             return [], []
         stored = stored_of(settings, source, partitions)

@@ -17,7 +17,7 @@ from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition, as_places
 from eos.ops.operate.choosing import all_partitions, stored_of
 from eos.ops.operate.in_group import positions_of
-from eos.ops.operate.positions import Change, Positions
+from eos.ops.operate.positions import Change, Positions, Scope
 from eos.ops.positions import kept_elsewhere
 from eos.settings import Settings
 
@@ -118,7 +118,7 @@ def preview(settings: Settings, target: Identity, choose: Choose, *, source: str
     _refuse_itself(target, source)
     offsets, positions = choose(), positions_of(settings, target)
     plan = _plan(settings, target, positions, offsets, positions.own(sorted(offsets)))
-    refused, notes = positions.look(sorted(offsets), source, beside=_every(settings, target))
+    refused, notes = positions.look(Scope(sorted(offsets), _every(settings, target), source))
     return replace(plan, refused=refused, notes=(*plan.notes, *notes))
 
 
@@ -143,7 +143,7 @@ def write(settings: Settings, target: Identity, choose: Choose, *, source: str |
         plans.append(_plan(settings, target, positions, offsets, stored))
         return Change(offsets)
 
-    fenced, notes = positions.commit(partitions, change, source, beside=_every(settings, target))
+    fenced, notes = positions.commit(Scope(partitions, _every(settings, target), source), change)
     begins: list[str] = []
     try:
         begins = positions.verify_from()

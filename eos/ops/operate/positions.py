@@ -33,6 +33,25 @@ class Change:
 MakeChange = Callable[[Mapping[Partition, Committed]], Change]
 
 
+class Scope(NamedTuple):
+    """What a commit in the place of the owners is about.
+
+    Attributes:
+        partitions: whose positions may be committed.
+        beside: other partitions, whose owners have to rest too.
+        source: the group that the positions are copied from. Its owners have to rest too, if they are the job's own.
+    """
+
+    partitions: Collection[Partition]
+    beside: Collection[Partition] = ()
+    source: str | None = None
+
+    @property
+    def resting(self) -> list[Partition]:
+        """The partitions whose owners have to rest, sorted."""
+        return sorted({*self.partitions, *self.beside})
+
+
 class Done(NamedTuple):
     """What a commit in the place of the owners has done.
 
@@ -86,31 +105,16 @@ class Positions(Protocol):
         """
         ...
 
-    def look(
-        self,
-        partitions: Collection[Partition],
-        source: str | None = None,
-        *,
-        beside: Collection[Partition] = (),
-    ) -> Refusal:
+    def look(self, scope: Scope) -> Refusal:
         """Whether `commit` would be refused now; writes nothing."""
         ...
 
-    def commit(
-        self,
-        partitions: Collection[Partition],
-        change: MakeChange,
-        source: str | None = None,
-        *,
-        beside: Collection[Partition] = (),
-    ) -> Done:
+    def commit(self, scope: Scope, change: MakeChange) -> Done:
         """Commit what ``change`` makes of what is stored, as an owner of these partitions would.
 
         Args:
-            partitions: whose positions may be committed.
+            scope: whose positions.
             change: from what is stored to what is committed; called once no older owner can commit any more.
-            source: the group that the positions are copied from. Its owners have to rest too, if they are the job's own.
-            beside: other partitions, whose owners have to rest too.
 
         Raises:
             ConfigError: an owner is at work, or what ``change`` raised; nothing was committed.

@@ -21,7 +21,7 @@ from eos.kafka.group_offsets import Committed, stored_positions
 from eos.offsets import OffsetVector, Partition, next_offset
 from eos.ops.operate.choosing import refuse_recreated, refuse_unknown
 from eos.ops.operate.in_group import positions_of
-from eos.ops.operate.positions import Change
+from eos.ops.operate.positions import Change, Scope
 from eos.ops.operate.target import target_of
 from eos.poison import PoisonFilter
 from eos.records import InputBatch, InputRecord
@@ -108,7 +108,7 @@ class Skipping:
             EosError: as `Positions.commit`.
         """
         made, _ = self._made(self._positions.own([self._partition]))
-        return replace(made, refused=self._positions.look([self._partition]).reason)
+        return replace(made, refused=self._positions.look(Scope([self._partition])).reason)
 
     def write(self) -> Skip:
         """Skip it, in the place of the job's owners.
@@ -125,7 +125,7 @@ class Skipping:
             return Change(offsets, [*made.outputs, *letter])
 
         self._made(self._positions.own([self._partition]))  # before an owner is fenced for nothing
-        fenced, notes = self._positions.commit([self._partition], change)
+        fenced, notes = self._positions.commit(Scope([self._partition]), change)
         return replace(done[-1], fenced=tuple(fenced), notes=tuple(notes))
 
     # --- inside ------------------------------------------------------------------------------------

@@ -22,13 +22,20 @@ def test_without_a_command_line_the_job_is_named_as_in_a_help_text() -> None:
 
 
 def test_a_command_names_the_job_and_the_options_that_this_process_was_started_with() -> None:
-    started_with(Started("jobs.refunds:job", " --config conf/refunds.toml --local"))
+    started_with(Started("jobs.refunds:job", ("--config", "conf/refunds.toml", "--local")))
     assert suggested("skip", "orders:2@11", job=True) == (
         "eos skip jobs.refunds:job orders:2@11 --config conf/refunds.toml --local"
     )
     assert (
         suggested("transactions end", "a.b.i.0")
         == "eos transactions end a.b.i.0 --config conf/refunds.toml --local"
+    )
+
+
+def test_a_setting_that_a_command_gives_is_not_given_a_second_time() -> None:
+    started_with(Started("jobs.refunds:job", ("--local",), ("group=refunds", "transaction.interval_ms = 50")))
+    assert suggested("offsets copy", "--from-group", "refunds", "--set", "group=NEW", job=True) == (
+        "eos offsets copy jobs.refunds:job --from-group refunds --set group=NEW --local --set 'transaction.interval_ms = 50'"
     )
 
 

@@ -340,7 +340,7 @@ def test_a_command_that_no_broker_answers_says_soon_at_which_address(
 def test_the_open_transaction_of_another_program_is_explained_with_the_line_that_ends_it() -> None:
     started_ms = int(time.time() * 1000)
     one = TransactionDescription("billing", "Ongoing", 7, 0, 60_000, started_ms, frozenset(), 1)
-    started_with(Started(options=" --config x.toml"))
+    started_with(Started(options=("--config", "x.toml")))
     said = _advice(one, None, has_members=False)
     assert said.endswith(
         "At once, and its program with it: eos transactions end billing --config x.toml (with --fence-owner)"
