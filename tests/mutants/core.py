@@ -909,8 +909,8 @@ CORE = (
         "set-beside-an-owner",
         "offsets are set while no owner of the job is at work, of whichever partition",
         "eos/ops/operate/offsets.py",
-        "positions.commit(partitions, change, source, beside=_every(settings, target))",
-        "positions.commit(partitions, change, source)",
+        "positions.commit(Scope(partitions, _every(settings, target), source), change)",
+        "positions.commit(Scope(partitions, source=source), change)",
         (
             "tests/faults/test_operators_and_owners.py::test_owner_of_another_partition_rests_too_while_offsets_are_set_and_not_while_a_record_is_skipped",
         ),
