@@ -63,7 +63,7 @@ def suggested(name: str, *words: str, job: bool = False) -> str:
     told = {_name(word) for option, word in pairwise(words) if option == "--set"}
     kept = [one for one in _started.assignments if _name(one) not in told]
     options = [*_started.options, *(word for one in kept for word in ("--set", one))]
-    return " ".join(["eos", name, *([_started.job] if job else []), *words, *map(shlex.quote, options)])
+    return " ".join(["eos", name, *([_started.job] if job else []), *map(shlex.quote, [*words, *options])])
 
 
 def _name(assignment: str) -> str:

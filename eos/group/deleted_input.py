@@ -35,10 +35,10 @@ def naming_what_is_gone(error: OffsetGapError, settings: Settings, positions: Of
     return OffsetGapError(
         f"{said}. They were deleted (retention, DeleteRecords) before they were processed. Nothing is skipped silently. Fix: to go "
         "on without them, set the group's offsets while the job is stopped: "
-        + suggested("offsets set", _only(gone), "--to", "earliest", job=True),
+        + suggested("offsets set", *_only(gone), "--to", "earliest", job=True),
         code=error.code,
     )
 
 
-def _only(partitions: list[Partition]) -> str:
-    return " ".join(f"--only {partition.topic}:{partition.number}" for partition in partitions)
+def _only(partitions: list[Partition]) -> list[str]:
+    return [word for one in partitions for word in ("--only", f"{one.topic}:{one.number}")]

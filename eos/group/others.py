@@ -84,11 +84,12 @@ def _refusal(
     between = "what lies between may not be processed"
     if known == {p: at.offset for p, at in others.items()}:
         between = "but nothing lies between the two"
-    places = as_places(known | dict(beside or {})) or "TOPIC:N@OFFSET,…"
+    places = as_places(dict.fromkeys(others, "N") | known | dict(beside or {}))
+    unknown = "" if known.keys() >= others.keys() else "; N: behind the last record whose output is there"
     return ConfigError(
         f"{partition}: the group {group!r} has the offset {one.offset}, which eos has not committed{_when(told.other_at_ms)}{and_more}. "
         f"{last}. Another program was a member of the group, or has set it: {between}. Fix: stop every "
-        f"instance, and go on at eos's own ({suggested('offsets set', '--to', places, job=True)}); or, if the job is to go on at what is "
+        f"instance, and go on at eos's own ({suggested('offsets set', '--to', places, job=True)}{unknown}); or, if the job is to go on at what is "
         "stored, as in the group of a program that it replaces, start once with ownership.adopt_offsets = true (--adopt-offsets)"
     )
 

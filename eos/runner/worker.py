@@ -115,6 +115,8 @@ def run_worker(
     listener = guarded(listener)
     try:
         with closing(bind(job, settings)) as work:
+            if stop.is_set():  # an owner that opens its shard would fence a successor
+                return
             if work.reads_topics:
                 _run_over_topics(
                     job,

@@ -214,7 +214,6 @@ def _read(
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
-        "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
         **{f"kafka.{name}": value for name, value in _TUNED.items()},
         **_options(spark, settings, group_prefix),
     }
@@ -227,6 +226,7 @@ def _options(spark: SparkSession, settings: Settings, group_prefix: str) -> dict
     return {
         "includeHeaders": "true",
         "failOnDataLoss": "true",
+        "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
         "groupIdPrefix": group_prefix,
         "kafka.fetch.max.wait.ms": _FETCH_MAX_WAIT_MS,
         **large_polls,

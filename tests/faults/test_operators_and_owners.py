@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
 from eos.errors import FencedError
 from eos.exits import ExitCode
+from eos.group.metadata import OPERATOR, OwnershipMode
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
 from eos.ops.operate import commit as operate_commit
 from eos.ops.operate.commit import commit_in_place
+from eos.ops.operate.owners import Owners
 from eos.ops.operate.positions import Change
 from eos.ops.operate.target import target_of
 from eos.shards import OrdinalShard, PartitionShard, Shard
@@ -37,6 +40,7 @@ from tests.support.observer import (
     read_committed,
     unique,
 )
+from tests.support.offset_ages import store_plain
 from tests.support.operated import MODES, Operated
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import Child, running, running_module
@@ -164,10 +168,10 @@ def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
     (source,) = one.job.inputs
     old, again = one.settings, operate_commit._commit_again
 
-    def meanwhile(*given: Any) -> list[str]:
+    def meanwhile(*given: Any) -> None:
         produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0)])
         run_to_end(one.job, old)
-        return again(*given)
+        again(*given)
 
     monkeypatch.setattr(operate_commit, "_commit_again", meanwhile)
     one.changes["group"] = group = unique("copy")
@@ -176,6 +180,99 @@ def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
     assert "nothing was committed" in copied.err
     assert one.offsets() == [11, 10]
     assert one.offsets(group) == [None, None]
+
+
+def test_owner_that_starts_in_the_group_that_is_copied_is_named(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes over what the operator has committed there, and goes on: the copy ended with 0, and two groups made the same output."""
+    one = operated("partition")
+    one.run()
+    (source,) = one.job.inputs
+    old, again = one.settings, operate_commit._commit_again
+
+    def and_then(*given: Any) -> None:
+        again(*given)
+        produce_plain(bootstrap, source, [PlainRecord(b"20", partition=0)])
+        run_to_end(one.job, old)
+
+    monkeypatch.setattr(operate_commit, "_commit_again", and_then)
+    one.changes["group"] = group = unique("copy")
+    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    assert copied.code == ExitCode.FENCED, copied.err
+    assert "committed, but it may not last" in copied.err
+    assert one.offsets() == [11, 10]
+    assert one.offsets(group) == [10, 10]
+
+
+def test_owner_that_starts_as_its_group_is_committed_in_again_is_named_or_fenced(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = operated("partition")
+    one.run()
+    (source,) = one.job.inputs
+    old, hold = one.settings, Owners.hold
+    shard = PartitionShard(one.job.name, one.job.group, Partition(source, 0))
+
+    def first(owners: Owners, held: Shard) -> None:
+        if held == shard:
+            with ShardProducer(old, shard):
+                pass
+        hold(owners, held)
+
+    monkeypatch.setattr(Owners, "hold", first)
+    one.changes["group"] = group = unique("copy")
+    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    assert copied.code == ExitCode.FENCED, copied.err
+    assert f"nothing was committed in {group!r}" in copied.err
+    assert one.offsets(group) == [None, None]
+    assert [by.shard == OPERATOR for by in one.metadata() if by] == [False, True]
+
+
+def test_idle_owner_by_partition_ends_behind_a_copy_where_its_last_partition_was_a_members(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    """One offset of a member of the group made all of it a group of members, and the owner by partition went on."""
+    one = operated("group", ownership__protocol="consumer")
+    one.run()
+    (source,) = one.job.inputs
+    with in_process(
+        one.job,
+        bootstrap,
+        ownership__mode="partition",
+        ownership__ordinal=0,
+        ownership__instances=2,
+        ownership__adopt_offsets=True,
+    ) as owner:
+        produce_plain(bootstrap, source, [PlainRecord(b"20", partition=0)])
+        assert Deadline(PATIENCE_S).wait_for(lambda: one.offsets() == [11, 10])
+        assert [by.mode for by in one.metadata() if by] == [OwnershipMode.PARTITION, OwnershipMode.GROUP]
+        one.changes = {**MODES["partition"], "group": unique("copy")}
+        copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+        assert copied.code == ExitCode.DONE, copied.err
+        produce_plain(bootstrap, source, [PlainRecord(b"21", partition=0)])
+        assert owner.wait(PATIENCE_S) == ExitCode.FENCED
+    assert one.offsets() == [11, 10]
+    one.run()
+    assert one.offsets(str(one.changes["group"])) == [12, 10]
+    assert len(read_committed(bootstrap, one.job.audit)) == 22
+
+
+def test_copied_offsets_without_a_job_in_them_are_its_own_and_those_of_another_job_are_said(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    one = operated("partition")
+    one.run()
+    ours, theirs = (by for by in one.metadata() if by)
+    older = str(replace(ours, app="", topic="", host=""))
+    another = str(replace(theirs, app="another-job"))
+    store_plain(bootstrap, one.job, {0: (10, older), 1: (10, another)})
+    one.changes["group"] = group = unique("copy")
+    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    assert copied.code == ExitCode.DONE, copied.err
+    assert "is of job another-job, which is not fenced" in copied.out + copied.err
+    assert one.offsets() == one.offsets(group) == [10, 10]
+    assert [by.shard == OPERATOR for by in one.metadata() if by] == [True, False]
 
 
 def test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it_was(
@@ -308,9 +405,10 @@ def test_owner_that_starts_in_between_is_noticed(
 
     committing = operate_commit._commit
 
-    def and_then(*arguments: object) -> None:
-        committing(*arguments)  # type: ignore[arg-type]
+    def and_then(*arguments: object) -> bool:
+        is_at_once = committing(*arguments)  # type: ignore[arg-type]
         rival()
+        return is_at_once
 
     if moment == "behind it":
         monkeypatch.setattr(operate_commit, "_commit", and_then)

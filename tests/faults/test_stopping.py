@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
+from pydantic import BaseModel
 
 from eos.base.deadline import Deadline
+from eos.events import Event
 from eos.exits import ExitCode
+from eos.job import Job
+from eos.runner.worker import run
 from eos.testing.proxy import ApiKey, HoldProxy, Outcome
+from eos.transform import BoundTransform
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end, settings_for
 from tests.support.observer import produce_plain, read_committed
 from tests.support.patience import PATIENCE_S
@@ -176,3 +182,20 @@ def test_a_client_that_gets_no_answer_to_whether_a_log_was_truncated_is_replaced
     run_to_end(job, settings_for(proxy.bootstrap_servers, kafka__client=_named(job)))
     assert _swallowed(proxy, job.name)
     assert job.check(bootstrap).processed == 20
+
+
+def test_job_that_is_stopped_while_it_is_bound_opens_no_shard(bootstrap: str) -> None:
+    """It opened its shards and closed them again, which would fence a successor that had started meanwhile."""
+    given = fault_job(bootstrap, partitions=1)
+    stop = threading.Event()
+
+    class Slow(Job):
+        def bound(self, settings: BaseModel | None = None) -> BoundTransform:
+            stop.set()
+            return super().bound(settings)
+
+    plain = given.job()
+    job = Slow(**{one.name: getattr(plain, one.name) for one in fields(plain) if one.init})
+    told: list[Event] = []
+    run(job, settings_for(bootstrap), stop=stop, listener=told.append)
+    assert told == []

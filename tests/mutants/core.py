@@ -889,8 +889,8 @@ CORE = (
         "copied-over-an-owner",
         "what an owner of the group that is copied has committed since is not put back",
         "eos/ops/operate/commit.py",
-        "            if moved := [p for p in shards[shard] if p not in stored or stored[p].offset != offsets[p]]:",
-        "            if moved := [p for p in shards[shard] if p not in stored]:",
+        "            if moved := [p for p in own if p not in stored or stored[p].offset != offsets[p]]:",
+        "            if moved := [p for p in own if p not in stored]:",
         (
             "tests/faults/test_operators_and_owners.py::test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back",
         ),
@@ -899,10 +899,30 @@ CORE = (
         "copied-as-its-own",
         "an offset that is adopted into a copy stays another program's where it was",
         "eos/ops/operate/commit.py",
-        "own = [p for p, by in said.items() if by is not None and by.app == target.app]",
-        "own = [p for p in said]",
+        'if by is not None and by.app in ("", source.app) and (shard := source.owner_of(partition, by.mode)):',
+        "if shard := source.owner_of(partition, by.mode if by else OwnershipMode.PARTITION):",
         (
             "tests/faults/test_operators_and_owners.py::test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it_was",
+        ),
+    ),
+    Mutation(
+        "copied-and-not-looked-after",
+        "an owner that starts in the group that is copied, once the commit is made again there, is named",
+        "eos/ops/operate/commit.py",
+        "            for one in owners:\n                one.refuse_new()\n        except FencedError",
+        "            owners[0].refuse_new()\n        except FencedError",
+        (
+            "tests/faults/test_operators_and_owners.py::test_owner_that_starts_in_the_group_that_is_copied_is_named",
+        ),
+    ),
+    Mutation(
+        "held-behind-the-commit",
+        "an owner that opens its shard before the commit is made again in the group that is copied fences it, or is fenced by it",
+        "eos/ops/operate/owners.py",
+        "            self._fenced |= _epochs(self._view.describe([name]))",
+        "            self._fenced.pop(name)",
+        (
+            "tests/faults/test_operators_and_owners.py::test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit",
         ),
     ),
     Mutation(

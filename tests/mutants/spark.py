@@ -231,6 +231,22 @@ SPARK = (
         (f"{_ROLES}::test_former_input_that_is_read_and_not_named_is_not_written_again",),
     ),
     Mutation(
+        "former-input-of-a-sink-told-of-none",
+        "a former input of the sink is not read where it is told of no input",
+        "eos/spark/stream/marks.py",
+        "        _refuse_unnamed(log, plan.batch, _read_anew(query.checkpoint, plan))\n",
+        "",
+        (f"{_ROLES}::test_former_input_that_is_read_and_not_named_is_not_written_again",),
+    ),
+    Mutation(
+        "former-input-behind-no-marks",
+        "a former input that is back is compared, also behind batches that made no marks",
+        "eos/spark/stream/marks.py",
+        "running.ends.keys() & _read_anew(query.checkpoint, plan)",
+        "set()",
+        (f"{_ROLES}::test_former_input_that_is_back_behind_batches_of_unnamed_input_is_not_written_again",),
+    ),
+    Mutation(
         "ends-of-the-file",
         "a batch ends where the plan that runs does, and the checkpoint must say so",
         "eos/spark/stream/marks.py",

@@ -23,7 +23,15 @@ from tests.support.command_line import Ended, Eos
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.databases import Database
 from tests.support.jobs_for_faults import settings_for
-from tests.support.observer import committed_offsets, create_topics, load, recreate_topic, unique
+from tests.support.observer import (
+    PlainRecord,
+    committed_offsets,
+    create_topics,
+    load,
+    produce_plain,
+    recreate_topic,
+    unique,
+)
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.broker
@@ -533,6 +541,28 @@ def test_positions_are_copied_from_another_group_of_the_database(operated: NewOp
     assert (one.positions("second"), one.positions()) == ([10, 10], [10, 10])
     owners = {row[0] for row in one.books.seen("SELECT owner FROM eos_progress")}
     assert len(owners) == 1, "the owners of the first group are not fenced"
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_owner_that_starts_in_the_group_that_is_copied_is_named(
+    operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The copy ended with 0, and both groups processed the same input."""
+    one = operated(mode)
+    one.run()
+    transaction = TablePositions._transaction
+
+    def meanwhile(*given: Any) -> None:
+        monkeypatch.setattr(TablePositions, "_transaction", transaction)
+        produce_plain(one.bootstrap, one.source, [PlainRecord(b"100", partition=0)])
+        one.run()
+        transaction(*given)
+
+    monkeypatch.setattr(TablePositions, "_transaction", meanwhile)
+    copied = one("offsets", "copy", "JOB", "--from-group", one.group, "--yes", group="second")
+    assert copied.code == ExitCode.FENCED, copied.err
+    assert "committed, but it may not last" in copied.err
+    assert (one.positions(), one.positions("second")) == ([11, 10], [10, 10])
 
 
 def test_offsets_of_a_consumer_are_copied_and_a_mirror_is_not(operated: NewOperated) -> None:

@@ -25,11 +25,11 @@ from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
 from eos.ops.operate.choosing import stored_of
-from eos.ops.operate.owners import Owners
+from eos.ops.operate.owners import Owners, no_members_shard
 from eos.ops.operate.positions import Change, MakeChange
 from eos.ops.operate.target import metadata_of
 from eos.settings import Settings
-from eos.shards import BatchShard, PartitionShard, Shard, StartShard
+from eos.shards import BatchShard, PartitionShard, StartShard
 
 
 def stored_offsets(
@@ -99,12 +99,13 @@ def commit_in_place(
         for one in owners:
             one.refuse_new()
         sources = [one for one in owners if one.group != target.group]
-        ended = [name for one in sources for name in _commit_again(settings, target, one, made.offsets)]
+        for one in sources:
+            _commit_again(settings, target, one, made.offsets)
         _commit(settings, target.group, producer, made)
         try:
             _look_after(settings, target, producer, made.offsets)
             for one in owners:
-                one.refuse_new(but=ended)
+                one.refuse_new()
         except FencedError as error:
             raise FencedError(f"committed, but it may not last: {error}") from error
         except UnavailableError as error:
@@ -122,46 +123,54 @@ def owners_of(
     return Owners(settings, view, app=target.app, group=target.group, mode=mode, partitions=partitions)
 
 
-def _commit_again(settings: Settings, target: Identity, source: Owners, offsets: OffsetVector) -> list[str]:
+def _commit_again(settings: Settings, target: Identity, source: Owners, offsets: OffsetVector) -> None:
     """The same offsets in the group that they are copied from, so that an owner which sleeps there finds another's commit behind its own.
 
     A fence alone does not end an owner that is no member: with no commit but its own behind it, it opens its shard again. So each
-    shard commits under its own id, and of an owner that has come back meanwhile one of the two is fenced. What another program has
-    committed there stays what it is.
-
-    Returns:
-        The transactional.ids.
+    shard commits under its own id, and of an owner that has come back meanwhile one of the two is fenced. A member joins anew, and
+    takes over whatever is stored. What another program has committed there stays what it is.
 
     Raises:
         FencedError: an owner has committed since the offsets were read.
+        UnavailableError: as of `commit_in_place`.
     """
-    if source.mode is OwnershipMode.GROUP:  # its members join anew, and take over whatever is stored
-        return []
-    metadata = replace(metadata_of(target), mode=source.mode)
-    shards: dict[Shard, list[Partition]] = {}
-    for p in sorted(offsets):
-        batch = source.mode is OwnershipMode.BATCH
-        shard = BatchShard(target.app, source.group) if batch else PartitionShard(target.app, source.group, p)
-        shards.setdefault(shard, []).append(p)
+    shards: dict[PartitionShard | BatchShard, list[Partition]] = {}
+    for partition, one in stored_of(settings, source.group, sorted(offsets)).items():
+        by = OffsetMetadata.parse(one.metadata)
+        if by is None or by.app not in ("", target.app):
+            continue
+        if shard := no_members_shard(target.app, source.group, partition, by.mode):
+            shards.setdefault(shard, []).append(partition)
 
-    def commit(shard: Shard) -> None:
+    def commit(shard: PartitionShard | BatchShard) -> None:
+        mode = OwnershipMode.BATCH if isinstance(shard, BatchShard) else OwnershipMode.PARTITION
+        metadata, own = replace(metadata_of(target), mode=mode), shards[shard]
         with ShardProducer(settings, shard, metadata=metadata) as producer:
-            stored = producer.take_over(source.group, shards[shard])
-            said = {p: OffsetMetadata.parse(one.metadata) for p, one in stored.items()}
-            own = [p for p, by in said.items() if by is not None and by.app == target.app]
-            if moved := [p for p in shards[shard] if p not in stored or stored[p].offset != offsets[p]]:
+            stored = producer.take_over(source.group, own)
+            source.hold(shard)  # before the commit: it fails where another owner has come before this look
+            if moved := [p for p in own if p not in stored or stored[p].offset != offsets[p]]:
                 raise FencedError(
-                    f"{moved[0]}: an owner has committed in the group {source.group!r} meanwhile; nothing was committed. Fix: stop it, and "
-                    "begin anew"
+                    f"{moved[0]}: an owner has committed in the group {source.group!r} meanwhile; nothing was committed in "
+                    f"{target.group!r}. Fix: stop it, and begin anew"
                 )
-            if own:
-                _commit(settings, source.group, producer, Change(offsets.only(own)))
+            try:
+                is_at_once = _commit(settings, source.group, producer, Change(offsets.only(own)))
+            except FencedError as error:
+                raise FencedError(
+                    f"nothing was committed in {target.group!r}, an owner has come in {source.group!r} meanwhile: {error}. Fix: stop it, and "
+                    "begin anew"
+                ) from error
+            if not is_at_once:
+                raise UnavailableError(
+                    f"nothing was committed in {target.group!r}: the commit in {source.group!r} was answered late, and an owner may have come "
+                    "meanwhile. Fix: begin anew"
+                )
 
     at_once(commit, shards)
-    return [shard.transactional_id for shard in shards]
 
 
-def _commit(settings: Settings, group: str, producer: ShardProducer, made: Change) -> None:
+def _commit(settings: Settings, group: str, producer: ShardProducer, made: Change) -> bool:
+    """Returns whether the producer is still the one that it was; else it was opened again to learn that the commit has happened."""
     with fresh_reader(settings, group, stable=False) as reader:
         no_member = reader.group_metadata()
     try:
@@ -172,12 +181,14 @@ def _commit(settings: Settings, group: str, producer: ShardProducer, made: Chang
     except CommitOutcomeUnknownError as error:
         if producer.reopen() is not Outcome.COMMITTED:
             raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
+        return False
     except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
         raise ConfigError(
             f"group {group!r} has got live members meanwhile; nothing was committed. Fix: stop them all"
         ) from error
     except (AbortableError, ReopenError) as error:
         raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
+    return True
 
 
 def _look_after(settings: Settings, target: Identity, producer: ShardProducer, offsets: OffsetVector) -> None:

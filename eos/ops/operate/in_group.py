@@ -9,7 +9,7 @@ from eos import retry
 from eos.deadletter import dead_letter, skipped_by_operator
 from eos.errors import ConfigError
 from eos.group.committed import offsets_at
-from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.group.metadata import OffsetMetadata
 from eos.group.others import refuse_copied
 from eos.identity import Identity
 from eos.job import Declaration
@@ -143,15 +143,13 @@ class InGroup:
         of = [one for at in stored.values() if (one := OffsetMetadata.parse(at.metadata)) is not None]
         apps = {one.app or target.app for one in of}
         if target.app in apps:
-            modes = {one.mode for one in of}
-            mode = OwnershipMode.GROUP if OwnershipMode.GROUP in modes else min(modes)
-            mode = OwnershipMode.GROUP if mode is OwnershipMode.START else mode
-            owners = Owners(
-                settings, view, app=target.app, group=source, mode=mode, partitions=partitions, are_left=True
-            )
-            return [owners], [
+            owners = Owners(settings, view, app=target.app, group=source, mode=None, partitions=partitions)
+            notes = [
                 f"the group {source!r} is not to be used by {target.app!r} any more: two groups process the same input twice"
             ]
+            if len(apps) > 1 or len(of) < len(stored):
+                notes.append(unfenced(settings, source, apps - {target.app}))
+            return [owners], notes
         return [], [unfenced(settings, source, apps)]
 
 

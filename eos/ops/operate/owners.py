@@ -8,6 +8,7 @@ another's commit behind its own, and leaves the shard.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Mapping
 
@@ -39,9 +40,8 @@ class Owners:
         settings: how to reach the cluster.
         view: of the cluster's transactions.
         app, group: whose shards.
-        mode: how they own their input.
+        mode: how they own their input; None: in whichever way, the group is left. Then it is no matter that it had members.
         partitions: the partitions. With ownership by partition only their shards count.
-        are_left: whether they are to commit no more: then it is no matter that the group had members.
 
     Attributes:
         group, mode: as above.
@@ -54,18 +54,17 @@ class Owners:
         *,
         app: str,
         group: str,
-        mode: OwnershipMode,
+        mode: OwnershipMode | None,
         partitions: Collection[Partition],
-        are_left: bool = False,
     ) -> None:
         self._settings = settings
         self._view = view
+        self._one_asks = threading.Lock()  # the view is of one thread
         self._app = app
         self._prefix = shard_prefix(app, group)
         self.group = group
         self.mode = mode
         self._partitions = frozenset(partitions)
-        self._are_left = are_left
         self._fenced: dict[str, Epoch] = {}
 
     def refuse_live(self) -> None:
@@ -75,10 +74,12 @@ class Owners:
             ConfigError: a group with members; or, of owners that are no members, an open transaction or offsets that move.
             UnavailableError: the cluster did not answer in time.
         """
-        refuse_membership(self._settings, self.group, self.mode, is_left=self._are_left)
+        refuse_membership(self._settings, self.group, self.mode)
         if self.mode is OwnershipMode.GROUP:
             return
         before = self._seen()
+        if self.mode is None and all(_is_a_members(name) for name in before[1]):
+            return
         time.sleep(look_s(self._settings))
         after = self._seen()
         for name, one in sorted((before[1] | after[1]).items()):
@@ -119,22 +120,26 @@ class Owners:
         self._fenced = at_once(self._open, wanted)
         return wanted
 
-    def refuse_new(self, *, but: Collection[str] = ()) -> None:
-        """Refuse where an owner has come since the shards were fenced.
+    def hold(self, shard: Shard) -> None:
+        """The caller has opened this shard once more, and commits under it: who opens it from now on is new."""
+        name = shard.transactional_id
+        with self._one_asks:
+            self._fenced |= _epochs(self._view.describe([name]))
 
-        Args:
-            but: of these the caller has been the owner since.
+    def refuse_new(self) -> None:
+        """Refuse where an owner has come since the shards were fenced.
 
         Raises:
             FencedError: names it.
         """
         now = _epochs(self._described())
         for name, epoch in now.items():
-            if name not in but and self._fenced.get(name) != epoch:
+            if self._fenced.get(name) != epoch:
                 raise FencedError(
                     f"{name}: an owner has opened this shard since it was fenced here. Fix: stop it, and begin anew"
                 )
-        if self.mode is OwnershipMode.GROUP and (members := _members(self._settings, self.group)):
+        of_members = self.mode in (OwnershipMode.GROUP, None)
+        if of_members and (members := _members(self._settings, self.group)):
             raise FencedError(
                 f"group {self.group!r} has got members meanwhile: {', '.join(members)}. Fix: stop them, and begin anew"
             )
@@ -151,12 +156,8 @@ class Owners:
             metadata = OffsetMetadata.parse(committed.metadata)
             if metadata is None or metadata.app != self._app:
                 continue
-            shard: Shard | None = None
-            if metadata.mode is OwnershipMode.PARTITION:
-                shard = PartitionShard(self._app, self.group, partition)
-            elif metadata.mode is OwnershipMode.BATCH:
-                shard = BatchShard(self._app, self.group)
-            elif metadata.shard.startswith("#") and metadata.shard[1:].isdecimal():
+            shard: Shard | None = no_members_shard(self._app, self.group, partition, metadata.mode)
+            if shard is None and metadata.shard.startswith("#") and metadata.shard[1:].isdecimal():
                 shard = OrdinalShard(self._app, self.group, int(metadata.shard[1:]))
             if shard is not None:
                 found.add(shard.transactional_id)
@@ -192,14 +193,23 @@ class Owners:
         return found.producer_id, found.epoch
 
 
-def refuse_membership(settings: Settings, group: str, mode: OwnershipMode, *, is_left: bool) -> None:
-    """Refuse a group that has members; and for owners that are none, one that had some, unless it is left.
+def no_members_shard(
+    app: str, group: str, partition: Partition, mode: OwnershipMode
+) -> PartitionShard | BatchShard | None:
+    """The shard whose owner, no member of the group, has committed a partition's offset in this mode; None: a member has."""
+    if mode is OwnershipMode.BATCH:
+        return BatchShard(app, group)
+    return PartitionShard(app, group, partition) if mode is OwnershipMode.PARTITION else None
+
+
+def refuse_membership(settings: Settings, group: str, mode: OwnershipMode | None) -> None:
+    """Refuse a group that has members; and for owners that are none, one that had some. Mode None: as of `Owners`.
 
     Raises:
         ConfigError: names them, or says how to move to another group.
         UnavailableError: the cluster did not answer in time.
     """
-    if mode is not OwnershipMode.GROUP and not is_left:
+    if mode not in (OwnershipMode.GROUP, None):
         refuse_members(Admin.of(settings), group, mode, timeout_s=settings.open_timeout_s)
     elif members := _members(settings, group):
         left_s = settings.ownership.session_timeout_ms / 1000
@@ -212,6 +222,10 @@ def refuse_membership(settings: Settings, group: str, mode: OwnershipMode, *, is
 def look_s(settings: Settings) -> float:
     """For how many seconds to look for owners that are no members: one at work moves its offsets meanwhile."""
     return min(max(_LOOK_S[0], _INTERVALS * settings.transaction.interval_s), _LOOK_S[1])
+
+
+def _is_a_members(transactional_id: str) -> bool:
+    return isinstance(parse_transactional_id(transactional_id), OrdinalShard)
 
 
 def _members(settings: Settings, group: str) -> list[str]:

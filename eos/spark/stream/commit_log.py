@@ -117,8 +117,8 @@ class CommitLog:
             if entry is None:
                 raise ConfigError(
                     f"{self}: shard {shard} holds the offset {committed.offset} with {committed.metadata or 'no metadata'!r}, "
-                    "which no sink has written. Fix: another group or name for this sink, or delete that group. Where it was the sink's own "
-                    "and a tool has set it, a batch may be written in part: compare it with the output first"
+                    "which no sink has written. Fix: for a new sink, another group or name. Else another program has set its entry, and a batch may be "
+                    "written in part: stop the query, compare with the output, and delete that group; the next start says how to go on"
                 )
             if entry.app not in ("", self.app):
                 raise ConfigError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from eos.errors import ConfigError, OffsetGapError, UsageError
 from eos.group.topics import stored_topic_ids
@@ -48,6 +48,7 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     """
     topics, settings = log.inputs, log.settings
     if not topics:
+        _refuse_unnamed(log, plan.batch, _read_anew(query.checkpoint, plan))
         return plan, OffsetVector()
     running = _running_input(query, plan.batch, topics)
     _refuse_unnamed(log, plan.batch, running.unnamed)
@@ -57,14 +58,16 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     logs = logs_of_input(settings)
     # The ids first: what is read after them counts in these topics, or the commit is refused.
     topic_ids = logs.ids({partition.topic for partition in running.ends})
-    marks = log.marks(running.ends) if is_checked else {}
+    # Also where the batches before were not told of their input: what is read from its beginning has no mark, or is back.
+    compared = running.ends.keys() if is_checked else running.ends.keys() & _read_anew(query.checkpoint, plan)
+    marks = log.marks(compared)
     for places in [running.ends] if 0 in plan.done else running.begins(before):
         refuse_gap(query.checkpoint, marked_with, marks, places)
     logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
     read = {p for p in _merged(before) if p.topic in topics}
     if unmarked := sorted(read - marks.keys()):
         told_of_all = len(read) <= plan.marks or len(read & marks.keys()) < plan.marks
-        raise _gone(log, unmarked) if told_of_all else _untold(unmarked)
+        raise _gone(log, unmarked) if told_of_all else UntoldInputError.of(unmarked)
     stable = logs.at(Mark.LAST_STABLE, running.ends)
     # In the epoch that the mark was made in, the leader has only appended; only another one may have truncated its log.
     doubtful = {p: one for p, one in marks.items() if one.leader_epoch not in (None, stable.epoch_of(p))}
@@ -91,15 +94,16 @@ def refuse_unread(log: CommitLog, adopt: str | None) -> None:
     if first is None or not first.marks:
         return
     marks = log.marks(InputLogs(log.settings).partitions(*log.inputs))
-    if gone := set(log.inputs) - {partition.topic for partition in marks}:
-        _refuse(log, BatchPlan(first.query, first.next_batch, first.shards), sorted(gone), adopt)
+    if gone := sorted(set(log.inputs) - {partition.topic for partition in marks}):
+        error = _gone(log, gone) if len(marks) < first.marks else UntoldInputError.of(gone)
+        _refuse(log, BatchPlan(first.query, first.next_batch, first.shards), error, adopt)
 
 
 def refuse_lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint, adopt: str | None) -> None:
     """As `refuse_unread`, at the start of a query, whose inputs may be others by now. Raises as that does, and UnreadableError."""
     if gone := lost_marks(log, first, checkpoint):
         # By the batch that runs next: the one that the ledger has as the last may come once more.
-        _refuse(log, BatchPlan(first.query, checkpoint.next_batch(), first.shards), gone, adopt)
+        _refuse(log, BatchPlan(first.query, checkpoint.next_batch(), first.shards), _gone(log, gone), adopt)
 
 
 def lost_marks(log: CommitLog, first: LogEntry, checkpoint: Checkpoint) -> list[Partition]:
@@ -136,8 +140,24 @@ def logs_of_input(settings: Settings) -> InputLogs:
     return InputLogs(settings, gone=gone)
 
 
-def way_out(plan: BatchPlan) -> str:
-    """What a person may do where the input of a batch is another one than before."""
+class UntoldInputError(OffsetGapError):
+    """Nothing shows whether an input is the one that it was, because the sink was not told of it before."""
+
+    @classmethod
+    def of(cls, what: Iterable[Partition | str]) -> Self:
+        return cls(
+            f"{', '.join(map(str, what))}: the query has read it, and the ledger has no mark of that, because inputs=[…] did not name it "
+            "before. So nothing shows whether the topic is still the one that it was."
+        )
+
+
+def way_out(plan: BatchPlan, error: OffsetGapError) -> str:
+    """What a person may do where the input of a batch is another one than before, or nothing shows whether it is."""
+    if isinstance(error, UntoldInputError):
+        return (
+            f"Fix: if no topic of that name was deleted since the query began, pass once: {plan.to_pass}. (Of one that was created anew, "
+            "the records below the checkpoint's offsets would never be processed.)"
+        )
     return (
         "Fix: to process the new topic or log from its beginning, start with a new checkpoint and --start earliest (the "
         "ledger then says what to adopt). To go on from the checkpoint's offsets, so that records below them are never "
@@ -191,24 +211,24 @@ def planned_sources(checkpoint: Checkpoint, batch: int) -> list[Places]:
 # --- inside ----------------------------------------------------------------------------------------------
 
 
-def _refuse(log: CommitLog, plan: BatchPlan, gone: Iterable[Partition | str], adopt: str | None) -> None:
+def _refuse(log: CommitLog, plan: BatchPlan, error: OffsetGapError, adopt: str | None) -> None:
     if plan.token != adopt:
-        raise OffsetGapError(f"{log}: {_gone(log, gone)} {way_out(plan)}")
+        raise OffsetGapError(f"{log}: {error} {way_out(plan, error)}")
 
 
 def _gone(log: CommitLog, what: Iterable[Partition | str]) -> OffsetGapError:
     return OffsetGapError(
-        f"{', '.join(map(str, what))}: the ledger has a mark for each partition of the batch before, and none of "
-        "these. Kafka drops it together with a topic that is deleted, so the topic was deleted and created anew; or another program "
-        f"has committed in the group {log.group_of(0)}, or deleted from it, and the topic is the one that it was."
+        f"{', '.join(map(str, what))}: the ledger has fewer marks than the batch before has made, and none of these. Kafka drops it together "
+        "with a topic that is deleted, so the topic was deleted and created anew; or another program has committed in the group "
+        f"{log.group_of(0)}, or deleted from it, and the topic is the one that it was; or inputs=[…] did not name it then."
     )
 
 
-def _untold(what: Iterable[Partition]) -> OffsetGapError:
-    return OffsetGapError(
-        f"{', '.join(map(str, what))}: the query has read it, and the ledger has no mark of that, because inputs=[…] did not name it before. So "
-        "nothing shows whether the topic is still the one that it was."
-    )
+def _read_anew(checkpoint: Checkpoint, plan: BatchPlan) -> set[Partition]:
+    """What the batch reads and the one before has not; nothing where a person accepts another input."""
+    if not plan.batch or plan.unchecked:
+        return set()
+    return {*planned_offsets(checkpoint, plan.batch)} - {*planned_offsets(checkpoint, plan.batch - 1)}
 
 
 def _refuse_unnamed(log: CommitLog, batch: int, unnamed: Collection[Partition]) -> None:
@@ -217,7 +237,8 @@ def _refuse_unnamed(log: CommitLog, batch: int, unnamed: Collection[Partition]) 
     if left_out := sorted({p.topic for p in log.marks(others)} if others else ()):
         raise UsageError(
             f"batch {batch} reads {', '.join(left_out)}, once among the sink's inputs, and inputs=[…] does not name that now. Nothing was "
-            "written: which of its records are written already would not show. Fix: name it, or do not read it"
+            "written: which of its records are written already would not show. Fix: name it, or do not read it. If that batch was planned "
+            "before it was left out: start with it, in the query and in inputs=[…], until the batch is written; and leave it out then"
         )
 
 

@@ -273,7 +273,7 @@ class ExactlyOnceSink:
             raise blamed(self._store.settings, self._outputs, error) from error
         except OffsetGapError as error:
             what = str(error).partition(" Fix:")[0]
-            fix = PAST_DELETED if isinstance(error, InputGoneError) else way_out(plan)
+            fix = PAST_DELETED if isinstance(error, InputGoneError) else way_out(plan, error)
             raise OffsetGapError(f"{self._store}: {what} {fix}") from error
         self.lastProgress = progress.written(marks, results, self._store, rows.placement(plan.division))
         self._gathered = rows.gathered

@@ -53,8 +53,11 @@ def refuse_left_out(frame: DataFrame, checkpoint: Checkpoint) -> None:
                 "was read or written. Fix: the same topics as before in each source, and the sources in the same order"
             )
         if left_out := ", ".join(sorted(before - now)):
+            first = ""
+            if planned[-1] not in checkpoint.batches("commits"):
+                first = f"start with it until batch {planned[-1]} is written, which was planned with it, and then "
             raise ConfigError(
                 f"the query has read {left_out}, as its checkpoint {checkpoint} says, and does not read that any more. Spark would take it "
                 "for deleted. Nothing was read or written. Fix: name the same topics as before. To read it no more, so that what is left "
-                "of it is never processed, start once with --skip-deleted (in code: skip_deleted=True of read_stream or start_stream)"
+                f"of it is never processed, {first}start once with --skip-deleted (in code: skip_deleted=True of read_stream or start_stream)"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,11 @@ def test_a_setting_that_a_command_gives_is_not_given_a_second_time() -> None:
     assert suggested("offsets copy", "--from-group", "refunds", "--set", "group=NEW", job=True) == (
         "eos offsets copy jobs.refunds:job --from-group refunds --set group=NEW --local --set 'transaction.interval_ms = 50'"
     )
+
+
+def test_a_name_with_a_space_stays_one_word() -> None:
+    command = suggested("offsets copy", "--from-group", "my group", "--set", "group=NEW", job=True)
+    assert shlex.split(command)[4:6] == ["--from-group", "my group"]
 
 
 def test_no_error_hands_out_a_command_that_already_says_yes() -> None:

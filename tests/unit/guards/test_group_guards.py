@@ -88,11 +88,12 @@ def test_offsets_of_another_program_are_refused_with_what_is_known_of_them(
         "before, the log of the group's offsets does not show. Another program was a member of the group, or has set it: what lies "
         "between may not be processed. Fix: "
     )
-    assert "--to TOPIC:N@OFFSET,…" in found
+    assert "--to in:0@N; N: behind the last record whose output is there); or" in found
     found = refusal({P1: THEIRS})
     assert "The last one of eos's there is 5 (1970-01-01T00:00:02Z). " in found
     assert "--to in:1@5)" in found
     assert "and of 1 other partition." in refusal({P0: THEIRS, P1: THEIRS})
+    assert "--to in:0@N,in:1@5; N: " in refusal({P0: THEIRS, P1: THEIRS})
     log[P1] = Before(9, 2_000, 3_000)
     assert "has set it: but nothing lies between the two. Fix: " in refusal({P1: THEIRS})
 
