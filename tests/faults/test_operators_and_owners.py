@@ -16,7 +16,7 @@ from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
 from eos.errors import FencedError
 from eos.exits import ExitCode
-from eos.group.metadata import OPERATOR, OwnershipMode
+from eos.group.metadata import OPERATOR, OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
@@ -224,7 +224,8 @@ def test_owner_that_starts_as_its_group_is_committed_in_again_is_named_or_fenced
     one.changes["group"] = group = unique("copy")
     copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
     assert copied.code == ExitCode.FENCED, copied.err
-    assert f"nothing was committed in {group!r}" in copied.err
+    assert f"nothing was committed: an owner has come in the group {one.job.group!r}" in copied.err
+    assert copied.err.count("Fix") == 1
     assert one.offsets(group) == [None, None]
     assert [by.shard == OPERATOR for by in one.metadata() if by] == [False, True]
 
@@ -256,6 +257,26 @@ def test_idle_owner_by_partition_ends_behind_a_copy_where_its_last_partition_was
     one.run()
     assert one.offsets(str(one.changes["group"])) == [12, 10]
     assert len(read_committed(bootstrap, one.job.audit)) == 22
+
+
+def test_owner_by_partition_that_has_not_committed_yet_is_fenced_behind_a_copy(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    """What it had taken over was a member's offset, and nothing else was committed behind it: it opened its shard again, and went on."""
+    one = operated("group", ownership__protocol="consumer")
+    one.run()
+    (source,) = one.job.inputs
+    partition, settings = Partition(source, 0), one.settings
+    shard = PartitionShard(one.job.name, one.job.group, partition)
+    mine = OffsetMetadata(OwnershipMode.PARTITION, str(shard), app=one.job.name)
+    one.changes = {**MODES["partition"], "group": unique("copy")}
+    with ShardProducer(settings, shard, metadata=mine, compare_when_fenced=True) as sleeper:
+        sleeper.take_over(one.job.group, [partition])
+        copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+        assert copied.code == ExitCode.DONE, copied.err
+        with pytest.raises(FencedError):
+            sleeper.reopen()
+    assert [by.shard for by in one.metadata() if by] == [OPERATOR, "#0"]
 
 
 def test_copied_offsets_without_a_job_in_them_are_its_own_and_those_of_another_job_are_said(

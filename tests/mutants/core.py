@@ -899,8 +899,8 @@ CORE = (
         "copied-as-its-own",
         "an offset that is adopted into a copy stays another program's where it was",
         "eos/ops/operate/commit.py",
-        'if by is not None and by.app in ("", source.app) and (shard := source.owner_of(partition, by.mode)):',
-        "if shard := source.owner_of(partition, by.mode if by else OwnershipMode.PARTITION):",
+        '        if by is None or by.app not in ("", target.app):\n            continue\n',
+        '        by = by or OffsetMetadata(OwnershipMode.PARTITION, "")\n',
         (
             "tests/faults/test_operators_and_owners.py::test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it_was",
         ),
@@ -913,6 +913,16 @@ CORE = (
         "            owners[0].refuse_new()\n        except FencedError",
         (
             "tests/faults/test_operators_and_owners.py::test_owner_that_starts_in_the_group_that_is_copied_is_named",
+        ),
+    ),
+    Mutation(
+        "sleeper-behind-a-members-offset",
+        "an owner that has taken a partition over from a member, and has not committed yet, is ended behind a copy",
+        "eos/ops/operate/owners.py",
+        "sleeping if sleeping.transactional_id in self._fenced else None",
+        "None",
+        (
+            "tests/faults/test_operators_and_owners.py::test_owner_by_partition_that_has_not_committed_yet_is_fenced_behind_a_copy",
         ),
     ),
     Mutation(

@@ -6,6 +6,8 @@ In the group of shard 0, the offset of a topic's partition 0 may be an entry or 
 from __future__ import annotations
 
 import functools
+import json
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -244,6 +246,95 @@ def test_former_input_that_is_back_behind_batches_of_unnamed_input_is_not_writte
     with pytest.raises(LedgerError, match=f"up to {other}.*would be repeated"):
         write(roles, [one, other], inputs=[one, other])
     roles.expect()
+
+
+@pytest.mark.parametrize("told", ["of none", "of the other", "of both at its return"])
+def test_input_that_the_sink_was_not_told_of_is_not_written_again_when_it_is_back(
+    roles: Roles, told: str
+) -> None:
+    """No mark says how far it was read, and Spark begins it anew: only the plans of older batches show it."""
+    one, other = roles.source, roles.changing
+    few = [] if told == "of none" else [one]
+    all_of_them = [one, other] if told == "of both at its return" else few
+    roles.give(one)
+    roles.give(other)
+    write(roles, [one, other], inputs=few)
+    write(roles, [one], inputs=few, skip=True)
+    roles.give(one)
+    write(roles, [one], inputs=few)
+    with pytest.raises(
+        OffsetGapError, match="would be written again, if it is the topic that it was"
+    ) as refused:
+        write(roles, [one, other], inputs=all_of_them)
+    edit_last_plan(roles, str(refused.value))
+    if all_of_them == [one, other]:
+        with pytest.raises(OffsetGapError, match="did not name it before") as untold:
+            write(roles, [one, other], inputs=all_of_them)
+        write(roles, [one, other], inputs=all_of_them, adopt=token_in(str(untold.value)))
+    roles.give(other)
+    write(roles, [one, other], inputs=all_of_them)
+    roles.expect()
+
+
+def test_untold_input_that_was_created_anew_while_it_was_left_out_is_read_with_the_token(
+    roles: Roles,
+) -> None:
+    one, other = roles.source, roles.changing
+    roles.give(one)
+    roles.give(other)
+    write(roles, [one, other], inputs=[one])
+    write(roles, [one], inputs=[one], skip=True)
+    roles.give(one)
+    write(roles, [one], inputs=[one])
+    recreate_topic(roles.bootstrap, other)
+    roles.give(other)
+    with pytest.raises(
+        OffsetGapError, match="If it was deleted and created anew since, pass once"
+    ) as refused:
+        write(roles, [one, other], inputs=[one])
+    write(roles, [one, other], inputs=[one], adopt=token_in(str(refused.value)))
+    roles.give(other)
+    write(roles, [one, other], inputs=[one])
+    roles.expect()
+
+
+def test_line_that_puts_a_checkpoint_right_has_no_input_that_was_never_read(roles: Roles) -> None:
+    """A 0 stood there, and the next start took the input for one that had been read."""
+    one, other, third = roles.source, roles.changing, unique("third")
+    create_topics(roles.bootstrap, {third: 1})
+    for topic in (one, other):
+        roles.give(topic)
+    write(roles, [one, other], inputs=[one, other])
+    write(roles, [one], inputs=[one], skip=True)
+    roles.give(one)
+    write(roles, [one], inputs=[one])
+    roles.give(third)
+    every = [one, other, third]
+    with pytest.raises(LedgerError, match=f"up to {other}.*would be repeated") as refused:
+        write(roles, every, inputs=every)
+    assert third not in edit_last_plan(roles, str(refused.value))
+    write(roles, every, inputs=every)
+    roles.expect()
+
+
+def token_in(refusal: str) -> str:
+    return refusal.partition("adopt='")[2].partition("'")[0]
+
+
+def edit_last_plan(roles: Roles, refusal: str) -> dict[str, dict[str, int]]:
+    """Do what a refusal says: the last line of the file that it names is the one that it prints, and later batches' files go."""
+    offsets, batch, line = re.findall(
+        r"put (\S+)/(\d+) right, whose last lines are to say (.+?), and remove", refusal
+    )[0]
+    folder = Path(offsets.removeprefix("file:"))
+    file = folder / batch
+    file.write_text("\n".join([*file.read_text().splitlines()[:-1], line]))
+    for one in (*folder.iterdir(), *(folder.parent / "commits").iterdir()):
+        number = one.name.removeprefix(".").removesuffix(".crc")
+        if number.isdigit() and (int(number) > int(batch) or (one.name.startswith(".") and number == batch)):
+            one.unlink()
+    told: dict[str, dict[str, int]] = json.loads(line)
+    return told
 
 
 def test_idle_query_whose_sink_is_told_of_an_input_late_is_given_the_reason(roles: Roles) -> None:

@@ -25,7 +25,7 @@ from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
 from eos.ops.operate.choosing import stored_of
-from eos.ops.operate.owners import Owners, no_members_shard
+from eos.ops.operate.owners import Owners
 from eos.ops.operate.positions import Change, MakeChange
 from eos.ops.operate.target import metadata_of
 from eos.settings import Settings
@@ -139,7 +139,7 @@ def _commit_again(settings: Settings, target: Identity, source: Owners, offsets:
         by = OffsetMetadata.parse(one.metadata)
         if by is None or by.app not in ("", target.app):
             continue
-        if shard := no_members_shard(target.app, source.group, partition, by.mode):
+        if shard := source.sleeper_of(partition, by.mode):
             shards.setdefault(shard, []).append(partition)
 
     def commit(shard: PartitionShard | BatchShard) -> None:
@@ -153,14 +153,7 @@ def _commit_again(settings: Settings, target: Identity, source: Owners, offsets:
                     f"{moved[0]}: an owner has committed in the group {source.group!r} meanwhile; nothing was committed in "
                     f"{target.group!r}. Fix: stop it, and begin anew"
                 )
-            try:
-                is_at_once = _commit(settings, source.group, producer, Change(offsets.only(own)))
-            except FencedError as error:
-                raise FencedError(
-                    f"nothing was committed in {target.group!r}, an owner has come in {source.group!r} meanwhile: {error}. Fix: stop it, and "
-                    "begin anew"
-                ) from error
-            if not is_at_once:
+            if not _commit(settings, source.group, producer, Change(offsets.only(own))):
                 raise UnavailableError(
                     f"nothing was committed in {target.group!r}: the commit in {source.group!r} was answered late, and an owner may have come "
                     "meanwhile. Fix: begin anew"
@@ -173,21 +166,30 @@ def _commit(settings: Settings, group: str, producer: ShardProducer, made: Chang
     """Returns whether the producer is still the one that it was; else it was opened again to learn that the commit has happened."""
     with fresh_reader(settings, group, stable=False) as reader:
         no_member = reader.group_metadata()
+    done = "nothing was committed"
     try:
-        with producer.transaction() as transaction:
-            for output in made.outputs:
-                transaction.produce_records(output)
-            transaction.add_offsets(made.offsets, no_member)
-    except CommitOutcomeUnknownError as error:
-        if producer.reopen() is not Outcome.COMMITTED:
-            raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
-        return False
-    except RebalancedError as error:  # KIP-848 groups refuse offsets from outside while they have members
-        raise ConfigError(
-            f"group {group!r} has got live members meanwhile; nothing was committed. Fix: stop them all"
+        try:
+            with producer.transaction() as transaction:
+                for output in made.outputs:
+                    transaction.produce_records(output)
+                transaction.add_offsets(made.offsets, no_member)
+        except CommitOutcomeUnknownError as error:
+            done = "whether the commit has happened is not known"
+            if producer.reopen() is Outcome.COMMITTED:
+                return False
+            raise UnavailableError(
+                f"nothing was committed in {group!r}: the commit got no answer, and was ended. Fix: begin anew",
+                code=error.code,
+            ) from error
+    except (
+        FencedError,
+        RebalancedError,
+    ) as error:  # KIP-848 groups refuse offsets from outside while they have members
+        raise FencedError(
+            f"{done}: an owner has come in the group {group!r} meanwhile ({str(error).partition(' Fix')[0]}). Fix: stop it, and begin anew"
         ) from error
     except (AbortableError, ReopenError) as error:
-        raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
+        raise UnavailableError(f"{done} in {group!r}: {error}", code=error.code) from error
     return True
 
 

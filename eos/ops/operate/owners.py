@@ -120,6 +120,18 @@ class Owners:
         self._fenced = at_once(self._open, wanted)
         return wanted
 
+    def sleeper_of(self, partition: Partition, mode: OwnershipMode) -> PartitionShard | BatchShard | None:
+        """The shard whose owner, no member of the group, may sleep, and go on with the partition when it wakes up; None: there is none.
+
+        Args:
+            partition: the partition.
+            mode: of who has committed its offset. An owner that has just taken it over from a member has not committed yet.
+        """
+        sleeping = PartitionShard(self._app, self.group, partition)
+        return no_members_shard(self._app, self.group, partition, mode) or (
+            sleeping if sleeping.transactional_id in self._fenced else None
+        )
+
     def hold(self, shard: Shard) -> None:
         """The caller has opened this shard once more, and commits under it: who opens it from now on is new."""
         name = shard.transactional_id

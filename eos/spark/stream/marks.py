@@ -28,8 +28,8 @@ from eos.spark.source import InputLogs
 from eos.spark.stream.commit_log import CommitLog
 from eos.spark.stream.log_entry import LogEntry
 from eos.spark.stream.log_rules import BatchPlan, LedgerChangedError, LedgerError
+from eos.spark.stream.plans import merged, planned_offsets, planned_sources, read_before
 
-_HEAD_LINES = 2  # of a batch's file: the format's version, and what is not about a source
 _READS = "StreamingDataSourceV2ScanRelation"  # of a source with records in this batch; else an empty relation stands there
 
 
@@ -46,25 +46,34 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
         ConfigError: the checkpoint cannot be reached.
         UnavailableError: the cluster did not answer in time.
     """
-    topics, settings = log.inputs, log.settings
+    topics, settings, checkpoint = log.inputs, log.settings, query.checkpoint
+    is_another = not plan.batch or plan.unchecked  # or may be: nothing before counts
+    earlier = [] if is_another else planned_sources(checkpoint, plan.batch - 1)
     if not topics:
-        _refuse_unnamed(log, plan.batch, _read_anew(query.checkpoint, plan))
+        anew = {} if is_another else _without(planned_offsets(checkpoint, plan.batch), earlier)
+        _refuse_unnamed(log, plan.batch, anew)
+        refuse_read_again(checkpoint, plan.batch, read_before(checkpoint, plan.batch, anew), merged(earlier))
         return plan, OffsetVector()
     running = _running_input(query, plan.batch, topics)
     _refuse_unnamed(log, plan.batch, running.unnamed)
-    marked_with = plan.batch if 0 in plan.done else plan.batch - 1
+    is_done = 0 in plan.done
+    marked_with = plan.batch if is_done else plan.batch - 1
     is_checked = plan.marks > 0 and marked_with >= 0 and not plan.unchecked
-    before = planned_sources(query.checkpoint, marked_with) if is_checked else []
+    before = planned_sources(checkpoint, plan.batch) if is_done else earlier
     logs = logs_of_input(settings)
     # The ids first: what is read after them counts in these topics, or the commit is refused.
     topic_ids = logs.ids({partition.topic for partition in running.ends})
     # Also where the batches before were not told of their input: what is read from its beginning has no mark, or is back.
-    compared = running.ends.keys() if is_checked else running.ends.keys() & _read_anew(query.checkpoint, plan)
-    marks = log.marks(compared)
-    for places in [running.ends] if 0 in plan.done else running.begins(before):
-        refuse_gap(query.checkpoint, marked_with, marks, places)
+    reads = {**running.ends, **dict.fromkeys(running.unnamed, 0)}
+    anew = {} if is_another or is_done else _without(reads, earlier)
+    marks = log.marks(running.ends.keys() if is_checked else running.ends.keys() & anew.keys())
+    again = read_before(checkpoint, plan.batch, anew.keys() - marks.keys())
+    written = merged(before) | again | {p: mark.offset for p, mark in marks.items()}
+    for places in [running.ends] if is_done else running.begins(before if is_checked else []):
+        refuse_gap(checkpoint, marked_with, marks, places, written)
+    refuse_read_again(checkpoint, plan.batch, again, written)
     logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
-    read = {p for p in _merged(before) if p.topic in topics}
+    read = {p for p in merged(before if is_checked else []) if p.topic in topics}
     if unmarked := sorted(read - marks.keys()):
         told_of_all = len(read) <= plan.marks or len(read & marks.keys()) < plan.marks
         raise _gone(log, unmarked) if told_of_all else UntoldInputError.of(unmarked)
@@ -151,8 +160,20 @@ class UntoldInputError(OffsetGapError):
         )
 
 
+class ReadBeforeError(OffsetGapError):
+    """Nothing shows whether an input that is read from its beginning is one that the query has read before.
+
+    Attributes:
+        put_right: how the checkpoint is put right, if it is.
+    """
+
+    put_right = ""
+
+
 def way_out(plan: BatchPlan, error: OffsetGapError) -> str:
     """What a person may do where the input of a batch is another one than before, or nothing shows whether it is."""
+    if isinstance(error, ReadBeforeError):
+        return f"Fix: if it is the topic that it was, {error.put_right}. If it was deleted and created anew since, pass once: {plan.to_pass}"
     if isinstance(error, UntoldInputError):
         return (
             f"Fix: if no topic of that name was deleted since the query began, pass once: {plan.to_pass}. (Of one that was created anew, "
@@ -170,42 +191,58 @@ def refuse_gap(
     batch: int,
     marks: Mapping[Partition, Committed],
     expected: Mapping[Partition, int],
+    written: Places,
 ) -> None:
     """Refuse to go on where the last batch that is written did not end: what lies between would never be processed, or twice.
 
-    The marks say where ``batch`` ended, as it was committed with it; ``expected`` where it ended, as the batch that runs takes it.
+    The marks say where ``batch`` ended, as it was committed with it; ``expected`` where it ended, as the batch that runs takes it;
+    ``written`` how far each partition was read, as far as it is known.
 
     Raises:
         LedgerError: says where, and how the checkpoint is put right.
     """
     if other := sorted(p for p, mark in marks.items() if p in expected and mark.offset != expected[p]):
         first = other[0]
-        ends: dict[str, dict[str, int]] = {}
-        for partition in sorted({*marks, *expected}):
-            end = marks[partition].offset if partition in marks else expected[partition]
-            ends.setdefault(partition.topic, {})[str(partition.number)] = end
         raise LedgerError(
             f"batch {batch} was written up to {first} offset {marks[first].offset}, and this query takes it for written up to "
             f"{expected[first]}: what lies between would be {'skipped' if marks[first].offset < expected[first] else 'repeated'}. Two "
             f"drivers have planned the batch in this checkpoint, or a file of it was restored, or {first.topic} was no input for a while. "
-            f"Fix: with every driver stopped, put {checkpoint}/offsets/{batch} right, whose last lines are to say {json.dumps(ends)}, and "
-            "remove the files of later batches there: see 'Two drivers of one query' in docs/operations/spark.md"
+            f"Fix: {_put_right(checkpoint, batch, written)}"
         )
 
 
-def planned_offsets(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
-    """Per input partition where a batch ends, as Spark has noted it before the batch was begun. Raises UnreadableError."""
-    return _merged(planned_sources(checkpoint, batch))
+def refuse_read_again(checkpoint: Checkpoint, batch: int, again: Places, written: Places) -> None:
+    """Refuse to read from its beginning what the query has read before: what is written of it would be written again.
+
+    Of what the sink was told of, a mark says so, as long as the topic was not deleted. Of the rest only older batches' plans do.
+
+    Args:
+        checkpoint: of the query.
+        batch: the one that runs.
+        again: what it reads from its beginning, and how far it was read before.
+        written: how far each partition was read.
+
+    Raises:
+        ReadBeforeError: names the first one.
+    """
+    if again:
+        first = min(again)
+        error = ReadBeforeError(
+            f"batch {batch} reads {first} from its beginning, and this query has read it before, up to offset {again[first]}. It was left out "
+            "since, and what was written of it would be written again, if it is the topic that it was."
+        )
+        error.put_right = _put_right(checkpoint, batch - 1, {**written, **again})
+        raise error
 
 
-def planned_sources(checkpoint: Checkpoint, batch: int) -> list[Places]:
-    """As `planned_offsets`, per source of the query; none of one that has no partitions. Raises UnreadableError."""
-    name = f"offsets/{batch}"
-    # In format 2 the name of the source stands before its offsets; "-" is a source without any.
-    lines = [line.partition("{") for line in (checkpoint.text(name) or "").splitlines()[_HEAD_LINES:]]
-    return [
-        places_of(checkpoint.parsed(brace + offsets, name)) if brace else {} for _, brace, offsets in lines
-    ]
+def _put_right(checkpoint: Checkpoint, batch: int, written: Places) -> str:
+    ends: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(written.items()):
+        ends.setdefault(partition.topic, {})[str(partition.number)] = offset
+    return (
+        f"with every driver stopped, put {checkpoint}/offsets/{batch} right, whose last lines are to say {json.dumps(ends)}, and remove "
+        "the files of later batches there: see 'Two drivers of one query' in docs/operations/spark.md"
+    )
 
 
 # --- inside ----------------------------------------------------------------------------------------------
@@ -224,11 +261,10 @@ def _gone(log: CommitLog, what: Iterable[Partition | str]) -> OffsetGapError:
     )
 
 
-def _read_anew(checkpoint: Checkpoint, plan: BatchPlan) -> set[Partition]:
-    """What the batch reads and the one before has not; nothing where a person accepts another input."""
-    if not plan.batch or plan.unchecked:
-        return set()
-    return {*planned_offsets(checkpoint, plan.batch)} - {*planned_offsets(checkpoint, plan.batch - 1)}
+def _without(places: Places, earlier: Iterable[Places]) -> Places:
+    """What of these the batch before has not read."""
+    read = merged(earlier)
+    return {p: at for p, at in places.items() if p not in read}
 
 
 def _refuse_unnamed(log: CommitLog, batch: int, unnamed: Collection[Partition]) -> None:
@@ -262,7 +298,7 @@ class _RunningInput(NamedTuple):
         reads the same partition may be ahead. What a source reads for the first time it reads from the beginning, and takes for
         written up to nowhere: whatever another source has read of it, and where a topic was taken out and is back.
         """
-        written = _merged(before)
+        written = merged(before)
         read = {partition for _, end in self.sources for partition in end}
         yield {p: at for p, at in self.ends.items() if p not in read}
         for begin, end in self.sources:
@@ -277,7 +313,7 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
     an object store, so of two drivers that plan a batch the later one's file may stay.
     """
     planned = planned_sources(query.checkpoint, batch)
-    every = _merged(planned)
+    every = merged(planned)
     ends = {p: at for p, at in every.items() if p.topic in topics}
     if unread := set(topics) - {partition.topic for partition in ends}:
         raise UsageError(
@@ -300,12 +336,3 @@ def _running_input(query: RunningQuery, batch: int, topics: Sequence[str]) -> _R
             "written here. Fix: stop one of the two, and start the other one again"
         )
     return _RunningInput(sources, ends, every.keys() - ends.keys())
-
-
-def _merged(sources: Iterable[Places]) -> dict[Partition, int]:
-    """Of several sources; of a partition that two of them read, the further place."""
-    found: dict[Partition, int] = {}
-    for source in sources:
-        for partition, offset in source.items():
-            found[partition] = max(offset, found.get(partition, 0))
-    return found

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from eos.errors import ConfigError
 from eos.spark.session.checkpoint import Checkpoint
 from eos.spark.session.jvm import analysed, kind_of, nodes
-from eos.spark.stream.marks import planned_sources
+from eos.spark.stream.plans import planned_sources
 
 _SOURCES = ("StreamingRelationV2", "StreamingRelation")
 
