@@ -277,6 +277,7 @@ def test_owner_by_partition_that_has_not_committed_yet_is_fenced_behind_a_copy(
         with pytest.raises(FencedError):
             sleeper.reopen()
     assert [by.shard for by in one.metadata() if by] == [OPERATOR, "#0"]
+    assert {by.mode for by in one.metadata() if by} == {OwnershipMode.GROUP}, "a member could not go on there"
 
 
 def test_copied_offsets_without_a_job_in_them_are_its_own_and_those_of_another_job_are_said(

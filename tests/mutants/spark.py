@@ -210,8 +210,8 @@ SPARK = (
         "gap-passed-over",
         "a query goes on where its last batch ended",
         "eos/spark/stream/marks.py",
-        "if p in expected and mark.offset != expected[p]):",
-        "if p in expected and mark.offset > expected[p]):",
+        "if p in expected and at != expected[p]):",
+        "if p in expected and at > expected[p]):",
         (f"{_INPUT}::test_query_that_goes_on_elsewhere_is_refused_with_what_the_checkpoint_is_to_say",),
     ),
     Mutation(
@@ -239,11 +239,19 @@ SPARK = (
         (f"{_ROLES}::test_former_input_that_is_read_and_not_named_is_not_written_again",),
     ),
     Mutation(
+        "mark-of-an-input-that-was-read-on",
+        "an input was written as far as the query has read it since its mark, while the sink was not told of it",
+        "eos/spark/stream/marks.py",
+        "max(mark.offset, again.pop(p, 0))",
+        "min(mark.offset, again.pop(p, 1 << 62))",
+        (f"{_ROLES}::test_input_that_was_read_on_while_the_sink_was_not_told_of_it_is_not_written_again",),
+    ),
+    Mutation(
         "former-input-without-a-mark",
         "an input that the query has read before, and reads from its beginning now, is refused where no mark says how far it was read",
         "eos/spark/stream/plans.py",
-        "if older < batch - 1 else {}",
-        "if older < 0 else {}",
+        "        if older < batch - 1:",
+        "        if older < 0:",
         (f"{_ROLES}::test_input_that_the_sink_was_not_told_of_is_not_written_again_when_it_is_back",),
     ),
     Mutation(

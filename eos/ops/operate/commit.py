@@ -135,16 +135,19 @@ def _commit_again(settings: Settings, target: Identity, source: Owners, offsets:
         UnavailableError: as of `commit_in_place`.
     """
     shards: dict[PartitionShard | BatchShard, list[Partition]] = {}
+    modes: dict[
+        PartitionShard | BatchShard, OwnershipMode
+    ] = {}  # as before: its owners go on there if nothing is committed in the target
     for partition, one in stored_of(settings, source.group, sorted(offsets)).items():
         by = OffsetMetadata.parse(one.metadata)
         if by is None or by.app not in ("", target.app):
             continue
         if shard := source.sleeper_of(partition, by.mode):
             shards.setdefault(shard, []).append(partition)
+            modes[shard] = by.mode
 
     def commit(shard: PartitionShard | BatchShard) -> None:
-        mode = OwnershipMode.BATCH if isinstance(shard, BatchShard) else OwnershipMode.PARTITION
-        metadata, own = replace(metadata_of(target), mode=mode), shards[shard]
+        metadata, own = replace(metadata_of(target), mode=modes[shard]), shards[shard]
         with ShardProducer(settings, shard, metadata=metadata) as producer:
             stored = producer.take_over(source.group, own)
             source.hold(shard)  # before the commit: it fails where another owner has come before this look

@@ -86,7 +86,7 @@ class Owners:
             if one.is_open:
                 raise ConfigError(
                     f"{name}: a transaction is open. Its owner is at work, or has died a moment ago. Fix: stop the owner; if it "
-                    f"is dead already, wait for the transaction's timeout, or end it: {suggested('transactions end', name)}"
+                    f"is dead already, wait for the transaction's timeout, or end it: {suggested('transactions end', name, '--fence-owner')}"
                 )
         if moved := sorted(p for p in self._partitions if before[0].get(p) != after[0].get(p)):
             raise ConfigError(

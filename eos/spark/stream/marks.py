@@ -18,7 +18,7 @@ from eos.errors import ConfigError, OffsetGapError, UsageError
 from eos.group.topics import stored_topic_ids
 from eos.guards.truncated import refuse_truncated
 from eos.kafka.admin import Mark
-from eos.kafka.group_offsets import Committed, stored_positions
+from eos.kafka.group_offsets import stored_positions
 from eos.offsets import OffsetVector, Partition
 from eos.settings import Settings
 from eos.spark.analysis.source_offsets import Places, input_digest, places_of
@@ -67,10 +67,12 @@ def input_of(log: CommitLog, plan: BatchPlan, query: RunningQuery) -> tuple[Batc
     reads = {**running.ends, **dict.fromkeys(running.unnamed, 0)}
     anew = {} if is_another or is_done else _without(reads, earlier)
     marks = log.marks(running.ends.keys() if is_checked else running.ends.keys() & anew.keys())
-    again = read_before(checkpoint, plan.batch, anew.keys() - marks.keys())
-    written = merged(before) | again | {p: mark.offset for p, mark in marks.items()}
+    again = read_before(checkpoint, plan.batch, anew)
+    # A mark goes with its topic, so what was read behind it, while the sink was not told of it, was read of the same one.
+    known = {p: max(mark.offset, again.pop(p, 0)) for p, mark in marks.items()}
+    written = merged(before) | known
     for places in [running.ends] if is_done else running.begins(before if is_checked else []):
-        refuse_gap(checkpoint, marked_with, marks, places, written)
+        refuse_gap(checkpoint, marked_with, known, places, written)
     refuse_read_again(checkpoint, plan.batch, again, written)
     logs.refuse_recreated(stored_topic_ids(marks, with_more=True), topic_ids)
     read = {p for p in merged(before if is_checked else []) if p.topic in topics}
@@ -173,7 +175,10 @@ class ReadBeforeError(OffsetGapError):
 def way_out(plan: BatchPlan, error: OffsetGapError) -> str:
     """What a person may do where the input of a batch is another one than before, or nothing shows whether it is."""
     if isinstance(error, ReadBeforeError):
-        return f"Fix: if it is the topic that it was, {error.put_right}. If it was deleted and created anew since, pass once: {plan.to_pass}"
+        return (
+            f"Fix: if each of these topics is the one that it was, {error.put_right}. Leave a topic that was deleted and created anew since out "
+            f"of these lines, and the next start asks for it alone. If all of these were, pass once: {plan.to_pass}"
+        )
     if isinstance(error, UntoldInputError):
         return (
             f"Fix: if no topic of that name was deleted since the query began, pass once: {plan.to_pass}. (Of one that was created anew, "
@@ -189,23 +194,23 @@ def way_out(plan: BatchPlan, error: OffsetGapError) -> str:
 def refuse_gap(
     checkpoint: Checkpoint,
     batch: int,
-    marks: Mapping[Partition, Committed],
+    known: Mapping[Partition, int],
     expected: Mapping[Partition, int],
     written: Places,
 ) -> None:
     """Refuse to go on where the last batch that is written did not end: what lies between would never be processed, or twice.
 
-    The marks say where ``batch`` ended, as it was committed with it; ``expected`` where it ended, as the batch that runs takes it;
-    ``written`` how far each partition was read, as far as it is known.
+    ``known`` says where ``batch`` ended, by its marks; ``expected`` where it ended, as the batch that runs takes it; ``written`` how far
+    each partition was read, as far as that is sure.
 
     Raises:
         LedgerError: says where, and how the checkpoint is put right.
     """
-    if other := sorted(p for p, mark in marks.items() if p in expected and mark.offset != expected[p]):
+    if other := sorted(p for p, at in known.items() if p in expected and at != expected[p]):
         first = other[0]
         raise LedgerError(
-            f"batch {batch} was written up to {first} offset {marks[first].offset}, and this query takes it for written up to "
-            f"{expected[first]}: what lies between would be {'skipped' if marks[first].offset < expected[first] else 'repeated'}. Two "
+            f"batch {batch} was written up to {first} offset {known[first]}, and this query takes it for written up to "
+            f"{expected[first]}: what lies between would be {'skipped' if known[first] < expected[first] else 'repeated'}. Two "
             f"drivers have planned the batch in this checkpoint, or a file of it was restored, or {first.topic} was no input for a while. "
             f"Fix: {_put_right(checkpoint, batch, written)}"
         )
@@ -226,10 +231,10 @@ def refuse_read_again(checkpoint: Checkpoint, batch: int, again: Places, written
         ReadBeforeError: names the first one.
     """
     if again:
-        first = min(again)
+        named = ", ".join(f"{p} up to offset {at}" for p, at in sorted(again.items()))
         error = ReadBeforeError(
-            f"batch {batch} reads {first} from its beginning, and this query has read it before, up to offset {again[first]}. It was left out "
-            "since, and what was written of it would be written again, if it is the topic that it was."
+            f"batch {batch} reads from its beginning what this query has read before, and has left out since: {named}. What was written of it "
+            "would be written again, if it is the topic that it was."
         )
         error.put_right = _put_right(checkpoint, batch - 1, {**written, **again})
         raise error

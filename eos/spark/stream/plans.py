@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 
 from eos.offsets import Partition
 from eos.spark.analysis.source_offsets import Places, places_of
-from eos.spark.session.checkpoint import Checkpoint
+from eos.spark.session.checkpoint import Checkpoint, UnreadableError
 
 _HEAD_LINES = 2  # of a file: the format's version, and what is not about a source
 
@@ -31,11 +32,15 @@ def read_before(
 ) -> dict[Partition, int]:
     """How far a query has read these partitions in batches before ``batch - 1``; those of which it has read nothing are left out.
 
-    Spark keeps the files of the last batches, 100 if ``spark.sql.streaming.minBatchesToRetain`` is not set. Raises UnreadableError.
+    Spark keeps the files of the last batches, 100 if ``spark.sql.streaming.minBatchesToRetain`` is not set. It does not read these any
+    more, so one that is not whole is passed over.
     """
     found: dict[Partition, int] = {}
     for older in reversed(checkpoint.batches("offsets") if partitions else []):
-        planned = planned_offsets(checkpoint, older) if older < batch - 1 else {}
+        planned: dict[Partition, int] = {}
+        if older < batch - 1:
+            with contextlib.suppress(UnreadableError):
+                planned = planned_offsets(checkpoint, older)
         found = {p: at for p, at in planned.items() if p in partitions} | found
         if len(found) == len(partitions):
             break

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
 from eos.spark.stream.log_rules import LedgerError
 from eos.spark.stream.marks import refuse_gap
@@ -16,12 +15,8 @@ CHECKPOINT: Any = "file:/checkpoint"  # only named
 
 
 def look(*marks: int, expected: tuple[int, ...]) -> None:
-    refuse_gap(
-        CHECKPOINT,
-        4,
-        {p: Committed(offset, "") for p, offset in zip((P0, P1), marks, strict=False)},
-        dict(zip((P0, P1), expected, strict=False)),
-    )
+    known = dict(zip((P0, P1), marks, strict=False))
+    refuse_gap(CHECKPOINT, 4, known, dict(zip((P0, P1), expected, strict=False)), known)
 
 
 def test_query_that_goes_on_where_its_last_batch_ended_is_let_through() -> None:
