@@ -39,7 +39,8 @@ def test_skip_commits_nothing_where_a_topic_that_it_wrote_to_is_created_anew(
     words = ("skip", "JOB", f"{job.inputs[0]}:0@2", "--reason", "no", "--yes")
     refused = one.behind(proxy.bootstrap_servers)(*words)
     assert refused.code == ExitCode.UNAVAILABLE, refused
-    assert f"nothing was committed: {gone}: the output topic was deleted and created anew" in refused.err
+    said = f"nothing was committed in {job.group!r}: {gone}: the output topic was deleted and created anew"
+    assert said in refused.err
     assert one.offsets() == stood
     assert read_committed(bootstrap, job.out, job.audit, job.dead) == []
 
