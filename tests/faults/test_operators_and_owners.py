@@ -30,7 +30,7 @@ from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
 from tests.conftest import NewTopic
 from tests.faults.test_zombies_paused import OWNER
-from tests.support.command_line import Eos
+from tests.support.command_line import Ended, Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end
 from tests.support.observer import (
     PlainRecord,
@@ -122,6 +122,24 @@ def idle_owner(one: Operated) -> Iterator[Child]:
         yield owner
 
 
+def owner_that_goes_on(one: Operated) -> Callable[[], None]:
+    """Gives the first partition a record, and runs the job by the settings that it has now."""
+    (source,) = one.job.inputs
+    settings = one.settings
+
+    def go_on() -> None:
+        produce_plain(one.bootstrap, source, [PlainRecord(b"1", partition=0)])
+        run_to_end(one.job, settings)
+
+    return go_on
+
+
+def copy_to_a_new_group(one: Operated, *options: str) -> tuple[str, Ended]:
+    """Copy the offsets of the job's own group; the job is in the new one from then on, whose name is returned."""
+    one.changes["group"] = group = unique("copy")
+    return group, one("offsets", "copy", "JOB", "--from-group", one.job.group, *options, "--yes")
+
+
 def test_idle_owner_of_partitions_is_fenced_and_ends_at_its_next_commit(
     bootstrap: str, operated: NewOperated
 ) -> None:
@@ -147,8 +165,7 @@ def test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit(
     """It was fenced, found nothing but its own commit in its group, and went on: two groups made the same output."""
     one = operated("partition")
     with idle_owner(one) as owner:
-        one.changes["group"] = group = unique("copy")
-        copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+        group, copied = copy_to_a_new_group(one)
         assert copied.code == ExitCode.DONE, copied.err
         assert one.offsets() == one.offsets(group) == [10, 10]
         one.job.load(bootstrap, 2, "later ")
@@ -165,17 +182,14 @@ def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
     """Its offsets were set back to those that had been read, and what it had made since was made again."""
     one = operated("partition")
     one.run()
-    (source,) = one.job.inputs
-    old, again = one.settings, operate_commit._commit_again
+    again, goes_on = operate_commit._commit_again, owner_that_goes_on(one)
 
     def meanwhile(*given: Any) -> None:
-        produce_plain(bootstrap, source, [PlainRecord(b"1", partition=0)])
-        run_to_end(one.job, old)
+        goes_on()
         again(*given)
 
     monkeypatch.setattr(operate_commit, "_commit_again", meanwhile)
-    one.changes["group"] = group = unique("copy")
-    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    group, copied = copy_to_a_new_group(one)
     assert copied.code == ExitCode.FENCED, copied.err
     assert "nothing was committed" in copied.err
     assert one.offsets() == [11, 10]
@@ -188,17 +202,14 @@ def test_owner_that_starts_in_the_group_that_is_copied_is_named(
     """It takes over what the operator has committed there, and goes on: the copy ended with 0, and two groups made the same output."""
     one = operated("partition")
     one.run()
-    (source,) = one.job.inputs
-    old, again = one.settings, operate_commit._commit_again
+    again, goes_on = operate_commit._commit_again, owner_that_goes_on(one)
 
     def and_then(*given: Any) -> None:
         again(*given)
-        produce_plain(bootstrap, source, [PlainRecord(b"20", partition=0)])
-        run_to_end(one.job, old)
+        goes_on()
 
     monkeypatch.setattr(operate_commit, "_commit_again", and_then)
-    one.changes["group"] = group = unique("copy")
-    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    group, copied = copy_to_a_new_group(one)
     assert copied.code == ExitCode.FENCED, copied.err
     assert "committed, but it may not last" in copied.err
     assert one.offsets() == [11, 10]
@@ -221,8 +232,7 @@ def test_owner_that_starts_as_its_group_is_committed_in_again_is_named_or_fenced
         hold(owners, held)
 
     monkeypatch.setattr(Owners, "hold", first)
-    one.changes["group"] = group = unique("copy")
-    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    group, copied = copy_to_a_new_group(one)
     assert copied.code == ExitCode.FENCED, copied.err
     assert f"nothing was committed: an owner has come in the group {one.job.group!r}" in copied.err
     assert copied.err.count("Fix") == 1
@@ -248,14 +258,14 @@ def test_idle_owner_by_partition_ends_behind_a_copy_where_its_last_partition_was
         produce_plain(bootstrap, source, [PlainRecord(b"20", partition=0)])
         assert Deadline(PATIENCE_S).wait_for(lambda: one.offsets() == [11, 10])
         assert [by.mode for by in one.metadata() if by] == [OwnershipMode.PARTITION, OwnershipMode.GROUP]
-        one.changes = {**MODES["partition"], "group": unique("copy")}
-        copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+        one.changes = {**MODES["partition"]}
+        group, copied = copy_to_a_new_group(one)
         assert copied.code == ExitCode.DONE, copied.err
         produce_plain(bootstrap, source, [PlainRecord(b"21", partition=0)])
         assert owner.wait(PATIENCE_S) == ExitCode.FENCED
     assert one.offsets() == [11, 10]
     one.run()
-    assert one.offsets(str(one.changes["group"])) == [12, 10]
+    assert one.offsets(group) == [12, 10]
     assert len(read_committed(bootstrap, one.job.audit)) == 22
 
 
@@ -269,10 +279,10 @@ def test_owner_by_partition_that_has_not_committed_yet_is_fenced_behind_a_copy(
     partition, settings = Partition(source, 0), one.settings
     shard = PartitionShard(one.job.name, one.job.group, partition)
     mine = OffsetMetadata(OwnershipMode.PARTITION, str(shard), app=one.job.name)
-    one.changes = {**MODES["partition"], "group": unique("copy")}
+    one.changes = {**MODES["partition"]}
     with ShardProducer(settings, shard, metadata=mine, compare_when_fenced=True) as sleeper:
         sleeper.take_over(one.job.group, [partition])
-        copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+        _, copied = copy_to_a_new_group(one)
         assert copied.code == ExitCode.DONE, copied.err
         with pytest.raises(FencedError):
             sleeper.reopen()
@@ -289,8 +299,7 @@ def test_copied_offsets_without_a_job_in_them_are_its_own_and_those_of_another_j
     older = str(replace(ours, app="", topic="", host=""))
     another = str(replace(theirs, app="another-job"))
     store_plain(bootstrap, one.job, {0: (10, older), 1: (10, another)})
-    one.changes["group"] = group = unique("copy")
-    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes")
+    group, copied = copy_to_a_new_group(one)
     assert copied.code == ExitCode.DONE, copied.err
     assert "is of job another-job, which is not fenced" in copied.out + copied.err
     assert one.offsets() == one.offsets(group) == [10, 10]
@@ -304,8 +313,7 @@ def test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it
     one.run()
     (source,) = one.job.inputs
     alter_offsets(bootstrap, one.job.group, {(source, 0): 7})
-    one.changes["group"] = group = unique("copy")
-    copied = one("offsets", "copy", "JOB", "--from-group", one.job.group, "--adopt-offsets", "--yes")
+    group, copied = copy_to_a_new_group(one, "--adopt-offsets")
     assert copied.code == ExitCode.DONE, copied.err
     assert one.offsets() == one.offsets(group) == [7, 10]
     assert [by is not None for by in one.metadata()] == [False, True]

@@ -98,9 +98,9 @@ def commit_in_place(
         made = change(producer.take_over(target.group, partitions))
         for one in owners:
             one.refuse_new()
-        sources = [one for one in owners if one.group != target.group]
-        for one in sources:
-            _commit_again(settings, target, one, made.offsets)
+        for one in owners:
+            if one.group != target.group:
+                _commit_again(settings, target, one, made.offsets)
         _commit(settings, target.group, producer, made)
         try:
             _look_after(settings, target, producer, made.offsets)
@@ -134,21 +134,18 @@ def _commit_again(settings: Settings, target: Identity, source: Owners, offsets:
         FencedError: an owner has committed since the offsets were read.
         UnavailableError: as of `commit_in_place`.
     """
-    shards: dict[PartitionShard | BatchShard, list[Partition]] = {}
-    modes: dict[
-        PartitionShard | BatchShard, OwnershipMode
-    ] = {}  # as before: its owners go on there if nothing is committed in the target
+    # In the mode that they have: its owners go on there if nothing is committed in the target.
+    shards: dict[tuple[PartitionShard | BatchShard, OwnershipMode], list[Partition]] = {}
     for partition, one in stored_of(settings, source.group, sorted(offsets)).items():
         by = OffsetMetadata.parse(one.metadata)
         if by is None or by.app not in ("", target.app):
             continue
         if shard := source.sleeper_of(partition, by.mode):
-            shards.setdefault(shard, []).append(partition)
-            modes[shard] = by.mode
+            shards.setdefault((shard, by.mode), []).append(partition)
 
-    def commit(shard: PartitionShard | BatchShard) -> None:
-        metadata, own = replace(metadata_of(target), mode=modes[shard]), shards[shard]
-        with ShardProducer(settings, shard, metadata=metadata) as producer:
+    def commit(place: tuple[PartitionShard | BatchShard, OwnershipMode]) -> None:
+        (shard, mode), own = place, shards[place]
+        with ShardProducer(settings, shard, metadata=replace(metadata_of(target), mode=mode)) as producer:
             stored = producer.take_over(source.group, own)
             source.hold(shard)  # before the commit: it fails where another owner has come before this look
             if moved := [p for p in own if p not in stored or stored[p].offset != offsets[p]]:
