@@ -151,9 +151,10 @@ def copy(
     """Put a stopped job where another group stands, for example one that it had before.
 
     As `eos offsets set`, with the offsets that the other group has committed in the
-    job's input. Of a group that this job has worked in the shards are fenced too, and
-    its owners have to be stopped: two groups would make the same output twice. A group
-    of another job is left as it is. For a SqlJob: the positions that the group has in
+    job's input. A group that this job has worked in is left: its owners have to be
+    stopped, its shards are fenced too, and a start there is refused from then on, for
+    two groups would make the same output twice. A group of another job is left as it
+    is. For a SqlJob: the positions that the group has in
     the same database, or else its offsets in Kafka.
 
     Examples:

@@ -100,6 +100,8 @@ def _raise_if_any(ledger: Ledger, foreign: Iterable[Partition], stored_now: Stor
 
 def _who_did(partition: Partition, stored: Committed | None) -> str:
     by = _parsed(stored)
+    if by is not None and by.moved_to:
+        return f"its offsets were copied to the group {by.moved_to!r}, where the job goes on"
     if by is not None:
         return f"another owner{f' on {by.host}' if by.host else ''} has taken the partition over. {ONE_OWNER}"
     if stored is None:

@@ -12,6 +12,7 @@ It answers what the offset alone cannot:
 - Was the input behind it taken up before, by owners that did not get past it? It may be what ended them.
 - Were the records before it all poison? Then the transform is wrong, and the next owner goes on counting.
 - On which host, in which process? No coordinator says who else has a transactional.id.
+- Was the group left for another one? Two groups of one job would make the same output twice.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import socket
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from urllib.parse import quote, unquote
 
 
 class OwnershipMode(StrEnum):
@@ -37,6 +39,7 @@ class OwnershipMode(StrEnum):
 
 # The shards of what a person has set, and of what a start has adopted: `eos status` says who has committed.
 OPERATOR, ADOPTED = "operator", "adopted"
+_MOVED_TO = "moved-to:"  # and the group that has the offsets now: an operator has copied them there
 
 # Older metadata has no app, no topic and no host.
 _FORM = re.compile(
@@ -105,6 +108,16 @@ class OffsetMetadata:
         """Whether the same owner wrote this metadata, also where more stands behind it, as in the ledger of a stream."""
         match = _FORM.match(text)
         return match is not None and match["owner"] == self.owner
+
+    def moved(self, group: str) -> OffsetMetadata:
+        """What stays in a group whose offsets were copied to this one, where the job goes on."""
+        return replace(self, shard=_MOVED_TO + quote(group, safe=""))
+
+    @property
+    def moved_to(self) -> str:
+        """The group where the job goes on, if the offset was left behind; else ""."""
+        _, moved, group = self.shard.partition(_MOVED_TO)
+        return unquote(group) if moved else ""
 
     def fits(self, mode: OwnershipMode) -> bool:
         """Whether an owner of this mode takes the offset over: it has the same mode, or is an older start policy's."""

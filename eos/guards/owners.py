@@ -1,4 +1,4 @@
-"""Guards of a group: refuse a group with live members, or with offsets of another mode of ownership or app.
+"""Guards of a group: refuse a group with live members, or with offsets of another mode of ownership or app, or that were moved away.
 
 Kafka accepts the offsets of an owner that is no member of the group unchecked, so such an owner checks first. Between the
 check and its commits another owner may come; the offset metadata shows that at the next start.
@@ -61,6 +61,23 @@ def refuse_foreign(
                 f"{app!r}. Two jobs in one group do not fence each other, and each would take input from the other. Fix: a "
                 "group of its own (group, EOS_GROUP); or, if the job was renamed, stop every instance of the old name and "
                 "start once with ownership.adopt_offsets = true (--adopt-offsets)"
+            )
+
+
+def refuse_moved(group: str, stored: Mapping[Partition, Committed], app: str | None) -> None:
+    """Refuse a group whose offsets an operator has copied to another one, where the same job goes on.
+
+    Raises:
+        ConfigError: names the first such partition, and the other group.
+    """
+    for partition, committed in stored.items():
+        metadata = OffsetMetadata.parse(committed.metadata)
+        if metadata is not None and metadata.app == app and (there := metadata.moved_to):
+            back = suggested("offsets copy", "--from-group", there, job=True)
+            raise ConfigError(
+                f"{partition}: the offsets of the group {group!r} were copied to the group {there!r}, and this job goes on there: in both "
+                "it would process the same input twice. Fix: use that group (group, EOS_GROUP). If it has no offsets, the copy did not end: "
+                f"repeat it. If the job is to go on here, stop every instance there, and copy its offsets back: {back}"
             )
 
 

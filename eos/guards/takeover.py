@@ -9,7 +9,7 @@ from eos.group.committed import offsets_at
 from eos.group.others import refuse_others
 from eos.group.topics import refuse_recreated, stored_topic_ids
 from eos.guards.expired import ever_written
-from eos.guards.owners import refuse_foreign
+from eos.guards.owners import refuse_foreign, refuse_moved
 from eos.kafka.admin import Mark
 from eos.offsets import Partition, as_places
 from eos.settings import Settings
@@ -26,7 +26,8 @@ def recreated(_: Settings, found: TakeOver) -> None:
 
 
 def foreign(settings: Settings, found: TakeOver) -> None:
-    """Refuse offsets of another app, mode of ownership or program. What a start has adopted was committed again by it."""
+    """Refuse offsets of another app, mode of ownership or program, or that were moved. What a start has adopted was committed again by it."""
+    refuse_moved(found.group, found.own, found.app)
     refuse_foreign(settings, found.group, found.own, found.mode, found.app)
     refuse_others(settings, found.group, found.own)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table
@@ -39,7 +40,7 @@ from eos.kafka.admin import Admin
 from eos.kafka.group_offsets import Committed, GroupMetadata
 from eos.offsets import Partition
 from eos.ops.operate.choosing import all_partitions, stored_of
-from eos.ops.operate.in_group import unfenced
+from eos.ops.operate.in_group import left, unfenced
 from eos.ops.operate.owners import look_s, refuse_membership
 from eos.ops.operate.positions import Change, Done, MakeChange, Refusal, Scope
 from eos.ops.operate.target import metadata_of
@@ -53,7 +54,7 @@ from eos.sql.destination import ToDatabase
 from eos.sql.engine import engine_of
 from eos.sql.fitness import fitness
 from eos.sql.mirror import differences, mirrored
-from eos.sql.position import Owner, Position
+from eos.sql.position import Move, Owner, Position
 from eos.sql.tables import check, dead_letters
 from eos.sql.tables import progress as table
 from eos.sql.writer import SqlWriter
@@ -138,7 +139,7 @@ class TablePositions:
             present = all_partitions(self._settings, self._target.group, self._target.inputs)
             writer.none_is_new(present)
             for group in others:
-                self._claim(writer.owner._replace(group=group), partitions)
+                self._move_away(writer.owner._replace(group=group), partitions)
             stored = self.own(partitions)
             ledger.taken_over({p: stored.get(p) for p in partitions})
             made = change(stored)
@@ -193,8 +194,20 @@ class TablePositions:
 
         return self._asked(read)
 
-    def _claim(self, owner: Owner, partitions: Collection[Partition]) -> None:
-        self._asked(lambda connection: progress.claim(connection, owner, partitions))
+    def _move_away(self, owner: Owner, partitions: Collection[Partition]) -> None:
+        """Claim the positions of a group that is left, and mark them as moved: no owner takes them over there any more."""
+
+        def marked(at: Position) -> Move:
+            by = OffsetMetadata.parse(at.metadata) or metadata_of(self._target)
+            away = replace(by, app=owner.app).moved(self._target.group)
+            return Move(at.next_offset, at.next_offset, at.leader_epoch, at.topic_id, str(away))
+
+        def leave(connection: Connection) -> None:
+            claimed = progress.claim(connection, owner, partitions)
+            if moves := {p: marked(at) for p, at in claimed.items() if at is not None}:
+                progress.move(connection, owner, moves)
+
+        self._asked(leave)
 
     def _groups_of(self, scope: Scope) -> tuple[list[str], list[str]]:
         """The group that positions are copied from, if its owners would go on with the same work; and what there is to say of it."""
@@ -204,9 +217,7 @@ class TablePositions:
         found = self._positions(source)
         apps = {found[p].app for p in partitions if p in found}
         if apps == {self._target.app}:
-            return [source], [
-                f"the group {source!r} is not to be used by {self._target.app!r} any more: two groups process the same input twice"
-            ]
+            return [source], [left(source, self._target.app)]
         if not apps:
             stored = stored_of(self._settings, source, partitions).values()
             apps = {one.app for at in stored if (one := OffsetMetadata.parse(at.metadata)) and one.app}

@@ -14,9 +14,9 @@ import pytest
 
 from eos.base.deadline import Deadline
 from eos.core.producer import ShardProducer
-from eos.errors import FencedError
+from eos.errors import ConfigError, FencedError, UnavailableError
 from eos.exits import ExitCode
-from eos.group.metadata import OPERATOR, OffsetMetadata, OwnershipMode
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from eos.ops.check.transactions import TransactionsView
@@ -25,6 +25,7 @@ from eos.ops.operate.commit import commit_in_place
 from eos.ops.operate.owners import Owners
 from eos.ops.operate.positions import Change
 from eos.ops.operate.target import target_of
+from eos.settings import Settings
 from eos.shards import OrdinalShard, PartitionShard, Shard
 from eos.testing.proxy.frames import ApiKey
 from eos.testing.proxy.hold_proxy import Edge, HoldProxy
@@ -32,6 +33,7 @@ from tests.conftest import NewTopic
 from tests.faults.test_zombies_paused import OWNER
 from tests.support.command_line import Ended, Eos
 from tests.support.jobs_for_faults import FaultJob, fault_job, in_process, run_to_end
+from tests.support.members import cooperative_member
 from tests.support.observer import (
     PlainRecord,
     alter_offsets,
@@ -182,13 +184,13 @@ def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
     """Its offsets were set back to those that had been read, and what it had made since was made again."""
     one = operated("partition")
     one.run()
-    again, goes_on = operate_commit._commit_again, owner_that_goes_on(one)
+    move_away, goes_on = operate_commit._move_away, owner_that_goes_on(one)
 
     def meanwhile(*given: Any) -> None:
         goes_on()
-        again(*given)
+        move_away(*given)
 
-    monkeypatch.setattr(operate_commit, "_commit_again", meanwhile)
+    monkeypatch.setattr(operate_commit, "_move_away", meanwhile)
     group, copied = copy_to_a_new_group(one)
     assert copied.code == ExitCode.FENCED, copied.err
     assert "nothing was committed" in copied.err
@@ -196,27 +198,125 @@ def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
     assert one.offsets(group) == [None, None]
 
 
-def test_owner_that_starts_in_the_group_that_is_copied_is_named(
-    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", list(MODES))
+def test_owner_that_starts_in_the_group_that_is_copied_is_refused(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """It takes over what the operator has committed there, and goes on: the copy ended with 0, and two groups made the same output."""
-    one = operated("partition")
+    """It took over what the operator had committed there, and went on: two groups made the same output."""
+    one = operated(mode)
     one.run()
-    again, goes_on = operate_commit._commit_again, owner_that_goes_on(one)
+    move_away, goes_on = operate_commit._move_away, owner_that_goes_on(one)
 
     def and_then(*given: Any) -> None:
-        again(*given)
-        goes_on()
+        move_away(*given)
+        with pytest.raises(ConfigError, match="were copied to the group"):
+            goes_on()
 
-    monkeypatch.setattr(operate_commit, "_commit_again", and_then)
+    monkeypatch.setattr(operate_commit, "_move_away", and_then)
     group, copied = copy_to_a_new_group(one)
+    assert copied.code == ExitCode.DONE, copied.err
+    assert one.offsets() == one.offsets(group) == [10, 10]
+
+
+def test_member_that_joins_the_group_that_is_copied_is_named(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read of the offsets before they were moved, nobody knows."""
+    one = operated("group")
+    one.run()
+    move_away, member = operate_commit._move_away, cooperative_member(bootstrap, one.job.group)
+
+    def and_then(*given: Any) -> None:
+        move_away(*given)
+        member.subscribe(list(one.job.inputs))
+        deadline = Deadline(PATIENCE_S)
+        while not member.assignment():
+            assert not deadline.passed
+            member.poll(0.2)
+
+    monkeypatch.setattr(operate_commit, "_move_away", and_then)
+    group, copied = copy_to_a_new_group(one)
+    member.close()
     assert copied.code == ExitCode.FENCED, copied.err
     assert "committed, but it may not last" in copied.err
-    assert one.offsets() == [11, 10]
     assert one.offsets(group) == [10, 10]
 
 
-def test_owner_that_starts_as_its_group_is_committed_in_again_is_named_or_fenced(
+@pytest.mark.parametrize("mode", list(MODES))
+def test_job_that_starts_in_the_group_that_it_has_left_is_refused_until_its_offsets_are_copied_back(
+    bootstrap: str, operated: NewOperated, mode: str
+) -> None:
+    """As a deployment that is rolled back does: both groups made the same output, without a word."""
+    one = operated(mode)
+    one.run()
+    group, copied = copy_to_a_new_group(one)
+    assert copied.code == ExitCode.DONE, copied.err
+    one.job.load(bootstrap, 2, "later ")
+    new, old = one.changes, {**one.changes, "group": one.job.group}
+    one.changes = {**old, "ownership__adopt_offsets": True}
+    with pytest.raises(ConfigError, match=f"were copied to the group '{group}'.*--from-group {group}"):
+        one.run()
+    assert one.offsets() == [10, 10]
+    one.changes = new
+    one.run()
+    assert one.offsets(group) == [11, 11]
+
+    one.changes = old
+    back = one("offsets", "copy", "JOB", "--from-group", group, "--yes")
+    assert back.code == ExitCode.DONE, back.err
+    one.job.load(bootstrap, 2, "later still ")
+    one.run()
+    assert (one.offsets(), one.offsets(group)) == ([12, 12], [11, 11])
+    one.changes = new
+    with pytest.raises(ConfigError, match=f"were copied to the group '{one.job.group}'"):
+        one.run()
+    assert len(read_committed(bootstrap, one.job.audit)) == 24
+
+
+def test_record_is_not_skipped_in_the_group_that_the_job_has_left(
+    bootstrap: str, operated: NewOperated
+) -> None:
+    one = operated("group")
+    one.run()
+    group, copied = copy_to_a_new_group(one)
+    assert copied.code == ExitCode.DONE, copied.err
+    one.job.load(bootstrap, 2, "later ")
+    one.changes["group"] = one.job.group
+    skipped = one("skip", "JOB", f"{one.job.inputs[0]}:0@10", "--reason", "x", "--yes")
+    assert skipped.code == ExitCode.CONFIGURATION
+    assert f"were copied to the group '{group}'" in skipped.err
+    assert one.offsets() == [10, 10]
+
+
+def test_copy_that_died_before_its_commit_is_repeated(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offsets were marked as moved in the group that they are copied from, and are nowhere else."""
+    one = operated("group")
+    one.run()
+    committing = operate_commit._commit
+
+    def dies(settings: Settings, group: str, *rest: Any) -> bool:
+        if group != one.job.group:
+            raise UnavailableError("killed")
+        return committing(settings, group, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(operate_commit, "_commit", dies)
+        group, copied = copy_to_a_new_group(one)
+    assert copied.code == ExitCode.UNAVAILABLE
+    assert one.offsets(group) == [None, None]
+    one.changes["group"] = one.job.group
+    with pytest.raises(ConfigError, match="the copy did not end: repeat it"):
+        one.run()
+    one.changes["group"] = group
+    assert one("offsets", "copy", "JOB", "--from-group", one.job.group, "--yes").code == ExitCode.DONE
+    one.job.load(bootstrap, 2, "later ")
+    one.run()
+    assert one.offsets(group) == [11, 11]
+
+
+def test_owner_that_starts_as_its_offsets_are_moved_is_named_or_fenced(
     bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = operated("partition")
@@ -237,7 +337,7 @@ def test_owner_that_starts_as_its_group_is_committed_in_again_is_named_or_fenced
     assert f"nothing was committed: an owner has come in the group {one.job.group!r}" in copied.err
     assert copied.err.count("Fix") == 1
     assert one.offsets(group) == [None, None]
-    assert [by.shard == OPERATOR for by in one.metadata() if by] == [False, True]
+    assert [bool(by.moved_to) for by in one.metadata() if by] == [False, True]
 
 
 def test_idle_owner_by_partition_ends_behind_a_copy_where_its_last_partition_was_a_members(
@@ -286,7 +386,6 @@ def test_owner_by_partition_that_has_not_committed_yet_is_fenced_behind_a_copy(
         assert copied.code == ExitCode.DONE, copied.err
         with pytest.raises(FencedError):
             sleeper.reopen()
-    assert [by.shard for by in one.metadata() if by] == [OPERATOR, "#0"]
     assert {by.mode for by in one.metadata() if by} == {OwnershipMode.GROUP}, "a member could not go on there"
 
 
@@ -303,7 +402,7 @@ def test_copied_offsets_without_a_job_in_them_are_its_own_and_those_of_another_j
     assert copied.code == ExitCode.DONE, copied.err
     assert "is of job another-job, which is not fenced" in copied.out + copied.err
     assert one.offsets() == one.offsets(group) == [10, 10]
-    assert [by.shard == OPERATOR for by in one.metadata() if by] == [True, False]
+    assert [by.moved_to for by in one.metadata() if by] == [group, ""]
 
 
 def test_strangers_offset_that_is_adopted_into_a_copy_stays_a_strangers_where_it_was(

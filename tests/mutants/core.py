@@ -879,8 +879,8 @@ CORE = (
         "copied-from-a-sleeper",
         "an owner of the group that is copied finds another's commit behind its own",
         "eos/ops/operate/commit.py",
-        "            if one.group != target.group:\n                _commit_again",
-        "            if not one.group:\n                _commit_again",
+        "            if one.group != target.group:\n                _move_away",
+        "            if not one.group:\n                _move_away",
         (
             "tests/faults/test_operators_and_owners.py::test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit",
         ),
@@ -907,12 +907,12 @@ CORE = (
     ),
     Mutation(
         "copied-and-not-looked-after",
-        "an owner that starts in the group that is copied, once the commit is made again there, is named",
+        "a member that joins the group that is copied, once its offsets are moved, is named",
         "eos/ops/operate/commit.py",
         "            for one in owners:\n                one.refuse_new()\n        except FencedError",
         "            owners[0].refuse_new()\n        except FencedError",
         (
-            "tests/faults/test_operators_and_owners.py::test_owner_that_starts_in_the_group_that_is_copied_is_named",
+            "tests/faults/test_operators_and_owners.py::test_member_that_joins_the_group_that_is_copied_is_named",
         ),
     ),
     Mutation(
@@ -927,12 +927,52 @@ CORE = (
     ),
     Mutation(
         "held-behind-the-commit",
-        "an owner that opens its shard before the commit is made again in the group that is copied fences it, or is fenced by it",
+        "an owner that opens its shard before its offsets are moved out of the group that is copied fences that commit, or is fenced by it",
         "eos/ops/operate/owners.py",
         "            self._fenced |= _epochs(self._view.describe([name]))",
         "            self._fenced.pop(name)",
         (
             "tests/faults/test_operators_and_owners.py::test_idle_owner_in_the_group_that_is_copied_ends_at_its_next_commit",
+        ),
+    ),
+    Mutation(
+        "moved-without-a-mark",
+        "no owner takes over offsets that were copied to another group, where the job goes on",
+        "eos/ops/operate/commit.py",
+        "mode=mode).moved(target.group)",
+        "mode=mode)",
+        (
+            "tests/faults/test_operators_and_owners.py::test_job_that_starts_in_the_group_that_it_has_left_is_refused_until_its_offsets_are_copied_back",
+        ),
+    ),
+    Mutation(
+        "moved-and-entered",
+        "… and none that starts meanwhile opens its shard, which would end the copy",
+        "eos/guards/enter.py",
+        "    refuse_moved(seat.group, own, seat.app)\n",
+        "",
+        (
+            "tests/faults/test_operators_and_owners.py::test_owner_that_starts_in_the_group_that_is_copied_is_refused",
+        ),
+    ),
+    Mutation(
+        "moved-and-taken-over",
+        "… nor where it has opened its shard before they were",
+        "eos/guards/takeover.py",
+        "    refuse_moved(found.group, found.own, found.app)\n",
+        "",
+        (
+            "tests/unit/guards/test_group_guards.py::test_owner_that_finds_moved_offsets_in_a_takeover_is_refused_also_where_settings_adopt_offsets",
+        ),
+    ),
+    Mutation(
+        "moved-and-skipped",
+        "… nor to skip a record",
+        "eos/ops/operate/skip.py",
+        "        refuse_moved(self._target.group, stored, self._target.app)\n",
+        "",
+        (
+            "tests/faults/test_operators_and_owners.py::test_record_is_not_skipped_in_the_group_that_the_job_has_left",
         ),
     ),
     Mutation(

@@ -320,6 +320,16 @@ SPARK = (
         ),
     ),
     Mutation(
+        "range-of-a-group-that-was-left",
+        "so is one that was moved to another group since the plan, at the same offset",
+        "eos/spark/batch/range_record.py",
+        "        refuse_moved(self.group, stored, self.shard.app)  # as copied, at the same offsets\n",
+        "",
+        (
+            f"{_RANGES}::test_offset_that_was_moved_to_another_group_since_the_plan_is_refused_though_it_is_the_same",
+        ),
+    ),
+    Mutation(
         "shard-in-two-tasks",
         "a shard whose rows came in two tasks is refused",
         "eos/spark/batch/range_record.py",

@@ -117,6 +117,16 @@ SQL = (
         (f"{_PROGRESS}::{_SET_BACK}",),
     ),
     Mutation(
+        "left-without-a-mark",
+        "no owner takes over positions that were copied to another group, where the job goes on",
+        "eos/sql/operated.py",
+        "away = replace(by, app=owner.app).moved(self._target.group)",
+        "away = by.next()",
+        (
+            f"{_OPERATED}::test_job_that_starts_in_the_group_that_it_has_left_is_refused_until_its_positions_are_copied_back",
+        ),
+    ),
+    Mutation(
         "mirror-left-behind",
         "Kafka's copy of a position goes back before the position does",
         "eos/sql/operated.py",

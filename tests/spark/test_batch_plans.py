@@ -14,9 +14,11 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from eos.errors import ConfigError, EosError, FencedError, OffsetGapError, UsageError
+from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.spark.batch.batch import ExactlyOnceBatch
 from tests.support import observer
 from tests.support.batch_input import BatchRuns
+from tests.support.offset_ages import store_offsets
 from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -176,6 +178,23 @@ def test_a_task_that_finds_the_other_commit_units_offsets_writes_nothing(runs: B
     with pytest.raises(FencedError, match=r"with ownership 'batch' has committed offset 20"):
         old.run(copied, plan=plan)
     expect_once(runs, 40)
+
+
+@pytest.mark.parametrize("commit", ["partition", "batch"])
+def test_a_group_whose_offsets_were_copied_to_another_one_is_refused_by_a_plan_and_by_a_task(
+    runs: BatchRuns, commit: Commit
+) -> None:
+    """They are the same, so a run that was planned before took them for its own."""
+    batch = batch_of(runs)
+    plan = batch.plan(commit)
+    moved = str(OffsetMetadata(OwnershipMode(commit), "#0", app=runs.name).moved("second"))
+    store_offsets(runs.bootstrap, runs.name, runs.input, {0: (0, moved), 1: (0, moved)})
+    for given in (plan, None):
+        with pytest.raises(
+            ConfigError, match="were copied to the group 'second', and this job goes on there"
+        ):
+            batch.run(copied, commit=commit, plan=given)
+    assert (runs.records(), runs.committed()) == ([], [0, 0])
 
 
 # --- group and topic between plan and run ------------------------------------------------------------------------

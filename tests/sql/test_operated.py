@@ -544,25 +544,51 @@ def test_positions_are_copied_from_another_group_of_the_database(operated: NewOp
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-def test_owner_that_starts_in_the_group_that_is_copied_is_named(
+def test_job_that_starts_in_the_group_that_it_has_left_is_refused_until_its_positions_are_copied_back(
     operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """The copy ended with 0, and both groups processed the same input."""
+    """Also while they are copied: the copy ended with 0, and both groups processed the same input."""
     one = operated(mode)
     one.run()
     transaction = TablePositions._transaction
 
+    def refused() -> None:
+        with pytest.raises(ConfigError, match=r"were copied to the group 'second'.*--from-group second"):
+            one.run()
+
     def meanwhile(*given: Any) -> None:
         monkeypatch.setattr(TablePositions, "_transaction", transaction)
         produce_plain(one.bootstrap, one.source, [PlainRecord(b"100", partition=0)])
-        one.run()
+        refused()
+        transaction(*given)
+
+    monkeypatch.setattr(TablePositions, "_transaction", meanwhile)
+    copied = one("offsets", "copy", "JOB", "--from-group", one.group, "--yes", group="second")
+    assert copied.code == ExitCode.DONE, copied.err
+    assert (one.positions(), one.positions("second")) == ([10, 10], [10, 10])
+    refused()
+    assert one("offsets", "copy", "JOB", "--from-group", "second", "--yes").code == ExitCode.DONE
+    one.run()
+    assert (one.positions(), one.positions("second")) == ([11, 10], [10, 10])
+    assert len(one.numbers()) == 21
+
+
+def test_owner_that_claims_a_position_while_it_is_copied_is_named(
+    operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = operated("partition")
+    one.run()
+    transaction = TablePositions._transaction
+
+    def meanwhile(*given: Any) -> None:
+        one.books.run("UPDATE eos_progress SET owner = 'another' WHERE partition = 0")
         transaction(*given)
 
     monkeypatch.setattr(TablePositions, "_transaction", meanwhile)
     copied = one("offsets", "copy", "JOB", "--from-group", one.group, "--yes", group="second")
     assert copied.code == ExitCode.FENCED, copied.err
     assert "committed, but it may not last" in copied.err
-    assert (one.positions(), one.positions("second")) == ([11, 10], [10, 10])
+    assert (one.positions(), one.positions("second")) == ([10, 10], [10, 10])
 
 
 def test_offsets_of_a_consumer_are_copied_and_a_mirror_is_not(operated: NewOperated) -> None:

@@ -70,10 +70,15 @@ def store(
 
 
 def store_plain(bootstrap: str, job: FaultJob, offsets: Mapping[int, tuple[int, str]]) -> None:
-    """Offsets with the metadata that anybody may have written."""
-    client = Consumer({"bootstrap.servers": bootstrap, "group.id": job.group, "log_level": 0})
+    """Offsets of a job's first input with the metadata that anybody may have written."""
+    store_offsets(bootstrap, job.group, job.inputs[0], offsets)
+
+
+def store_offsets(bootstrap: str, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
+    """Offsets, and their metadata, as they are given."""
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     client.commit(
-        offsets=[TopicPartition(job.inputs[0], p, *stored) for p, stored in offsets.items()],
+        offsets=[TopicPartition(topic, p, *stored) for p, stored in offsets.items()],
         asynchronous=False,
     )
     client.close()

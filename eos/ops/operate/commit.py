@@ -29,7 +29,7 @@ from eos.ops.operate.owners import Owners
 from eos.ops.operate.positions import Change, MakeChange
 from eos.ops.operate.target import metadata_of
 from eos.settings import Settings
-from eos.shards import BatchShard, PartitionShard, StartShard
+from eos.shards import Shard, StartShard
 
 
 def stored_offsets(
@@ -100,7 +100,7 @@ def commit_in_place(
             one.refuse_new()
         for one in owners:
             if one.group != target.group:
-                _commit_again(settings, target, one, made.offsets)
+                _move_away(settings, target, one, made.offsets)
         _commit(settings, target.group, producer, made)
         try:
             _look_after(settings, target, producer, made.offsets)
@@ -123,29 +123,30 @@ def owners_of(
     return Owners(settings, view, app=target.app, group=target.group, mode=mode, partitions=partitions)
 
 
-def _commit_again(settings: Settings, target: Identity, source: Owners, offsets: OffsetVector) -> None:
-    """The same offsets in the group that they are copied from, so that an owner which sleeps there finds another's commit behind its own.
+def _move_away(settings: Settings, target: Identity, source: Owners, offsets: OffsetVector) -> None:
+    """Commit the same offsets in the group that they are copied from, marked as moved: no owner takes them over there any more.
 
-    A fence alone does not end an owner that is no member: with no commit but its own behind it, it opens its shard again. So each
-    shard commits under its own id, and of an owner that has come back meanwhile one of the two is fenced. A member joins anew, and
-    takes over whatever is stored. What another program has committed there stays what it is.
+    An owner that sleeps finds another's commit behind its own. A fence alone does not end one that is no member: with no commit but
+    its own there, it opens its shard again. So its shard commits under its own id, and of an owner that has come back meanwhile one
+    of the two is fenced. What another program has committed there stays what it is.
 
     Raises:
         FencedError: an owner has committed since the offsets were read.
         UnavailableError: as of `commit_in_place`.
     """
     # In the mode that they have: its owners go on there if nothing is committed in the target.
-    shards: dict[tuple[PartitionShard | BatchShard, OwnershipMode], list[Partition]] = {}
+    shards: dict[tuple[Shard, OwnershipMode], list[Partition]] = {}
     for partition, one in stored_of(settings, source.group, sorted(offsets)).items():
         by = OffsetMetadata.parse(one.metadata)
         if by is None or by.app not in ("", target.app):
             continue
-        if shard := source.sleeper_of(partition, by.mode):
-            shards.setdefault((shard, by.mode), []).append(partition)
+        shard = source.sleeper_of(partition, by.mode) or StartShard(target.app, source.group)
+        shards.setdefault((shard, by.mode), []).append(partition)
 
-    def commit(place: tuple[PartitionShard | BatchShard, OwnershipMode]) -> None:
+    def commit(place: tuple[Shard, OwnershipMode]) -> None:
         (shard, mode), own = place, shards[place]
-        with ShardProducer(settings, shard, metadata=replace(metadata_of(target), mode=mode)) as producer:
+        metadata = replace(metadata_of(target), mode=mode).moved(target.group)
+        with ShardProducer(settings, shard, metadata=metadata) as producer:
             stored = producer.take_over(source.group, own)
             source.hold(shard)  # before the commit: it fails where another owner has come before this look
             if moved := [p for p in own if p not in stored or stored[p].offset != offsets[p]]:

@@ -144,13 +144,16 @@ class InGroup:
         apps = {one.app or target.app for one in of}
         if target.app in apps:
             owners = Owners(settings, view, app=target.app, group=source, mode=None, partitions=partitions)
-            notes = [
-                f"the group {source!r} is not to be used by {target.app!r} any more: two groups process the same input twice"
-            ]
+            notes = [left(source, target.app)]
             if len(apps) > 1 or len(of) < len(stored):
                 notes.append(unfenced(settings, source, apps - {target.app}))
             return [owners], notes
         return [], [unfenced(settings, source, apps)]
+
+
+def left(group: str, app: str) -> str:
+    """What there is to say of a group out of which a job's own positions are copied."""
+    return f"{app!r} leaves the group {group!r}, and is refused there from then on: two groups process the same input twice"
 
 
 def unfenced(settings: Settings, group: str, apps: Collection[str]) -> str:

@@ -13,6 +13,7 @@ from eos.events import ignore_event
 from eos.group.committed import offsets_at
 from eos.group.others import refuse_others
 from eos.group.topics import TopicIds, stored_topic_ids
+from eos.guards.owners import refuse_moved
 from eos.guards.truncated import epochs_before, refuse_truncated
 from eos.job import Declaration
 from eos.kafka.admin import Mark
@@ -133,7 +134,8 @@ class Skipping:
     def _made(self, stored: Mapping[Partition, Committed]) -> tuple[Skip, OffsetVector]:
         """What is to be done, and the offset that is committed with it."""
         settings, partition = self._settings, self._partition
-        # The next start would take what is committed here for eos's.
+        # The next start would take what is committed here for eos's, and for a commit of this group's.
+        refuse_moved(self._target.group, stored, self._target.app)
         refuse_others(settings, self._target.group, stored)
         ids = TopicIds(settings).of({partition.topic}, timeout_s=settings.open_timeout_s)
         refuse_recreated(settings, stored_topic_ids(stored), ids)

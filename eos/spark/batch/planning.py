@@ -12,7 +12,7 @@ from eos.group.committed import fresh_reader, offsets_at
 from eos.group.expiry import count_started, due_for_renewal, grown
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.others import refuse_others
-from eos.guards.owners import refuse_foreign, refuse_members
+from eos.guards.owners import refuse_foreign, refuse_members, refuse_moved
 from eos.guards.start_policy import apply_start_policy, preview_start_policy
 from eos.guards.takeover import lost_offsets
 from eos.guards.truncated import refuse_truncated
@@ -93,6 +93,7 @@ def plan_input(
                 on_first_offsets=started,
                 on_adopted=lambda found: listener(OffsetsAdopted(shard, found)),
             )
+        refuse_moved(group, stored, app)
         refuse_foreign(settings, group, stored, mode, app)
         if not (preview and settings.ownership.adopt_offsets):
             refuse_others(settings, group, stored)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from eos.base.commands import suggested
 from eos.errors import TransactionExpiredError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
+from eos.guards.owners import refuse_moved
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition, as_places
 from eos.settings import Settings
@@ -99,6 +100,7 @@ class _ShardRange(ShardRecord):
 
     def _refuse_foreign(self, stored: Mapping[Partition, Committed]) -> None:
         """Under this task's own fence: the plan left only offsets of this app and mode, and others do not fence us."""
+        refuse_moved(self.group, stored, self.shard.app)  # as copied, at the same offsets
         mine = self.metadata.mode
         for partition, committed in stored.items():
             metadata = OffsetMetadata.parse(committed.metadata)

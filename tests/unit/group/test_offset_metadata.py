@@ -95,3 +95,13 @@ def test_row_of_poison_records_is_read_back_and_an_older_version_reads_the_rest(
     older = re.fullmatch(r"eos1 mode=\w+ shard=\S+ owner=(\w+?)(?:_([1-9]\d{0,4}))? commit=.*", str(metadata))
     assert older is not None
     assert int(older[2] or 0) == attempt
+
+
+@given(st.text(min_size=1, max_size=40))
+@CASES
+def test_group_that_has_the_offsets_now_is_read_back(group: str) -> None:
+    metadata = OffsetMetadata(OwnershipMode.GROUP, "#0", app="mine")
+    assert metadata.moved_to == ""
+    there = OffsetMetadata.parse(str(metadata.moved(group)))
+    assert there is not None
+    assert (there.moved_to, there.owner, there.app) == (group, metadata.owner, "mine")

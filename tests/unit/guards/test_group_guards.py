@@ -11,13 +11,27 @@ from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.group.mirror import MIRROR
 from eos.group.offset_history import Before
 from eos.group.others import refuse_copied, refuse_others
-from eos.guards.owners import refuse_foreign
+from eos.guards.owners import refuse_foreign, refuse_moved
 from eos.guards.takeover import foreign
 from eos.kafka.group_offsets import Committed
 from eos.offsets import OffsetVector, Partition
 from tests.support.settings import settings_of
 
 P0 = Partition("in", 0)
+
+
+def taking_over(stored: dict[Partition, Committed]) -> TakeOver:
+    return TakeOver(
+        group="g",
+        mode=OwnershipMode.GROUP,
+        app="mine",
+        partitions=[P0],
+        stored=stored,
+        positions=OffsetVector(),
+        topic_ids={},
+        known_ids=set(),
+        entered={},
+    )
 
 
 def look(
@@ -54,6 +68,29 @@ def test_offsets_of_another_mode_are_refused_unless_a_person_adopts_them(mode: O
 
 def test_offsets_of_an_older_start_policy_are_everyones() -> None:
     look(mode=OwnershipMode.START)
+
+
+# --- moved to another group --------------------------------------------------------------------------
+
+
+def left(app: str = "mine") -> dict[Partition, Committed]:
+    return {P0: Committed(7, str(OffsetMetadata(OwnershipMode.GROUP, "#0", app=app).moved("other group")))}
+
+
+def test_group_whose_offsets_were_moved_is_refused_and_the_other_one_is_named() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"in\[0\].*'g' were copied to the group 'other group'.*--from-group 'other group'",
+    ):
+        refuse_moved("g", left(), "mine")
+    refuse_moved("g", left("another"), "mine")  # it is refused as another job's
+    refuse_moved("g", left(), None)  # a reader that is no job
+
+
+def test_owner_that_finds_moved_offsets_in_a_takeover_is_refused_also_where_settings_adopt_offsets() -> None:
+    """It had opened its shard before they were moved, and looked at them behind that."""
+    with pytest.raises(ConfigError, match="copied to the group 'other group'"):
+        foreign(settings_of("nowhere:1", ownership__adopt_offsets=True), taking_over(left()))
 
 
 # --- of another program ------------------------------------------------------------------------------
@@ -108,18 +145,7 @@ def test_offsets_of_another_program_are_refused_at_a_takeover_whatever_was_adopt
     log: dict[Partition, Before], *, adopt: bool
 ) -> None:
     def take_over(stored: dict[Partition, Committed]) -> None:
-        found = TakeOver(
-            group="g",
-            mode=OwnershipMode.GROUP,
-            app="mine",
-            partitions=[P0],
-            stored=stored,
-            positions=OffsetVector(),
-            topic_ids={},
-            known_ids=set(),
-            entered={},
-        )
-        foreign(settings_of("nowhere:1", ownership__adopt_offsets=adopt), found)
+        foreign(settings_of("nowhere:1", ownership__adopt_offsets=adopt), taking_over(stored))
 
     take_over({P0: OURS, P1: THEIRS})
     with pytest.raises(ConfigError, match=r"in\[0\].* which eos has not committed"):

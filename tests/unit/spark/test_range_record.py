@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos.errors import UsageError
+from eos.errors import ConfigError, UsageError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.group_offsets import Committed
 from eos.offsets import Partition
@@ -67,6 +67,12 @@ def test_offset_that_another_job_or_mode_has_committed_since_the_plan_is_a_confl
 ) -> None:
     with pytest.raises(ConflictError, match="after this run was planned"):
         in_task().is_done({P0: Committed(0, str(by))})
+
+
+def test_offset_that_was_moved_to_another_group_since_the_plan_is_refused_though_it_is_the_same() -> None:
+    moved = OffsetMetadata(OwnershipMode.PARTITION, str(P0), app="app").moved("other")
+    with pytest.raises(ConfigError, match="copied to the group 'other'"):
+        in_task().is_done({P0: Committed(0, str(moved))})
 
 
 def test_offset_of_another_tool_is_a_conflict() -> None:
