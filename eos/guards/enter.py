@@ -6,7 +6,7 @@ from eos.core.surroundings import Entered, Seat
 from eos.events import OffsetsAdopted, StartPolicyApplied
 from eos.group.others import of_others, refuse_others
 from eos.guards.expired import refuse_expired
-from eos.guards.owners import refuse_foreign, refuse_members, refuse_moved
+from eos.guards.owners import refuse_foreign, refuse_members
 from eos.guards.start_policy import CommitFirst, RefuseMissing, apply_start_policy
 from eos.kafka.admin import Admin
 from eos.kafka.consumer import ConsumerClient
@@ -32,8 +32,8 @@ def enter(
         All partitions of the topics, and the committed offsets.
 
     Raises:
-        ConfigError: the group has members that would not be fenced, or offsets of another app, mode of ownership or program, or that were moved; a
-            topic does not exist, or nothing says where to start.
+        ConfigError: the group has members that would not be fenced, or offsets of another app, mode of ownership or program; a topic
+            does not exist, or nothing says where to start.
         OffsetGapError, UnavailableError: as `apply_start_policy`.
     """
     settings = seat.settings
@@ -62,7 +62,6 @@ def enter(
         refuse_missing=refuse_missing,
     )
     own = {p: stored[p] for p in (partitions if seat.given is None else seat.given) if p in stored}
-    refuse_moved(seat.group, own, seat.app)
     refuse_foreign(settings, seat.group, own, seat.mode, seat.app)
     if of_others(own):
         # Those of others too: they can be set back at once. But where offsets are adopted, their owners may be about to do so.

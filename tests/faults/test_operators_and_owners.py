@@ -199,7 +199,7 @@ def test_owner_that_goes_on_while_its_group_is_copied_is_not_put_back(
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-def test_owner_that_starts_in_the_group_that_is_copied_is_refused(
+def test_owner_that_starts_in_the_group_that_is_copied_is_named_and_refused(
     bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """It took over what the operator had committed there, and went on: two groups made the same output."""
@@ -214,7 +214,8 @@ def test_owner_that_starts_in_the_group_that_is_copied_is_refused(
 
     monkeypatch.setattr(operate_commit, "_move_away", and_then)
     group, copied = copy_to_a_new_group(one)
-    assert copied.code == ExitCode.DONE, copied.err
+    assert copied.code == ExitCode.FENCED, copied.err
+    assert "committed, but it may not last" in copied.err
     assert one.offsets() == one.offsets(group) == [10, 10]
 
 

@@ -946,18 +946,8 @@ CORE = (
         ),
     ),
     Mutation(
-        "moved-and-entered",
-        "… and none that starts meanwhile opens its shard, which would end the copy",
-        "eos/guards/enter.py",
-        "    refuse_moved(seat.group, own, seat.app)\n",
-        "",
-        (
-            "tests/faults/test_operators_and_owners.py::test_owner_that_starts_in_the_group_that_is_copied_is_refused",
-        ),
-    ),
-    Mutation(
         "moved-and-taken-over",
-        "… nor where it has opened its shard before they were",
+        "… whatever settings adopt",
         "eos/guards/takeover.py",
         "    refuse_moved(found.group, found.own, found.app)\n",
         "",
