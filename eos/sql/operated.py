@@ -145,7 +145,6 @@ class TablePositions:
             made = change(stored)
             self._mirror_first(made, stored)
             self._transaction(writer, made)
-            self._look_after(others, writer.owner, partitions)
             self._asked(lambda one: progress.forget_former(one, writer.owner, made.offsets, present))
         finally:
             writer.close()
@@ -259,16 +258,6 @@ class TablePositions:
                 raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
         except (AbortableError, ReopenError) as error:
             raise UnavailableError(f"nothing was committed: {error}", code=error.code) from error
-
-    def _look_after(self, others: Sequence[str], owner: Owner, partitions: Collection[Partition]) -> None:
-        """Look at the groups that were left, whose rows the transaction did not move."""
-        for group in others:
-            found = self._positions(group)
-            for p in sorted(p for p in partitions if p in found and found[p].owner != owner.token):
-                raise FencedError(
-                    f"committed, but it may not last: {p}: another owner has taken it over in the group {group!r} meanwhile "
-                    f"({found[p].owner}), its position there is {found[p].next_offset}. Fix: stop it, and begin anew"
-                )
 
     def _mirror_first(self, made: Change, stored: Mapping[Partition, Committed]) -> None:
         """The offsets in Kafka of positions that are about to go back."""

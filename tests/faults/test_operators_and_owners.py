@@ -317,14 +317,19 @@ def test_copy_that_died_before_its_commit_is_repeated(
     assert one.offsets(group) == [11, 11]
 
 
-def test_owner_that_starts_as_its_offsets_are_moved_is_named_or_fenced(
-    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", list(MODES))
+def test_owner_by_partition_that_starts_as_its_offsets_are_moved_fences_that_or_is_fenced(
+    bootstrap: str, operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    one = operated("partition")
+    """Also one that has taken over a member's offset, and has not committed yet."""
+    one = operated(mode, ownership__protocol="consumer")
     one.run()
+    one.changes = {**MODES["partition"]}
     (source,) = one.job.inputs
     old, hold = one.settings, Owners.hold
     shard = PartitionShard(one.job.name, one.job.group, Partition(source, 0))
+    with ShardProducer(old, shard):
+        pass
 
     def first(owners: Owners, held: Shard) -> None:
         if held == shard:

@@ -917,12 +917,12 @@ CORE = (
     ),
     Mutation(
         "sleeper-behind-a-members-offset",
-        "an owner that has taken a partition over from a member, and has not committed yet, is ended behind a copy",
+        "an owner that has taken a partition over from a member, and has not committed yet, fences what moves its offset, or is fenced by it",
         "eos/ops/operate/owners.py",
         "sleeping if sleeping.transactional_id in self._fenced else None",
         "None",
         (
-            "tests/faults/test_operators_and_owners.py::test_owner_by_partition_that_has_not_committed_yet_is_fenced_behind_a_copy",
+            "tests/faults/test_operators_and_owners.py::test_owner_by_partition_that_starts_as_its_offsets_are_moved_fences_that_or_is_fenced",
         ),
     ),
     Mutation(

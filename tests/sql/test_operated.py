@@ -573,24 +573,6 @@ def test_job_that_starts_in_the_group_that_it_has_left_is_refused_until_its_posi
     assert len(one.numbers()) == 21
 
 
-def test_owner_that_claims_a_position_while_it_is_copied_is_named(
-    operated: NewOperated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = operated("partition")
-    one.run()
-    transaction = TablePositions._transaction
-
-    def meanwhile(*given: Any) -> None:
-        one.books.run("UPDATE eos_progress SET owner = 'another' WHERE partition = 0")
-        transaction(*given)
-
-    monkeypatch.setattr(TablePositions, "_transaction", meanwhile)
-    copied = one("offsets", "copy", "JOB", "--from-group", one.group, "--yes", group="second")
-    assert copied.code == ExitCode.FENCED, copied.err
-    assert "committed, but it may not last" in copied.err
-    assert (one.positions(), one.positions("second")) == ([10, 10], [10, 10])
-
-
 def test_offsets_of_a_consumer_are_copied_and_a_mirror_is_not(operated: NewOperated) -> None:
     one = operated()
     former = unique("former")
