@@ -72,6 +72,11 @@ class Outcome:
     broker_pauses: int | None = None
 
     @property
+    def cpu_per_commit(self) -> float:
+        """Seconds of processor time for each transaction: who commits beside its loop makes more of them in the same time."""
+        return self.cpu_seconds / max(self.commits, 1)
+
+    @property
     def met_pauses_alone(self) -> bool:
         """Whether too few records met no pause of the broker to say how late those came."""
         return self.broker_pauses is not None and self.apart_p99_ms is None
@@ -129,6 +134,9 @@ def _goals_met(outcomes: Sequence[Outcome], transaction_ms: int) -> bool:
     for what, field in (("commit", "commit_ms"), ("% of a core", "cpu_share")):
         if limit := ratios(outcomes, LOOK, REFERENCE, field):
             say(f"        {LOOK} {what} / {REFERENCE}: {spread(limit)}, the look alone")
+    for name in ("eos", LOOK):
+        if each := ratios(outcomes, name, REFERENCE, "cpu_per_commit"):
+            say(f"        {name} CPU of a transaction / {REFERENCE}: {spread(each)}")
     if transaction_ms >= DEFAULT_MS:
         return at_most(
             CPU_AIM, f"eos % of a core / {REFERENCE}", ratios(outcomes, "eos", REFERENCE, "cpu_share")

@@ -153,9 +153,9 @@ def copy(
     As `eos offsets set`, with the offsets that the other group has committed in the
     job's input. A group that this job has worked in is left: its owners have to be
     stopped, its shards are fenced too, and a start there is refused from then on, for
-    two groups would make the same output twice. A group of another job is left as it
-    is. For a SqlJob: the positions that the group has in
-    the same database, or else its offsets in Kafka.
+    two groups would make the same output twice. A group of another job stays as it is.
+    For a SqlJob: the positions that the group has in the same database, or else its
+    offsets in Kafka.
 
     Examples:
       eos offsets copy jobs.refunds:job --from-group refunds --set group=second

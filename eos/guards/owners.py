@@ -14,7 +14,7 @@ from eos.errors import ConfigError
 from eos.group.metadata import OffsetMetadata, OwnershipMode
 from eos.kafka.admin import Admin
 from eos.kafka.group_offsets import Committed
-from eos.offsets import Partition
+from eos.offsets import Partition, as_places
 from eos.settings import Settings
 
 _MODE_NAMES = {
@@ -70,15 +70,19 @@ def refuse_moved(group: str, stored: Mapping[Partition, Committed], app: str | N
     Raises:
         ConfigError: names the first such partition, and the other group.
     """
-    for partition, committed in stored.items():
-        metadata = OffsetMetadata.parse(committed.metadata)
-        if metadata is not None and metadata.app == app and (there := metadata.moved_to):
-            back = suggested("offsets copy", "--from-group", there, job=True)
-            raise ConfigError(
-                f"{partition}: the offsets of the group {group!r} were copied to the group {there!r}, and this job goes on there: in both "
-                "it would process the same input twice. Fix: use that group (group, EOS_GROUP). If it has no offsets, the copy did not end: "
-                f"repeat it. If the job is to go on here, stop every instance there, and copy its offsets back: {back}"
-            )
+    parsed = {partition: OffsetMetadata.parse(one.metadata) for partition, one in stored.items()}
+    moved = {p: by.moved_to for p, by in parsed.items() if by is not None and by.app == app and by.moved_to}
+    if not moved:
+        return
+    partition, there = min(moved.items())
+    back = suggested("offsets copy", "--from-group", there, job=True)
+    here = suggested("offsets set", "--to", as_places({p: stored[p].offset for p in moved}), job=True)
+    raise ConfigError(
+        f"{partition}: the offsets of the group {group!r} were copied to the group {there!r}, and this job goes on there: in both it would "
+        "process the same input twice. Fix: use that group (group, EOS_GROUP). If it has no offsets, the copy did not end: repeat it. If the "
+        f"job is to go on here, stop every instance there, and copy its offsets back ({back}); or, if it has written to other topics "
+        f"there, set those that it has left here ({here})"
+    )
 
 
 def refuse_members(admin: Admin, group: str, mine: OwnershipMode, *, timeout_s: float) -> None:

@@ -138,11 +138,13 @@ class TablePositions:
             writer.claim(partitions)
             present = all_partitions(self._settings, self._target.group, self._target.inputs)
             writer.none_is_new(present)
-            for group in others:
-                self._move_away(writer.owner._replace(group=group), partitions)
+            left_by = [writer.owner._replace(group=group) for group in others]
+            claimed = [self._claim(owner, partitions) for owner in left_by]
             stored = self.own(partitions)
             ledger.taken_over({p: stored.get(p) for p in partitions})
             made = change(stored)
+            for owner, positions in zip(left_by, claimed, strict=True):
+                self._move_away(owner, positions)
             self._mirror_first(made, stored)
             self._transaction(writer, made)
             self._asked(lambda one: progress.forget_former(one, writer.owner, made.offsets, present))
@@ -193,20 +195,19 @@ class TablePositions:
 
         return self._asked(read)
 
-    def _move_away(self, owner: Owner, partitions: Collection[Partition]) -> None:
-        """Claim the positions of a group that is left, and mark them as moved: no owner takes them over there any more."""
+    def _claim(self, owner: Owner, partitions: Collection[Partition]) -> dict[Partition, Position | None]:
+        return self._asked(lambda connection: progress.claim(connection, owner, partitions))
+
+    def _move_away(self, owner: Owner, claimed: Mapping[Partition, Position | None]) -> None:
+        """Mark the positions of a group that is left as moved: no owner takes them over there any more."""
 
         def marked(at: Position) -> Move:
             by = OffsetMetadata.parse(at.metadata) or metadata_of(self._target)
             away = replace(by, app=owner.app).moved(self._target.group)
             return Move(at.next_offset, at.next_offset, at.leader_epoch, at.topic_id, str(away))
 
-        def leave(connection: Connection) -> None:
-            claimed = progress.claim(connection, owner, partitions)
-            if moves := {p: marked(at) for p, at in claimed.items() if at is not None}:
-                progress.move(connection, owner, moves)
-
-        self._asked(leave)
+        if moves := {p: marked(at) for p, at in claimed.items() if at is not None}:
+            self._asked(lambda connection: progress.move(connection, owner, moves))
 
     def _groups_of(self, scope: Scope) -> tuple[list[str], list[str]]:
         """The group that positions are copied from, if its owners would go on with the same work; and what there is to say of it."""

@@ -573,6 +573,27 @@ def test_job_that_starts_in_the_group_that_it_has_left_is_refused_until_its_posi
     assert len(one.numbers()) == 21
 
 
+@pytest.mark.parametrize("mode", list(MODES))
+def test_owner_that_starts_before_its_positions_are_moved_wins(
+    operated: NewOperated, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    one = operated(mode)
+    one.run()
+    move_away = TablePositions._move_away
+
+    def behind_it(*given: Any) -> None:
+        monkeypatch.setattr(TablePositions, "_move_away", move_away)
+        produce_plain(one.bootstrap, one.source, [PlainRecord(b"100", partition=0)])
+        one.run()
+        move_away(*given)
+
+    monkeypatch.setattr(TablePositions, "_move_away", behind_it)
+    copied = one("offsets", "copy", "JOB", "--from-group", one.group, "--yes", group="second")
+    assert copied.code == ExitCode.FENCED, copied.err
+    assert "another owner has taken it over" in copied.err
+    assert (one.positions(), one.positions("second")) == ([11, 10], [])
+
+
 def test_offsets_of_a_consumer_are_copied_and_a_mirror_is_not(operated: NewOperated) -> None:
     one = operated()
     former = unique("former")

@@ -80,7 +80,7 @@ def left(app: str = "mine") -> dict[Partition, Committed]:
 def test_group_whose_offsets_were_moved_is_refused_and_the_other_one_is_named() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"in\[0\].*'g' were copied to the group 'other group'.*--from-group 'other group'",
+        match=r"in\[0\].*'g' were copied to the group 'other group'.*--from-group 'other group'.*--to in:0@7\b",
     ):
         refuse_moved("g", left(), "mine")
     refuse_moved("g", left("another"), "mine")  # it is refused as another job's
